@@ -1,0 +1,368 @@
+"""What crosses the process boundary: one JSON object per line, each with its `type`.
+
+Commands go to the engine, events come back. The same events drive the app, `specchat run`,
+recordings, replay, tests and benchmarks; a recording is a `Header` line followed by events.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+PROTOCOL = 1
+"""Raised when a message changes its meaning; host and client must agree on it."""
+
+Origin = Literal["drafted", "target"]
+Reason = Literal["accepted", "rejected", "unreached", "pruned", "cut"]
+StopReason = Literal["end", "length", "stop", "context", "cancelled"]
+
+
+class Message(Struct, frozen=True):
+    """One turn of a chat. `role` is `system`, `user` or `assistant`."""
+
+    role: str
+    content: str
+
+
+# ---------------------------------------------------------------------------------------------- commands
+
+
+class Load(Struct, frozen=True, tag_field="type", tag="load"):
+    """Load the pair that the settings name (or switch to it). Answered by Loading…, then Ready or Failed."""
+
+    settings: dict[str, Any] = {}
+
+
+class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
+    """Write one reply to these messages. Answered by Started, Prefilled…, RoundDone…, Finished (or Failed).
+
+    `seed` None draws a fresh one unless the settings pin it.
+    """
+
+    id: int
+    messages: list[Message]
+    seed: int | None = None
+
+
+class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
+    """Stop reply `id` at the next round, out of band; or stop loading when `id` is None."""
+
+    id: int | None = None
+
+
+class Change(Struct, frozen=True, tag_field="type", tag="change"):
+    """Change live settings; acts before the next round, also of a running reply. Answered by Changed or Failed."""
+
+    settings: dict[str, Any]
+
+
+class Count(Struct, frozen=True, tag_field="type", tag="count"):
+    """How many tokens would these messages take? Answered by Counted."""
+
+    id: int
+    messages: list[Message]
+
+
+class Statistics(Struct, frozen=True, tag_field="type", tag="statistics"):
+    """Ask for totals since the pair was loaded. Answered by Totals."""
+
+
+class Quit(Struct, frozen=True, tag_field="type", tag="quit"):
+    """Leave. Closing standard input means the same."""
+
+
+Command = Load | Generate | Cancel | Change | Count | Statistics | Quit
+
+
+# ------------------------------------------------------------------------------------------------ events
+
+
+class Header(Struct, frozen=True, tag_field="type", tag="header"):
+    """First line of a recording."""
+
+    version: int
+    specchat: str
+    made: str  # ISO 8601, UTC
+    command: str = ""
+    machine: str = ""
+
+
+class OptionInfo(Struct, frozen=True):
+    """One option, as the settings panel needs it. `kind` is int, float, str or bool."""
+
+    name: str
+    kind: str
+    default: Any
+    help: str
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: list[str] = []
+    live: bool = True
+
+
+class MethodInfo(Struct, frozen=True):
+    """One method, as `specchat methods` prints it."""
+
+    family: str
+    name: str
+    summary: str
+    source: str
+    lossless: str
+    options: list[OptionInfo] = []
+    needs_draft_model: bool = False
+
+
+class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
+    """First event of every engine: who it is and what it can do."""
+
+    protocol: int
+    specchat: str
+    methods: list[MethodInfo]
+    settings: list[OptionInfo]
+    pid: int = 0
+
+
+class Loading(Struct, frozen=True, tag_field="type", tag="loading"):
+    """Progress while a pair is fetched, verified, read and warmed. `total` 0 means unknown."""
+
+    stage: Literal["import", "fetch", "verify", "read", "measure"]
+    item: str
+    done: int = 0
+    total: int = 0
+    rate: float = 0.0  # units per second
+    unit: Literal["bytes", "steps"] = "bytes"
+
+
+class Loss(Struct, frozen=True):
+    """Whether the combination in force is lossless, computed from its parts, and why."""
+
+    lossless: bool
+    reason: str
+
+
+class PlainSpeed(Struct, frozen=True, tag_field="type", tag="plain_speed"):
+    """Seconds per token of plain decoding on this machine, by context length; the denominator of speed-ups."""
+
+    points: list[tuple[int, float]]  # (context in tokens, seconds per token), ascending
+    measured: str  # when, ISO 8601
+
+
+class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
+    """A pair is loaded. `settings` are those in force, the pair's own defaults included."""
+
+    pair: str
+    target: str
+    draft: str | None
+    device: str
+    dtype: str
+    threads: int
+    context_tokens: int
+    memory_bytes: int
+    load_s: float
+    settings: dict[str, Any]
+    loss: Loss
+    plain: PlainSpeed | None = None
+    notes: list[str] = []
+
+
+class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
+    """The settings now in force and what they mean for losslessness."""
+
+    settings: dict[str, Any]
+    loss: Loss
+
+
+class Started(Struct, frozen=True, tag_field="type", tag="started"):
+    """A reply begins. `reused_tokens` of the prompt were still in the target's cache."""
+
+    id: int
+    messages: list[Message]
+    prompt_tokens: int
+    reused_tokens: int
+    seed: int
+    settings: dict[str, Any]
+    loss: Loss
+    pair: str
+
+
+class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):
+    """Prompt tokens read so far, out of those that had to be read."""
+
+    id: int
+    done: int
+    total: int
+    at_s: float
+
+
+class Draw(Struct, frozen=True):
+    """How a child came into the tree: who proposed it, of what kind the draw was, how likely the drafter held it."""
+
+    child: int
+    kind: Literal["iid", "wor", "point"]
+    proposer: str
+    draft_logprob: float | None = None
+
+
+class Tree(Struct, frozen=True):
+    """A round's token tree, parents first; node 0 is the root, the last token emitted before the round.
+
+    `texts` are for showing: half a character reads `⟨e2⟩`. `target_logprob[i]` is what the target gives node i
+    after its parent (None where the target was not asked: the root, and children of nodes never visited).
+    """
+
+    tokens: list[int]
+    parents: list[int]  # -1 for the root
+    texts: list[str]
+    draws: list[Draw]
+    target_logprob: list[float | None]
+
+
+class Verdict(Struct, frozen=True):
+    """What stood. `reasons` has one entry per node; the root's is `accepted`.
+
+    `bonus` is None only where the reply ended on a drafted token.
+    """
+
+    path: list[int]
+    bonus: int | None
+    bonus_text: str
+    bonus_logprob: float | None
+    reasons: list[Reason]
+
+
+class Piece(Struct, frozen=True):
+    """One emitted token, where it came from, and the text that became readable with it (may be empty)."""
+
+    token: int
+    text: str
+    origin: Origin
+
+
+class Timings(Struct, frozen=True):
+    """Seconds one round spent drafting, verifying, and on everything else."""
+
+    draft_s: float
+    verify_s: float
+    other_s: float
+
+
+class RoundDone(Struct, frozen=True, tag_field="type", tag="round"):
+    """One round: plan, draft, verify, judge, keep, learn. Joining the pieces' texts gives the reply so far."""
+
+    id: int
+    index: int
+    at_s: float  # since Started
+    context_tokens: int  # history before this round, the root included
+    budget: dict[str, int]  # nodes, depth, width
+    tree: Tree
+    verdict: Verdict
+    pieces: list[Piece]
+    timings: Timings
+    draft_passes: int = 0  # forward passes of a draft model in this round
+
+
+class Stats(Struct, frozen=True):
+    """A reply in figures. Acceptance length counts the bonus token, acceptance rate does not."""
+
+    rounds: int
+    tokens: int
+    drafted: int
+    accepted: int
+    tokens_per_s: float  # decoding only, prefill apart
+    acceptance_length: float
+    acceptance_rate: float
+    prefill_s: float
+    draft_s: float
+    verify_s: float
+    other_s: float
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    offered_by_depth: list[int] = []  # rounds that drafted a node at depth 1, 2, …
+    accepted_by_depth: list[int] = []  # rounds that accepted one there
+    draft_passes: int = 0
+    plain_tokens_per_s: float | None = None  # at the contexts of this reply
+    speedup: float | None = None
+    speedup_source: Literal["measured", "est."] = "est."
+
+
+class Finished(Struct, frozen=True, tag_field="type", tag="finished"):
+    """A reply is complete. `tail` is text that was held back (half a stop string, half a character) and is now due."""
+
+    id: int
+    stop: StopReason
+    tail: str
+    stats: Stats
+    at_s: float
+    stop_string: str | None = None
+
+
+class Counted(Struct, frozen=True, tag_field="type", tag="counted"):
+    """Answer to Count."""
+
+    id: int
+    tokens: int
+    context_tokens: int
+
+
+class Totals(Struct, frozen=True, tag_field="type", tag="totals"):
+    """Answer to Statistics."""
+
+    replies: int
+    stats: Stats
+
+
+class Failed(Struct, frozen=True, tag_field="type", tag="failed"):
+    """Something asked for did not happen; the engine goes on. `kind` is the error's class name."""
+
+    kind: str
+    message: str
+    exit_code: int = 1
+    id: int | None = None
+    during: str = ""  # the type of the command that failed
+
+
+class Died(Struct, frozen=True, tag_field="type", tag="died"):
+    """Made by the client, never sent: the engine process is gone without being asked to go."""
+
+    returncode: int | None
+    last_words: str
+
+
+Event = (
+    Header
+    | Hello
+    | Loading
+    | PlainSpeed
+    | Ready
+    | Changed
+    | Started
+    | Prefilled
+    | RoundDone
+    | Finished
+    | Counted
+    | Totals
+    | Failed
+    | Died
+)
+
+_encoder = msgspec.json.Encoder()
+_commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+_events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode(message: Command | Event) -> bytes:
+    """One line, newline included."""
+    return _encoder.encode(message) + b"\n"
+
+
+def decode_command(line: bytes) -> Command:
+    """A command from its line; raises msgspec.DecodeError where the line is none."""
+    return _commands.decode(line)
+
+
+def decode_event(line: bytes) -> Event:
+    """An event from its line; raises msgspec.DecodeError where the line is none."""
+    return _events.decode(line)

@@ -1,0 +1,71 @@
+"""Every deliberate error of specchat: one line a person can act on, and the exit code it means.
+
+    SpecchatError                 anything we say on purpose
+    ├── UsageError                what was asked for does not exist or does not fit (exit code 2)
+    │   ├── ConfigError           … in a file: names the file, the table, the key
+    │   └── CombinationError      … parts that cannot work together, and the nearest that can
+    ├── WeightsError              weights could not be found, fetched, trusted or read
+    ├── ModelError                this network cannot be run the way specchat needs
+    │   └── TokenizerMismatch     target and draft model do not share one token table
+    ├── ProposalError             a drafter proposed something that is no token
+    └── EngineError               the engine process failed, died or speaks another protocol
+
+A broken invariant is no such error: it is an `assert` with a sentence.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SpecchatError(Exception):
+    """Something specchat says on purpose; `str(error)` is one complete line."""
+
+    exit_code = 1
+
+
+class UsageError(SpecchatError):
+    """What was asked for does not exist or does not fit."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A configuration file says something we cannot accept."""
+
+
+class CombinationError(UsageError):
+    """Parts that cannot work together."""
+
+
+class WeightsError(SpecchatError):
+    """Weights that could not be found, fetched, trusted or read."""
+
+
+class ModelError(SpecchatError):
+    """A network that cannot be run the way specchat needs."""
+
+
+class TokenizerMismatch(ModelError):
+    """A draft model whose token table is not the target's."""
+
+
+class ProposalError(SpecchatError):
+    """A drafter proposed something that is no token of the target."""
+
+
+class EngineError(SpecchatError):
+    """The engine process failed, died, or speaks another protocol."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What the user probably meant, as the tail of a sentence: `; did you mean 'chain'?`.
+
+    Falls back to listing what is known, so the line is never a dead end.
+    """
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(names)}" if names else ""

@@ -1,0 +1,164 @@
+"""Methods by name, each imported only when it is asked for; and the options every method declares.
+
+A family of methods is a `Table`. Listing one reads names and sentences only, so `specchat methods`,
+`--help` and the settings panel never import torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specchat.errors import UsageError, nearest
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    unit: str = "",
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+    live: bool = True,
+) -> Any:
+    """One field of an options dataclass: its default, what it means, and which values it takes.
+
+    `live` says whether a change acts between two rounds (True) or needs the models loaded again.
+    """
+    about = {"help": help, "unit": unit, "minimum": minimum, "maximum": maximum, "choices": choices, "live": live}
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as flags, panel, `--help` and docs see it."""
+
+    name: str
+    kind: str  # "int" | "float" | "str" | "bool"
+    default: Any
+    help: str
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    live: bool = True
+
+    def parse(self, value: Any, owner: str) -> Any:
+        """The value as this option's kind and within its range, or a UsageError that says what is allowed."""
+        name = f"{owner}.{self.name}" if owner else self.name
+        converted = self._converted(value, name)
+        if self.choices and converted not in self.choices:
+            raise UsageError(f"{name} = {value!r} is not one of its values{nearest(str(value), self.choices)}")
+        low, high = self.minimum, self.maximum
+        if isinstance(converted, int | float) and not isinstance(converted, bool):
+            outside = (low is not None and converted < low) or (high is not None and converted > high)
+            if outside or converted != converted:
+                raise UsageError(f"{name} = {value} is outside its range: {self.range_text()}")
+        return converted
+
+    def range_text(self) -> str:
+        """Which values are allowed, in words: `1 to 64`, `0 or more`, `follow, multi_step`."""
+        if self.choices:
+            return ", ".join(self.choices)
+        low, high = self.minimum, self.maximum
+        if low is not None and high is not None:
+            return f"{low:g} to {high:g}"
+        if low is not None:
+            return f"{low:g} or more"
+        return f"{high:g} or less" if high is not None else ""
+
+    def _converted(self, value: Any, name: str) -> Any:
+        try:
+            match self.kind:
+                case "bool":
+                    words = {"true": True, "yes": True, "on": True, "1": True}
+                    words |= {"false": False, "no": False, "off": False, "0": False}
+                    return value if isinstance(value, bool) else words[str(value).lower()]
+                case "int":
+                    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+                        raise ValueError
+                    return int(value)
+                case "float":
+                    if isinstance(value, bool):
+                        raise ValueError
+                    return float(value)
+                case _:
+                    if not isinstance(value, str):
+                        raise ValueError
+                    return value
+        except (ValueError, KeyError, TypeError, OverflowError):
+            article = {"int": "a whole number", "float": "a number", "bool": "true or false"}.get(self.kind, "a text")
+            allowed = f" ({self.range_text()})" if self.range_text() else ""
+            raise UsageError(f"{name} = {value!r} is not {article}{allowed}") from None
+
+
+def options_of(dataclass_type: type) -> tuple[Option, ...]:
+    """The options an options dataclass declares, in order."""
+    return tuple(
+        Option(name=f.name, kind=str(f.type).split(" ")[0], default=f.default, **f.metadata)
+        for f in dataclasses.fields(dataclass_type)
+        if "help" in f.metadata
+    )
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """A method without options."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of a family's table: a method's name, where its code is, and what to say about it.
+
+    `lossless` is the table's promise to readers ("yes", "no", or the condition); whether a *combination*
+    is lossless is computed by `decoding.assemble` from what the draws carry, never read from here.
+    """
+
+    name: str
+    target: str  # "package.module:Class"
+    summary: str
+    source: str
+    lossless: str = "yes"
+    options: type = NoOptions
+    needs_draft_model: bool = False
+
+    def load(self) -> Any:
+        """The method's class, imported now."""
+        module, _, attribute = self.target.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def make_options(self, given: Mapping[str, Any]) -> Any:
+        """This method's options with the given values; unknown keys and values out of range are refused."""
+        known = {o.name: o for o in options_of(self.options)}
+        for key in given:
+            if key not in known:
+                raise UsageError(f"{self.name} has no option {key!r}{nearest(key, known)}")
+        return self.options(**{key: known[key].parse(value, self.name) for key, value in given.items()})
+
+
+class Table(Mapping[str, Method]):
+    """One family's methods, by name."""
+
+    def __init__(self, family: str, *methods: Method) -> None:
+        self.family = family
+        self._methods = {m.name: m for m in methods}
+        assert len(self._methods) == len(methods), f"two methods of {family} share a name"
+
+    def __getitem__(self, name: str) -> Method:
+        try:
+            return self._methods[name]
+        except KeyError:
+            raise UsageError(f"no {self.family} is called {name!r}{nearest(name, self._methods)}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._methods
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._methods)
+
+    def __len__(self) -> int:
+        return len(self._methods)

@@ -1,0 +1,91 @@
+"""The one list of settings: flags, panel, slash commands, `--help` and docs are all generated from it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specchat.errors import UsageError, nearest
+from specchat.registry import Option, option, options_of
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a user may choose for a reply. Fields marked live act between two rounds."""
+
+    pair: str = option("smol", "target and what drafts for it, as named in models.toml", live=False)
+    drafter: str = option("prompt_lookup", "what guesses the next tokens")
+    policy: str = option("chain", "which guesses get a place in the tree")
+    rule: str = option("follow", "which guesses stand")
+    controller: str = option("fixed", "how hard to speculate, round by round")
+    width: int = option(2, "children a node may get", unit="nodes", minimum=1, maximum=64)
+    depth: int = option(6, "levels below the root", unit="levels", minimum=1, maximum=64)
+    nodes: int = option(16, "draft nodes in one tree; 0 is plain decoding", unit="nodes", minimum=0, maximum=512)
+    temperature: float = option(0.0, "0 is greedy; higher is more varied", minimum=0.0, maximum=10.0)
+    top_k: int = option(0, "sample among the k most likely tokens; 0 is all", unit="tokens", minimum=0)
+    top_p: float = option(1.0, "sample within this share of probability", minimum=0.0, maximum=1.0)
+    min_p: float = option(0.0, "drop tokens less likely than this share of the best", minimum=0.0, maximum=1.0)
+    repetition_penalty: float = option(
+        1.0, "above 1 makes tokens of prompt and reply less likely", minimum=0.01, maximum=10.0
+    )
+    presence_penalty: float = option(
+        0.0, "subtracted once from tokens already in the reply", minimum=-10.0, maximum=10.0
+    )
+    frequency_penalty: float = option(
+        0.0, "subtracted per occurrence from tokens already in the reply", minimum=-10.0, maximum=10.0
+    )
+    seed: int = option(-1, "same seed, same text; -1 draws a fresh one for every reply", minimum=-1, maximum=2**53)
+    max_tokens: int = option(512, "longest reply", unit="tokens", minimum=1, maximum=1_000_000)
+    dtype: str = option(
+        "auto", "number format of the weights", choices=("auto", "float32", "bfloat16"), live=False
+    )
+    device: str = option("auto", "where the models run: auto, cpu, cuda, cuda:1, mps", live=False)
+    threads: int = option(0, "processor threads of the engine; 0 chooses", unit="threads", minimum=0, live=False)
+    stop: tuple[str, ...] = ()
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def but(self, changes: Mapping[str, Any]) -> Settings:
+        """These settings with some changed; unknown names and values out of range are refused by name.
+
+        Method options come as `"METHOD.OPTION": value` under `method_options`; the method's own table
+        checks them, since this list does not know the methods.
+        """
+        return dataclasses.replace(self, **{name: self._checked(name, value) for name, value in changes.items()})
+
+    def options_for(self, method: str) -> dict[str, Any]:
+        """What the user set for one method: `{"max_ngram": 5}`."""
+        prefix = method + "."
+        return {key.removeprefix(prefix): v for key, v in self.method_options.items() if key.startswith(prefix)}
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name == "stop":
+            strings = [value] if isinstance(value, str) else list(value)
+            if not all(isinstance(s, str) and s for s in strings):
+                raise UsageError(f"stop = {value!r} must hold texts that are not empty")
+            return tuple(strings)
+        if name == "method_options":
+            for key in value:
+                if key.count(".") != 1:
+                    raise UsageError(f"method option {key!r} must be written METHOD.OPTION=VALUE")
+            return {**self.method_options, **value}
+        if name not in OPTIONS:
+            known = [*OPTIONS, "stop", "method_options"]
+            raise UsageError(f"there is no setting {name!r}{nearest(name, known)}")
+        return OPTIONS[name].parse(value, "")
+
+
+OPTIONS: dict[str, Option] = {o.name: o for o in options_of(Settings)}
+"""Every setting with a single value, by name, in the order they are shown."""
+
+
+def parse_method_options(pairs: list[str]) -> dict[str, str]:
+    """`--set METHOD.OPTION=VALUE`, as often as given, into one mapping."""
+    chosen: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or key.count(".") != 1 or not all(key.split(".")):
+            raise UsageError(f"--set {pair!r} must be written METHOD.OPTION=VALUE")
+        chosen[key] = value
+    return chosen
