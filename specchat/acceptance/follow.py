@@ -1,0 +1,50 @@
+"""The default rule: draw the target's own token after every visited node, and walk down while it is a child."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from specchat.core.noise import Stream
+from specchat.core.seams import Context, Reading
+from specchat.core.tree import ROOT, DrawKind, TokenTree
+from specchat.core.verdict import Verdict, explain
+from specchat.registry import NoOptions
+
+
+class Follow:
+    """Exact for any tree however it was made, because no draw depends on the tree.
+
+    The token after a node depends on the node's path and position alone (processed log-probabilities plus the
+    target stream's noise at that position; at temperature 0 no noise). Plain decoding makes the same draws one
+    by one, so the text is the same, up to floating-point near-ties, for every drafter and every tree.
+
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781; Svirschevski et al., SpecExec, arXiv:2406.02532.
+    """
+
+    lossless: Final = True
+    wanted: Final = DrawKind.POINT
+
+    def __init__(self, options: NoOptions) -> None:
+        del options
+
+    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        """Walk down from the root for as long as the target's own token is a living child."""
+        drawn = self._greedy(reading) if context.sampling.greedy and not context.sampling.penalised else None
+        path: list[int] = []
+        node = ROOT
+        while True:
+            token = drawn[reading.row(node)] if drawn is not None else self._draw(tree, node, reading, context)
+            child = tree.child(node, token)
+            if child is None or child not in reading.alive:
+                break
+            path.append(child)
+            node = child
+        return Verdict(tuple(path), token, explain(tree, path, reading.pruned))
+
+    def _greedy(self, reading: Reading) -> list[int]:
+        """The most likely token after every row, in one copy to the host."""
+        return reading.logits.argmax(dim=-1).tolist()
+
+    def _draw(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> int:
+        law = context.law_after(tree, node, reading.after(node))
+        return law.draw(context.noise, Stream.TARGET, context.position(tree, node))

@@ -1,0 +1,21 @@
+"""The same budget in every round: the user's own."""
+
+from __future__ import annotations
+
+from specchat.core.round import Round
+from specchat.core.seams import Budget, Context
+from specchat.registry import NoOptions
+
+
+class Fixed:
+    """Plan the user's width, depth and nodes."""
+
+    def __init__(self, options: NoOptions, budget: Budget) -> None:
+        del options
+        self._budget = budget
+
+    def plan(self, context: Context) -> Budget:
+        return self._budget
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,20 @@
+"""Never speculate: plain decoding is a round whose budget is 0."""
+
+from __future__ import annotations
+
+from specchat.core.round import Round
+from specchat.core.seams import Budget, Context
+from specchat.registry import NoOptions
+
+
+class Off:
+    """Plan no drafts, whatever happens."""
+
+    def __init__(self, options: NoOptions, budget: Budget) -> None:
+        del options, budget
+
+    def plan(self, context: Context) -> Budget:
+        return Budget(nodes=0, depth=0, width=0)
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""

@@ -1,0 +1,82 @@
+"""Randomness as a pure function of (seed, stream, position, token): no state, the same on every device."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_A = 0xBF58476D1CE4E5B9
+_MIX_B = 0x94D049BB133111EB
+
+
+class Stream(Enum):
+    """One use of randomness each. Using one draw for two decisions biases the text."""
+
+    TARGET = 1
+    ACCEPT = 2
+    DRAFT = 3
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of one reply. A nested engine gets a child, so that its draws are its own."""
+
+    seed: int
+
+    def child(self, label: str) -> Noise:
+        """An independent noise for a part with its own decisions."""
+        digest = hashlib.blake2b(f"{self.seed}/{label}".encode(), digest_size=8).digest()
+        return Noise(int.from_bytes(digest, "big"))
+
+    def gumbel(self, stream: Stream, position: int, tokens: Tensor, salt: tuple[int, ...] = ()) -> Tensor:
+        """Standard Gumbel noise for each token id at one position of the text.
+
+        Args:
+            stream: whose decision this is.
+            position: index in the whole text of the token being drawn.
+            tokens: (C,) int64 token ids.
+            salt: what else tells draws apart, such as (round, draw) for a draft.
+
+        Returns:
+            (C,) float64, on the device of `tokens`. Finite: the uniforms have 53 bits and exclude 0 and 1.
+        """
+        return -torch.log(-torch.log(self._uniform(stream, position, tokens, salt)))
+
+    def uniform(self, stream: Stream, position: int, token: int, salt: tuple[int, ...] = ()) -> float:
+        """One uniform number in (0, 1), for a coin flip about one token."""
+        return float(self._uniform(stream, position, torch.tensor([token]), salt)[0])
+
+    def _uniform(self, stream: Stream, position: int, tokens: Tensor, salt: tuple[int, ...]) -> Tensor:
+        key = _mix(self.seed & _MASK)
+        for part in (stream.value, position, *salt):
+            key = _mix((key + (part + 1) * _GOLDEN) & _MASK)
+        bits = _mix_tensor(tokens * _signed(_GOLDEN) + _signed(key))
+        return ((bits >> 11) & ((1 << 53) - 1)).to(torch.float64).add_(0.5).mul_(2.0**-53)
+
+
+def _mix(z: int) -> int:
+    """The finaliser of SplitMix64 on a Python integer.
+
+    Reference: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
+    """
+    z = ((z ^ (z >> 30)) * _MIX_A) & _MASK
+    z = ((z ^ (z >> 27)) * _MIX_B) & _MASK
+    return z ^ (z >> 31)
+
+
+def _mix_tensor(z: Tensor) -> Tensor:
+    """`_mix` on int64 tensors, whose products wrap as unsigned ones do; only the shifts need masking."""
+    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _signed(_MIX_A)
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _signed(_MIX_B)
+    return z ^ ((z >> 31) & ((1 << 33) - 1))
+
+
+def _signed(value: int) -> int:
+    """The int64 with the same 64 bits."""
+    return value - (1 << 64) if value >= 1 << 63 else value

@@ -1,0 +1,49 @@
+"""One round's record: what was planned, guessed, judged and emitted, and how long each part took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specchat.core.seams import Budget, Reading
+from specchat.core.tree import TokenTree
+from specchat.core.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds spent drafting, verifying, and on everything else."""
+
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    other_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Round:
+    """Plan, draft, verify, judge, keep, learn: once.
+
+    Args:
+        index: counts from 0 within a reply.
+        start: tokens of history before the round, the root included.
+        history: the live text; it ends with the root while the round is observed, and goes on afterwards.
+        emitted: tokens this round added to the text, after any cut.
+        draft_passes: forward passes of draft models.
+        timings: complete once the round is over; while it is observed, what has been measured so far.
+    """
+
+    index: int
+    start: int
+    history: Sequence[int]
+    budget: Budget
+    tree: TokenTree
+    reading: Reading
+    verdict: Verdict
+    emitted: tuple[int, ...]
+    draft_passes: int = 0
+    timings: Timings = Timings()
+
+    @property
+    def accepted(self) -> int:
+        """Draft tokens that stand."""
+        return len(self.verdict.path)

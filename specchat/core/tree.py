@@ -1,0 +1,156 @@
+"""The token tree: proposals laid flat, parents first, with the story of how every child was drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from specchat.errors import ProposalError
+
+ROOT: Final = 0
+"""The root's node number. Its token has been emitted by the target but not read yet."""
+
+
+class DrawKind(Enum):
+    """What may be said about a draw's distribution.
+
+    `IID` and `WOR` (without replacement) promise: given everything that decided whether this draw happens and
+    stays, its token is distributed as the recorded q. Whatever cannot promise that is a `POINT`.
+    """
+
+    IID = "iid"
+    WOR = "wor"
+    POINT = "point"
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A token that a drafter proposes to put below a node.
+
+    Args:
+        token: the proposed token id.
+        kind: what may be said about the draw.
+        q: (V,) the distribution it was drawn from, for IID and WOR; None for points.
+        logprob: log-probability the drafter gives it, where it knows one; for showing and for ordering.
+        proposer: the drafter's name.
+    """
+
+    token: int
+    kind: DrawKind = DrawKind.POINT
+    q: Tensor | None = None
+    logprob: float | None = None
+    proposer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One guess that got a place: `child` is its node. Two guesses of one token share the node and keep both draws."""
+
+    child: int
+    guess: Guess
+
+
+class TokenTree:
+    """A token tree of N nodes, the root first. Grows through `add` until it is frozen.
+
+    A node is a number; `tokens[node]`, `parents[node]` (−1 for the root) and `depths[node]` (0 for the root)
+    describe it. Siblings always differ in their token.
+    """
+
+    def __init__(self, root_token: int, vocab_size: int) -> None:
+        self.tokens: list[int] = [root_token]
+        self.parents: list[int] = [-1]
+        self.depths: list[int] = [0]
+        self._vocab_size = vocab_size
+        self._children: list[dict[int, int]] = [{}]
+        self._draws: list[list[Draw]] = [[]]
+        self._frozen = False
+
+    def __len__(self) -> int:
+        """N: nodes with the root."""
+        return len(self.tokens)
+
+    @property
+    def drafted(self) -> int:
+        """Draft nodes: all but the root."""
+        return len(self.tokens) - 1
+
+    @property
+    def frozen(self) -> bool:
+        return self._frozen
+
+    def add(self, parent: int, guess: Guess) -> int:
+        """Put a guess below `parent` and return its node: a new one, or the child that already has this token.
+
+        Raises:
+            ProposalError: the guess is no token of the vocabulary.
+        """
+        assert not self._frozen, "a frozen tree does not grow"
+        if not 0 <= guess.token < self._vocab_size:
+            who = guess.proposer or "a drafter"
+            raise ProposalError(f"{who} proposed token {guess.token}, outside the vocabulary of {self._vocab_size}")
+        child = self._children[parent].get(guess.token)
+        if child is None:
+            child = len(self.tokens)
+            self.tokens.append(guess.token)
+            self.parents.append(parent)
+            self.depths.append(self.depths[parent] + 1)
+            self._children[parent][guess.token] = child
+            self._children.append({})
+            self._draws.append([])
+        self._draws[parent].append(Draw(child, guess))
+        return child
+
+    def freeze(self) -> TokenTree:
+        """Finish growing; returns the tree itself."""
+        self._frozen = True
+        return self
+
+    def child(self, node: int, token: int) -> int | None:
+        """The child of `node` with this token, if it was proposed."""
+        return self._children[node].get(token)
+
+    def children(self, node: int) -> Sequence[int]:
+        """The children of `node`, in the order they were first proposed."""
+        return tuple(self._children[node].values())
+
+    def draws(self, parent: int) -> Sequence[Draw]:
+        """How the children of `parent` were drawn, in order; several draws may name one child."""
+        return self._draws[parent]
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """Nodes from the root's child down to `node`, `node` included; empty for the root."""
+        return tuple(reversed(list(self._upwards(node))))
+
+    def path_tokens(self, node: int) -> list[int]:
+        """Tokens of `path(node)`: what would follow the root."""
+        return [self.tokens[n] for n in self.path(node)]
+
+    def follow(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """The nodes along these tokens from the root, as far as the tree has them."""
+        path: list[int] = []
+        node = ROOT
+        for token in tokens:
+            child = self.child(node, token)
+            if child is None:
+                break
+            path.append(child)
+            node = child
+        return tuple(path)
+
+    def ancestor_mask(self) -> Tensor:
+        """(N, N) bool: row i is true at i and at every ancestor of i: whom node i may attend to."""
+        rows = [0] * len(self)
+        for node, parent in enumerate(self.parents):
+            rows[node] = (rows[parent] if parent >= 0 else 0) | (1 << node)
+        return torch.tensor([[bool(row >> n & 1) for n in range(len(self))] for row in rows])
+
+    def _upwards(self, node: int) -> Iterator[int]:
+        while node != ROOT:
+            yield node
+            node = self.parents[node]

@@ -1,0 +1,194 @@
+"""A reply from prompt to stop: prefill what is new, rounds, live changes, cancel."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from specchat.core.ledger import Ledger
+from specchat.core.noise import Noise
+from specchat.core.round import Round
+from specchat.core.seams import Context, Model
+from specchat.decoding.assemble import (
+    Losslessness,
+    assemble,
+    check_settings,
+    choose_drafter,
+    losslessness,
+    sampling,
+)
+from specchat.decoding.emission import Emission, Limits
+from specchat.decoding.speculate import Speculator
+from specchat.decoding.stopping import Stop
+from specchat.decoding.vocabulary import Vocabulary
+from specchat.errors import UsageError
+from specchat.settings import Settings
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The reply begins: which seed it uses and how much of the prompt the cache held."""
+
+    prompt_tokens: int
+    reused_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """Prompt tokens read so far, of those that had to be read."""
+
+    done: int
+    total: int
+    at_s: float
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A round was done. `texts[i]` is what became readable with the i-th emitted token."""
+
+    round: Round
+    texts: tuple[str, ...]
+    at_s: float
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The reply is complete."""
+
+    stop: Stop
+    tail: str
+    ledger: Ledger
+    prefill_s: float
+    at_s: float
+    stop_string: str | None
+
+
+Event = Begun | Spoken | Ended
+
+
+class _Cancelled(Exception):
+    """Raised inside a prefill that somebody stopped."""
+
+
+class Conversation:
+    """Replies of one loaded pair. Settings may change while a reply is being written; they act between rounds."""
+
+    def __init__(self, target: Model, draft: Model | None, vocabulary: Vocabulary, settings: Settings) -> None:
+        self.target = target
+        self.vocabulary = vocabulary
+        self._draft = draft
+        self._settings = settings
+        self._speculator = assemble(settings, target, draft)
+        self._drafter_choice = choose_drafter(settings)
+        self._assembled = settings
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force from the next round on."""
+        return self._settings
+
+    @property
+    def losslessness(self) -> Losslessness:
+        """What may be claimed for the settings in force."""
+        return losslessness(assemble(self._settings, self.target, self._draft).rule, self._settings.rule)
+
+    def change(self, settings: Settings) -> None:
+        """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
+        check_settings(settings, self._draft is not None)
+        assemble(settings, self.target, self._draft)
+        self._settings = settings
+
+    def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """The messages as tokens, ready for a reply to begin."""
+        return self.vocabulary.encode_chat(list(messages))
+
+    def reply(
+        self,
+        prompt: Sequence[int],
+        seed: int | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+        on_prefill: Callable[[Prefilled], None] = lambda progress: None,
+    ) -> Iterator[Event]:
+        """Write one reply to the prompt's tokens.
+
+        Yields Begun, Spoken…, Ended; `on_prefill` hears about the prompt being read in between. The cache keeps
+        what was read, so a follow-up prompt reads only what is new.
+
+        Raises:
+            UsageError: the prompt is empty or leaves no room in the context.
+        """
+        self._check_room(prompt)
+        if seed is None:
+            seed = self._settings.seed if self._settings.seed >= 0 else secrets.randbits(53)
+        speculator = self._current_speculator(None)
+        context = Context(list(prompt), len(prompt), self.target.vocab_size, noise=Noise(seed))
+        emission = Emission(self.vocabulary, self._limits(context))
+        ledger = Ledger()
+        began = time.perf_counter()
+
+        yield Begun(len(prompt), self.target.cached(context.history[:-1]), seed)
+
+        def on_chunk(done: int, total: int) -> None:
+            on_prefill(Prefilled(done, total, time.perf_counter() - began))
+            if cancelled():
+                raise _Cancelled
+
+        try:
+            speculator.start(context.history, on_chunk)
+        except _Cancelled:
+            emission.ended = Stop.CANCELLED
+        prefill_s = time.perf_counter() - began
+        while emission.ended is None:
+            if cancelled():
+                emission.ended = Stop.CANCELLED
+            else:
+                speculator = self._current_speculator(context)
+                emission.limit(self._limits(context))
+                yield self._round(speculator, context, emission, ledger, began)
+        tail = emission.finish()
+        at_s = time.perf_counter() - began
+        yield Ended(emission.ended, tail, ledger, prefill_s, at_s, emission.stop_string)
+
+    def _round(
+        self, speculator: Speculator, context: Context, emission: Emission, ledger: Ledger, began: float
+    ) -> Spoken:
+        texts: list[str] = []
+
+        def cut(emitted: Sequence[int]) -> int:
+            texts.extend(emission.take(emitted))
+            return len(texts)
+
+        context.sampling = sampling(self._assembled)
+        context.wanted = speculator.rule.wanted
+        round = speculator.round(context, cut)
+        ledger.add(round)
+        return Spoken(round, tuple(texts), time.perf_counter() - began)
+
+    def _current_speculator(self, context: Context | None) -> Speculator:
+        """The speculator for the settings in force; a drafter that stays keeps what it has learnt."""
+        if self._settings is not self._assembled:
+            choice = choose_drafter(self._settings)
+            stays = choice == self._drafter_choice
+            self._speculator = assemble(
+                self._settings, self.target, self._draft, self._speculator.drafter if stays else None
+            )
+            self._assembled, self._drafter_choice = self._settings, choice
+            if not stays and context is not None:
+                self._speculator.drafter.start(context.history)
+        return self._speculator
+
+    def _limits(self, context: Context) -> Limits:
+        room = self.target.context_tokens - context.prompt_tokens
+        return Limits(self._settings.max_tokens, room, self._settings.stop)
+
+    def _check_room(self, prompt: Sequence[int]) -> None:
+        if not prompt:
+            raise UsageError("the prompt is empty: there is no token to go on from")
+        if len(prompt) >= self.target.context_tokens:
+            raise UsageError(
+                f"the prompt takes {len(prompt)} tokens and the context of this model holds "
+                f"{self.target.context_tokens}; shorten it, or start a new chat"
+            )

@@ -1,0 +1,28 @@
+"""Tokens → text, incrementally: every token's bytes, and never half a character."""
+
+from __future__ import annotations
+
+import codecs
+
+from specchat.decoding.vocabulary import Vocabulary
+
+
+class Detokenizer:
+    """Turns a growing list of tokens into text. Bytes of an unfinished character wait for their rest."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._strip_space = vocabulary.starts_with_space()
+
+    def add(self, token: int) -> str:
+        """The text that became readable with this token; may be empty."""
+        data = self._vocabulary.token_bytes(token)
+        if self._strip_space and data:
+            data = data.removeprefix(b" ")
+            self._strip_space = False
+        return self._decoder.decode(data)
+
+    def finish(self) -> str:
+        """What an unfinished character at the end amounts to: a replacement character, or nothing."""
+        return self._decoder.decode(b"", final=True)

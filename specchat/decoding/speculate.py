@@ -1,0 +1,72 @@
+"""The round: plan, draft, verify, judge, keep, learn. If you read one file, read this one."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+
+from specchat.core.round import Round, Timings
+from specchat.core.seams import AcceptanceRule, Context, Controller, Drafter, Model, OnLayer, TreePolicy
+
+Cut = Callable[[Sequence[int]], int]
+"""Emitted tokens → how many of them the reply still takes."""
+
+
+def take_all(emitted: Sequence[int]) -> int:
+    """A reply that does not end here."""
+    return len(emitted)
+
+
+@dataclasses.dataclass
+class Speculator:
+    """Parts that fit together. `decoding.assemble` makes one; nothing else decides what fits."""
+
+    target: Model
+    drafter: Drafter
+    policy: TreePolicy
+    rule: AcceptanceRule
+    controller: Controller
+    on_layer: OnLayer | None = None
+
+    def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
+        """Read the prompt up to its last token, which is the first root."""
+        self.target.prefill(history[:-1], on_chunk)
+        self.drafter.start(history)
+
+    def round(self, context: Context, cut: Cut = take_all) -> Round:
+        """Do one round and append what it emits to the context's history.
+
+        The bonus token is the next round's root: emitted, not read. So a round reads 1 + drafted nodes and emits
+        accepted + 1 tokens, and plain decoding is the round whose tree is the root alone.
+        """
+        began = time.perf_counter()
+        passes = self.drafter.passes
+        budget = self.controller.plan(context)
+        planned = time.perf_counter()
+        tree = self.policy.grow(self.drafter, context, budget)
+        riders = self.drafter.riders(tree)
+        drafted = time.perf_counter()
+        reading = self.target.read(tree, riders=riders, taps=self.drafter.taps, on_layer=self.on_layer)
+        verified = time.perf_counter()
+        verdict = self.rule.judge(tree, reading, context)
+        verdict = verdict.cut(cut(verdict.emitted(tree)))
+        self.target.keep(verdict.path)
+        draft_s, verify_s = drafted - planned, verified - drafted
+        round = Round(
+            index=context.round,
+            start=len(context.history),
+            history=context.history,
+            budget=budget,
+            tree=tree,
+            reading=reading,
+            verdict=verdict,
+            emitted=tuple(verdict.emitted(tree)),
+            draft_passes=self.drafter.passes - passes,
+            timings=Timings(draft_s, verify_s, time.perf_counter() - began - draft_s - verify_s),
+        )
+        self.drafter.observe(round)
+        self.controller.observe(round)
+        context.emit(round.emitted)
+        other_s = time.perf_counter() - began - draft_s - verify_s
+        return dataclasses.replace(round, timings=Timings(draft_s, verify_s, other_s))

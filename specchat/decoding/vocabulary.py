@@ -1,0 +1,112 @@
+"""What every token is in bytes and in words, and how a chat becomes tokens."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from functools import cached_property
+from typing import Any, Protocol
+
+
+class Vocabulary(Protocol):
+    """What the engine asks of a tokenizer."""
+
+    eos_ids: frozenset[int]
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes a token adds to the text; empty for special tokens."""
+
+    def token_label(self, token: int) -> str:
+        """The token as the tree shows it: its text, `⟨e2⟩` for half characters, special tokens by name."""
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Messages, in the model's own chat format, ready for the reply to begin."""
+
+    def starts_with_space(self) -> bool:
+        """Whether the first token of a text carries a space that is not text (SentencePiece)."""
+
+
+def label(data: bytes) -> str:
+    """Bytes as text, where bytes that are no whole character read `⟨e2⟩`."""
+    return data.decode("utf-8", errors="specchat-angle")
+
+
+def _angle_bytes(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError), "registered for decoding only"
+    broken = error.object[error.start : error.end]
+    return "".join(f"⟨{byte:02x}⟩" for byte in broken), error.end
+
+
+codecs.register_error("specchat-angle", _angle_bytes)
+
+
+class TransformersVocabulary:
+    """The vocabulary of a fast transformers tokenizer, as bytes per token.
+
+    Byte-level BPE writes every byte as a printable character; SentencePiece writes spaces as `▁` and stray bytes
+    as `<0xE2>`. Both are undone here once, so that joining bytes gives what decoding the whole text would.
+    """
+
+    def __init__(self, tokenizer: Any, eos_ids: frozenset[int]) -> None:
+        self.tokenizer = tokenizer
+        self.eos_ids = eos_ids
+        self._special = frozenset(tokenizer.all_special_ids) | {
+            token for token, added in tokenizer.added_tokens_decoder.items() if added.special
+        }
+        self._added = {token: str(added) for token, added in tokenizer.added_tokens_decoder.items()}
+        self._bytes: dict[int, bytes] = {}
+
+    def token_bytes(self, token: int) -> bytes:
+        return b"" if token in self._special else self._raw_bytes(token)
+
+    def token_label(self, token: int) -> str:
+        return label(self._raw_bytes(token))
+
+    def starts_with_space(self) -> bool:
+        return not self._byte_level
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Apply the model's own chat template; without one, the bare texts."""
+        if self.tokenizer.chat_template is None:
+            return list(self.tokenizer.encode("\n".join(m["content"] for m in messages)))
+        encoded = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        return [int(token) for token in encoded]
+
+    def _raw_bytes(self, token: int) -> bytes:
+        if token not in self._bytes:
+            self._bytes[token] = self._decoded(token)
+        return self._bytes[token]
+
+    def _decoded(self, token: int) -> bytes:
+        if token in self._added:
+            return self._added[token].encode()
+        written = self.tokenizer.convert_ids_to_tokens(token)
+        if written is None:
+            return b""  # a row of padding in the embedding: no token of the vocabulary
+        if self._byte_level:
+            return bytes(_BYTE_OF[character] for character in written)
+        if len(written) == 6 and written.startswith("<0x"):
+            return bytes([int(written[3:5], 16)])
+        return str(written).replace("▁", " ").encode()
+
+    @cached_property
+    def _byte_level(self) -> bool:
+        decoder = json.loads(self.tokenizer.backend_tokenizer.to_str()).get("decoder") or {}
+        parts = [decoder, *decoder.get("decoders", [])]
+        return any(part.get("type") == "ByteLevel" for part in parts)
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Byte-level BPE's printable stand-ins: bytes that print stand for themselves, the others follow from 256 up.
+
+    Reference: Radford et al., Language Models are Unsupervised Multitask Learners (2019), the GPT-2 encoding.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in printable]
+    alphabet = {chr(byte): byte for byte in printable}
+    return alphabet | {chr(256 + i): byte for i, byte in enumerate(hidden)}
+
+
+_BYTE_OF = _byte_alphabet()

@@ -1,0 +1,29 @@
+"""Drafters guess what the target will say. This table is all that listing them needs."""
+
+from specchat.drafters.options import DraftModelOptions, PromptLookupOptions
+from specchat.registry import Method, Table
+
+DRAFTERS = Table(
+    "drafter",
+    Method(
+        "none",
+        "specchat.drafters.nothing:Nothing",
+        "proposes nothing: plain decoding",
+        "baseline",
+    ),
+    Method(
+        "prompt_lookup",
+        "specchat.drafters.prompt_lookup:PromptLookup",
+        "continues the last words as they went on earlier in prompt and reply",
+        "Prompt Lookup Decoding (Saxena, 2023), LLMA arXiv:2304.04487",
+        options=PromptLookupOptions,
+    ),
+    Method(
+        "draft_model",
+        "specchat.drafters.draft_model:DraftModel",
+        "a smaller model with the same tokens guesses level by level",
+        "Speculative Decoding arXiv:2211.17192; coupled draws after arXiv:2408.07978",
+        options=DraftModelOptions,
+        needs_draft_model=True,
+    ),
+)

@@ -1,0 +1,33 @@
+"""Proposes nothing, so that every round is plain decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specchat.core.round import Round
+from specchat.core.seams import Context, Proposal, Rider
+from specchat.core.tree import TokenTree
+from specchat.drafters.parts import Parts
+from specchat.registry import NoOptions
+
+
+class Nothing:
+    """No guess for any node."""
+
+    taps: Sequence[int] = ()
+    passes = 0
+
+    def __init__(self, options: NoOptions, parts: Parts) -> None:
+        del options, parts
+
+    def start(self, history: Sequence[int]) -> None:
+        """Nothing to remember."""
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        return [() for _ in frontier]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        return ()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""

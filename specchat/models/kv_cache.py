@@ -1,0 +1,95 @@
+"""Keys and values of everything read so far: rows written in place, gaps closed after a round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_FIRST_CAPACITY = 1024
+
+
+class KVCache:
+    """Preallocated rows for all layers of one text. Grows by doubling, never inside a round of usual size.
+
+    It does not know which rows are valid: its owner counts them. Rows hold zeros or stale, finite values.
+    """
+
+    def __init__(self, layers: int, max_rows: int) -> None:
+        self._layers = layers
+        self._max_rows = max_rows
+        self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim)
+        self._values: Tensor | None = None
+        self._start = 0
+
+    @property
+    def capacity(self) -> int:
+        return 0 if self._keys is None else self._keys.shape[2]
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Bytes one token takes in all layers; 0 before anything was written."""
+        if self._keys is None or self._values is None:
+            return 0
+        return sum(t.element_size() * t.shape[0] * t.shape[1] * t.shape[3] for t in (self._keys, self._values))
+
+    def write_at(self, row: int) -> None:
+        """The next pass writes its rows from here on."""
+        self._start = row
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        """Write one layer's new rows and return all its rows up to the last new one.
+
+        The signature is the one transformers' attention layers call.
+
+        Args:
+            keys, values: (1, heads, n, head_dim).
+
+        Returns:
+            (1, heads, start + n, head_dim) each, views into the cache.
+        """
+        end = self._start + keys.shape[2]
+        stored_keys, stored_values = self._room_for(end, keys, values)
+        stored_keys[layer, :, self._start : end] = keys[0]
+        stored_values[layer, :, self._start : end] = values[0]
+        return stored_keys[layer, :, :end].unsqueeze(0), stored_values[layer, :, :end].unsqueeze(0)
+
+    def keep_rows_(self, start: int, rows: Sequence[int]) -> int:
+        """Keep these rows behind the first `start`, forget what lies between and after. In place.
+
+        Verification wrote one row per node, in the order the nodes were read, so the accepted rows lie scattered
+        among rejected ones. This closes the gaps. Rows past the returned length are stale and are overwritten by
+        the next round.
+
+        Args:
+            start: rows in use before the tree.
+            rows: rows to keep, ascending, each ≥ start.
+
+        Returns:
+            Rows in use afterwards: start + len(rows).
+        """
+        end = start + len(rows)
+        moved = [(to, row) for to, row in zip(range(start, end), rows, strict=True) if to != row]
+        if moved:
+            assert self._keys is not None, "rows were written"
+            assert self._values is not None, "rows were written"
+            to = slice(moved[0][0], end)
+            source = torch.tensor([row for _, row in moved], device=self._keys.device)
+            self._keys[:, :, to] = self._keys[:, :, source]
+            self._values[:, :, to] = self._values[:, :, source]
+        return end
+
+    def _room_for(self, rows: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        if self._keys is None or self._values is None or rows > self.capacity:
+            # Trees may reach past the context's end by some rows, hence the slack.
+            wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * self.capacity), self._max_rows + 512))
+            self._keys = self._grown(self._keys, keys, wanted)
+            self._values = self._grown(self._values, values, wanted)
+        return self._keys, self._values
+
+    def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
+        new = like.new_zeros(self._layers, like.shape[1], capacity, like.shape[3])
+        if old is not None:
+            new[:, :, : old.shape[2]] = old
+        return new

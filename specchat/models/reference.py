@@ -1,0 +1,185 @@
+"""Any transformers causal LM as a `Model`: right before fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specchat.core.seams import Counters, OnLayer, Reading, Rider
+from specchat.core.tree import ROOT, TokenTree
+from specchat.models.kv_cache import KVCache
+from specchat.models.rows import LAZY_TOKENS, Plan, Rows, common_prefix
+
+CHUNK_TOKENS = 256
+"""Prompt tokens read per pass: small enough to stop soon, large enough to use the machine."""
+
+
+class ReferenceModel:
+    """Runs transformers' own layers over a tree, with our own cache, mask and positions.
+
+    Nodes dropped by `on_layer` are masked out of the result but still computed: transformers' layers take all
+    rows or none. The counters say so.
+    """
+
+    def __init__(self, network: Any, context_tokens: int) -> None:
+        self._network = network.eval()
+        self._decoder = network.get_decoder()
+        self._layers = list(self._decoder.layers)
+        self.vocab_size: int = network.get_output_embeddings().weight.shape[0]
+        self.context_tokens = context_tokens
+        self.counters = Counters()
+        self.device: torch.device = network.get_input_embeddings().weight.device
+        self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
+        self.cache = KVCache(len(self._layers), context_tokens)
+        self._rows = Rows()
+
+    @torch.inference_mode()
+    def cached(self, tokens: Sequence[int]) -> int:
+        """How many leading tokens of these the cache holds already."""
+        return common_prefix(self._rows.prefix, tokens)
+
+    def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
+        """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
+        missing = self._rows.rewind(tokens)
+        if len(missing) <= LAZY_TOKENS:
+            self._rows.put_off(missing)
+            return
+        for begin in range(0, len(missing), CHUNK_TOKENS):
+            chunk = missing[begin : begin + CHUNK_TOKENS]
+            self._pass(self._rows.plan_prefix(chunk), wanted=slice(0, 0))
+            self._rows.prefix_read(chunk)
+            if on_chunk is not None:
+                on_chunk(begin + len(chunk), len(missing))
+
+    @torch.inference_mode()
+    def read(
+        self,
+        tree: TokenTree,
+        new_nodes: Sequence[int] | None = None,
+        riders: Sequence[Rider] = (),
+        taps: Collection[int] = (),
+        on_layer: OnLayer | None = None,
+    ) -> Reading:
+        """Read nodes of a tree in one pass: all of it, or the new ones."""
+        plan = self._rows.plan_tree(tree, new_nodes, riders)
+        watch = _LayerWatch(tree, plan, taps, on_layer)
+        with self._watched(watch):
+            logits = self._pass(plan, slice(plan.missing, None), [rider.embedding for rider in riders])
+        self._rows.tree_read(plan)
+        nodes = len(plan.nodes)
+        return Reading(
+            nodes=plan.nodes,
+            logits=logits[:nodes],
+            alive=frozenset(watch.alive),
+            pruned=watch.pruned,
+            taps={layer: states[:nodes] for layer, states in watch.states.items()},
+            rider_logits=logits[nodes:] if riders else None,
+            rider_states={layer: states[nodes:] for layer, states in watch.states.items()} if riders else {},
+        )
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the root and the accepted path, forget the rest of the tree."""
+        start = len(self._rows.prefix)
+        self.cache.keep_rows_(start, self._rows.keep(path))
+
+    def pretend(self, tokens: int) -> None:
+        """Act as if so many tokens had been read; their rows hold zeros or stale values."""
+        self._rows.pretend(tokens)
+
+    def _pass(self, plan: Plan, wanted: slice, embeddings: Sequence[Tensor] = ()) -> Tensor:
+        """One forward pass; (rows wanted, V) logits."""
+        rows = len(plan.positions)
+        embedded = self._network.get_input_embeddings()(torch.tensor([plan.tokens], device=self.device))
+        if embeddings:
+            extra = torch.stack(list(embeddings)).to(embedded)
+            embedded = torch.cat([embedded, extra.unsqueeze(0)], dim=1)
+        self.cache.write_at(plan.start)
+        hidden = self._decoder(
+            inputs_embeds=embedded,
+            attention_mask=plan.mask.to(self.device)[None, None],
+            position_ids=torch.tensor([plan.positions], device=self.device),
+            past_key_values=self.cache,
+            use_cache=True,
+        ).last_hidden_state[0]
+        self.counters.passes += 1
+        self.counters.rows += rows
+        self.counters.node_layers += rows * len(self._layers)
+        return self._head(hidden[wanted])
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        """(rows, V) logits of final states, with whatever scaling or capping the architecture applies."""
+        logits: Tensor = self._network.get_output_embeddings()(hidden)
+        config = self._network.config
+        if (scale := getattr(config, "logits_scaling", None)) is not None:
+            logits = logits / scale
+        if (scale := getattr(config, "logit_scale", None)) is not None:
+            logits = logits * scale
+        if (cap := getattr(config, "final_logit_softcapping", None)) is not None:
+            logits = torch.tanh(logits / cap) * cap
+        return logits
+
+    @contextmanager
+    def _watched(self, watch: _LayerWatch) -> Iterator[None]:
+        """Let `watch` see the states after each layer it wants."""
+        hooks = [
+            module.register_forward_hook(watch.hook(layer))
+            for layer, module in enumerate(self._layers)
+            if watch.wants(layer)
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+class _LayerWatch:
+    """Collects taps and asks `on_layer` which nodes stay, while a pass runs."""
+
+    def __init__(self, tree: TokenTree, plan: Plan, taps: Collection[int], on_layer: OnLayer | None) -> None:
+        self._tree = tree
+        self._plan = plan
+        self._taps = taps
+        self._on_layer = on_layer
+        self.alive: list[int] = list(plan.nodes)
+        self.pruned: dict[int, int] = {}
+        self.states: dict[int, Tensor] = {}
+
+    def wants(self, layer: int) -> bool:
+        return self._on_layer is not None or layer in self._taps
+
+    def hook(self, layer: int) -> Callable[[Any, Any, Any], None]:
+        def after_layer(module: Any, arguments: Any, output: Any) -> None:
+            hidden: Tensor = (output if isinstance(output, Tensor) else output[0])[0, self._plan.missing :]
+            if layer in self._taps:
+                self.states[layer] = hidden.clone()
+            if self._on_layer is not None:
+                self._ask(layer, hidden, self._on_layer)
+
+        return after_layer
+
+    def _ask(self, layer: int, hidden: Tensor, on_layer: OnLayer) -> None:
+        places = [self._plan.nodes.index(node) for node in self.alive]
+        stay = on_layer(layer, hidden[places], tuple(self.alive))
+        if stay is None:
+            return
+        survivors = surviving(self._tree, self.alive, stay)
+        self.pruned.update({node: layer for node in self.alive if node not in survivors})
+        self.alive = [node for node in self.alive if node in survivors]
+
+
+def surviving(tree: TokenTree, alive: Sequence[int], stay: Collection[int]) -> set[int]:
+    """The nodes that stay: those chosen whose parents stay too. The root always does.
+
+    A parent that is not among `alive` was read in an earlier pass and stays.
+    """
+    considered = set(alive)
+    gone: set[int] = set()
+    for node in sorted(considered):
+        if node != ROOT and (node not in stay or tree.parents[node] in gone):
+            gone.add(node)
+    return considered - gone

@@ -1,0 +1,150 @@
+"""Which cache row holds what: the bookkeeping of prefixes, rounds and kept paths that every cached model shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.core.seams import Rider
+from specchat.core.tree import ROOT, TokenTree
+
+LAZY_TOKENS = 8
+"""So many missing tokens are read together with the next tree instead of in a pass of their own."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One pass over tokens still missing, then nodes, then riders; in this order the rows are written.
+
+    Args:
+        start: first row written.
+        missing: tokens of the prefix read on the way.
+        nodes: (R,) nodes read.
+        tokens: ids of missing tokens and nodes, riders excluded.
+        positions: (rows,) position in the text of every row, riders included: never the row's own number.
+        mask: (rows, start + rows) bool, whom each row attends to.
+    """
+
+    start: int
+    missing: int
+    nodes: tuple[int, ...]
+    tokens: list[int]
+    positions: list[int]
+    mask: Tensor
+
+
+class Rows:
+    """Rows 0 to P − 1 hold the prefix; behind them lie the rows of this round's tree, in the order they were read."""
+
+    def __init__(self) -> None:
+        self.prefix: list[int] = []  # tokens whose rows are valid
+        self._missing: list[int] = []  # tokens that belong to the prefix and are read with the next tree
+        self._tree: TokenTree | None = None
+        self._row_of: dict[int, int] = {}
+        self._end = 0  # first row behind the tree's
+
+    def rewind(self, tokens: Sequence[int]) -> list[int]:
+        """Forget the tree and everything that differs from `tokens`; returns the tokens still to be read."""
+        reused = common_prefix(self.prefix, tokens)
+        del self.prefix[reused:]
+        self._forget_tree()
+        return list(tokens[reused:])
+
+    def put_off(self, missing: list[int]) -> None:
+        """Read these prefix tokens together with the next tree."""
+        assert len(missing) <= LAZY_TOKENS, "a long prefix is read in passes of its own"
+        self._missing = missing
+
+    def plan_prefix(self, tokens: list[int]) -> Plan:
+        """A pass that reads more prefix. Call `prefix_read` when it is done."""
+        start, count = len(self.prefix), len(tokens)
+        mask = torch.ones(count, start + count, dtype=torch.bool).tril(start)
+        return Plan(start, count, (), tokens, list(range(start, start + count)), mask)
+
+    def prefix_read(self, tokens: list[int]) -> None:
+        self.prefix.extend(tokens)
+        self._end = len(self.prefix)
+
+    def plan_tree(self, tree: TokenTree, new_nodes: Sequence[int] | None, riders: Sequence[Rider]) -> Plan:
+        """A pass that reads nodes of a tree, missing prefix first. Call `tree_read` when it is done."""
+        if self._tree is not tree:
+            assert not self._row_of, "the last round was neither kept nor rewound"
+            self._tree = tree
+            self._end = len(self.prefix)
+        nodes = tuple(range(len(tree)) if new_nodes is None else new_nodes)
+        missing = self._missing
+        start, first_node = self._end, self._end + len(missing)
+        row_of = dict(self._row_of)
+        row_of.update({node: first_node + i for i, node in enumerate(nodes)})
+        rows = len(missing) + len(nodes) + len(riders)
+        mask = torch.zeros(rows, start + rows, dtype=torch.bool)
+        mask[:, : len(self.prefix)] = True
+        if missing:
+            mask[: len(missing), start:first_node] = torch.ones(len(missing), len(missing), dtype=torch.bool).tril()
+            mask[len(missing) :, start:first_node] = True
+        seen = [self._path_rows(tree, node, row_of) for node in nodes]
+        positions = [start + i for i in range(len(missing))]
+        after = len(self.prefix) + len(missing)
+        positions += [after + tree.depths[node] for node in nodes]
+        rider_row = first_node + len(nodes)
+        for index, rider in enumerate(riders):
+            above = self._path_rows(tree, rider.parent, row_of)
+            position = after + tree.depths[rider.parent] + 1
+            link = rider.after
+            while link is not None:
+                above.append(rider_row + link)
+                position += 1
+                link = riders[link].after
+            seen.append([*above, rider_row + index])
+            positions.append(position)
+        flat = [(len(missing) + i, row) for i, rows_seen in enumerate(seen) for row in rows_seen]
+        mask[[i for i, _ in flat], [row for _, row in flat]] = True
+        return Plan(start, len(missing), nodes, [*missing, *(tree.tokens[n] for n in nodes)], positions, mask)
+
+    def tree_read(self, plan: Plan) -> None:
+        if self._missing:
+            assert not self._row_of, "missing tokens are read with a tree's first nodes"
+            self.prefix.extend(self._missing)
+            self._missing = []
+        first_node = plan.start + plan.missing
+        self._row_of.update({node: first_node + i for i, node in enumerate(plan.nodes)})
+        self._end = first_node + len(plan.nodes)
+
+    def keep(self, path: Sequence[int]) -> list[int]:
+        """Rows to keep behind the prefix: the root's and the path's, as far as they were read. Ends the round."""
+        kept: list[int] = []
+        if self._tree is not None:
+            for node in (ROOT, *path):
+                if node not in self._row_of:
+                    break
+                kept.append(self._row_of[node])
+                self.prefix.append(self._tree.tokens[node])
+        self._forget_tree()
+        return kept
+
+    def pretend(self, tokens: int) -> None:
+        """Count so many rows as read; no real text shares a prefix with them."""
+        self._forget_tree()
+        self.prefix = [-1] * tokens
+
+    def _forget_tree(self) -> None:
+        self._tree = None
+        self._row_of = {}
+        self._missing = []
+        self._end = len(self.prefix)
+
+    @staticmethod
+    def _path_rows(tree: TokenTree, node: int, row_of: dict[int, int]) -> list[int]:
+        """Rows of the node, its ancestors and the root: whom it attends to inside the tree."""
+        return [row_of[n] for n in (ROOT, *tree.path(node))]
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many leading tokens are the same."""
+    shorter = min(len(first), len(second))
+    if list(first[:shorter]) == list(second[:shorter]):
+        return shorter
+    return next(i for i in range(shorter) if first[i] != second[i])

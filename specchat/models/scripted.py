@@ -1,0 +1,107 @@
+"""A model without weights: what it says is a function of the text so far. For tests and for trying the interface."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.core.noise import Noise, Stream
+from specchat.core.seams import Counters, OnLayer, Reading, Rider
+from specchat.core.tree import TokenTree
+from specchat.models.rows import Rows, common_prefix
+
+Says = Callable[[Sequence[int]], Tensor]
+"""(tokens so far) → (V,) logits of the next one."""
+
+
+class ScriptedModel:
+    """Computes logits from the tokens themselves, with the same bookkeeping of rows as a real model.
+
+    Its single layer's state of a node is the node's logits, so taps, pruning and riders can be tried on it. A
+    rider answers for the text in which the greedy continuation stands where the riders stand.
+
+    Args:
+        says: (tokens so far) → (V,) logits.
+        pace_s: how long a pass pretends to take.
+    """
+
+    def __init__(self, vocab_size: int, says: Says, context_tokens: int = 4096, pace_s: float = 0.0) -> None:
+        self.vocab_size = vocab_size
+        self.context_tokens = context_tokens
+        self.counters = Counters()
+        self.device = torch.device("cpu")
+        self._says = says
+        self._pace_s = pace_s
+        self._rows = Rows()
+
+    def cached(self, tokens: Sequence[int]) -> int:
+        """How many leading tokens of these the cache holds already."""
+        return common_prefix(self._rows.prefix, tokens)
+
+    def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
+        """Remember the tokens; there is nothing to compute."""
+        missing = self._rows.rewind(tokens)
+        self._rows.prefix_read(missing)
+        if missing and on_chunk is not None:
+            on_chunk(len(missing), len(missing))
+
+    def read(
+        self,
+        tree: TokenTree,
+        new_nodes: Sequence[int] | None = None,
+        riders: Sequence[Rider] = (),
+        taps: Collection[int] = (),
+        on_layer: OnLayer | None = None,
+    ) -> Reading:
+        """What the script says after every node."""
+        plan = self._rows.plan_tree(tree, new_nodes, riders)
+        time.sleep(self._pace_s)
+        logits = torch.stack([self._says(self._text(tree, node)) for node in plan.nodes])
+        alive, pruned = list(plan.nodes), dict[int, int]()
+        if on_layer is not None:
+            stay = on_layer(0, logits, plan.nodes)
+            if stay is not None:
+                alive = [node for node in plan.nodes if all(n in stay for n in tree.path(node))]
+                pruned = {node: 0 for node in plan.nodes if node not in alive}
+        self._rows.tree_read(plan)
+        self.counters.passes += 1
+        self.counters.rows += len(plan.nodes) + len(riders)
+        self.counters.node_layers += len(plan.nodes) + len(riders)
+        return Reading(
+            nodes=plan.nodes,
+            logits=logits,
+            alive=frozenset(alive),
+            pruned=pruned,
+            taps=dict.fromkeys(taps, logits),
+            rider_logits=torch.stack([self._rider(tree, riders, i) for i in range(len(riders))]) if riders else None,
+        )
+
+    def keep(self, path: Sequence[int]) -> None:
+        self._rows.keep(path)
+
+    def pretend(self, tokens: int) -> None:
+        self._rows.pretend(tokens)
+
+    def _text(self, tree: TokenTree, node: int) -> list[int]:
+        return [*self._rows.prefix, tree.tokens[0], *tree.path_tokens(node)]
+
+    def _rider(self, tree: TokenTree, riders: Sequence[Rider], index: int) -> Tensor:
+        text = self._text(tree, riders[index].parent)
+        link: int | None = index
+        while link is not None:
+            text.append(int(self._says(text).argmax()))
+            link = riders[link].after
+        return self._says(text)
+
+
+def random_says(vocab_size: int, seed: int = 0, memory: int = 3, sharpness: float = 2.0) -> Says:
+    """A fixed random law: Gumbel-distributed logits that depend on the last `memory` tokens."""
+    noise, ids = Noise(seed), torch.arange(vocab_size)
+
+    def says(text: Sequence[int]) -> Tensor:
+        return (sharpness * noise.gumbel(Stream.TARGET, 0, ids, salt=tuple(text[-memory:]))).float()
+
+    return says

@@ -1,0 +1,21 @@
+"""A chain: the drafter's best guess after each of its guesses. A tree with one child per node."""
+
+from __future__ import annotations
+
+from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.tree import TokenTree
+from specchat.registry import NoOptions
+from specchat.trees.levels import grow_by_levels
+
+
+class Chain:
+    """One branch, as deep as the budget and the drafter go.
+
+    Reference: Chen et al., Accelerating Large Language Model Decoding with Speculative Sampling, arXiv:2302.01318.
+    """
+
+    def __init__(self, options: NoOptions) -> None:
+        del options
+
+    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        return grow_by_levels(drafter, context, budget, [1] * budget.depth)

@@ -1,0 +1,24 @@
+"""A tree with a set number of children at each depth: SpecInfer's <k1, k2, …, km>."""
+
+from __future__ import annotations
+
+from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.tree import TokenTree
+from specchat.trees.levels import grow_by_levels
+from specchat.trees.options import ExpansionOptions
+
+
+class Expansion:
+    """Every node at depth i − 1 gets k_i children, breadth first, until the nodes are used up.
+
+    Without explicit widths it is <width, 1, 1, …>: so many chains side by side.
+
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781.
+    """
+
+    def __init__(self, options: ExpansionOptions) -> None:
+        self._widths = options.per_depth()
+
+    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        widths = self._widths[: budget.depth] or (budget.width, *[1] * (budget.depth - 1))
+        return grow_by_levels(drafter, context, budget, widths)
