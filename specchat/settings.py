@@ -36,11 +36,9 @@ class Settings:
     frequency_penalty: float = option(
         0.0, "subtracted per occurrence from tokens already in the reply", minimum=-10.0, maximum=10.0
     )
-    seed: int = option(-1, "same seed, same text; -1 draws a fresh one for every reply", minimum=-1, maximum=2**53)
-    max_tokens: int = option(512, "longest reply", unit="tokens", minimum=1, maximum=1_000_000)
-    dtype: str = option(
-        "auto", "number format of the weights", choices=("auto", "float32", "bfloat16"), live=False
-    )
+    seed: int = option(-1, "same seed, same text; -1 draws a fresh one for every reply", minimum=-1)
+    max_tokens: int = option(512, "longest reply", unit="tokens", minimum=1)
+    dtype: str = option("auto", "number format of the weights", choices=("auto", "float32", "bfloat16"), live=False)
     device: str = option("auto", "where the models run: auto, cpu, cuda, cuda:1, mps", live=False)
     threads: int = option(0, "processor threads of the engine; 0 chooses", unit="threads", minimum=0, live=False)
     stop: tuple[str, ...] = ()

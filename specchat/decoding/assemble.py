@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,23 +10,14 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Budget, Drafter, Model
+from specchat.decoding.families import methods
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
 from specchat.errors import CombinationError, UsageError, nearest
-from specchat.registry import Method, Table
+from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
-
-FAMILIES: tuple[Table, ...] = (DRAFTERS, TREE_POLICIES, ACCEPTANCE_RULES, CONTROLLERS)
-"""Every table of methods, in the order they are shown."""
-
-
-def methods() -> Iterator[tuple[str, Method]]:
-    """Every method with its family's name."""
-    for table in FAMILIES:
-        for method in table.values():
-            yield table.family, method
 
 
 @dataclass(frozen=True)

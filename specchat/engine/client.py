@@ -82,7 +82,9 @@ class Engine:
                 start_new_session=os.name != "nt",  # Ctrl+C in the terminal is ours to handle, not the engine's
             )
         except OSError as error:
-            raise EngineError(f"the engine could not be started: {' '.join(command or local_command())}: {error}") from None
+            raise EngineError(
+                f"the engine could not be started: {' '.join(command or local_command())}: {error}"
+            ) from None
         finally:
             os.close(handle)
         threading.Thread(target=self._read, name="engine-events", daemon=True).start()

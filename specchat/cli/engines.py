@@ -1,0 +1,28 @@
+"""Starting an engine for a command: which command line, which log."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specchat.config import private_dir, state_dir, user_settings
+from specchat.engine.client import Engine
+from specchat.errors import UsageError
+
+
+def start_engine(command: str, settings: dict[str, Any], wake: Callable[[], None] | None = None) -> Engine:
+    """An engine process: on this machine, or wherever the given command line starts one (no shell is involved)."""
+    try:
+        words = shlex.split(command) if command else None
+    except ValueError as error:
+        raise UsageError(f"--engine {command!r} is no command line: {error}") from None
+    threads = int({**user_settings(), **settings}.get("threads", 0))
+    return Engine(engine_log(), words, threads=threads, wake=wake)
+
+
+def engine_log() -> Path:
+    """Where this process's engine writes what nobody asked for."""
+    return private_dir(state_dir() / "logs") / f"engine-{os.getpid()}.log"

@@ -1,0 +1,100 @@
+"""Flags generated from the one list of settings, so that a new setting is a flag the moment it is listed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+
+from specchat.registry import Option
+from specchat.settings import OPTIONS, Settings, parse_method_options
+
+_KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
+
+
+class Output(str, Enum):
+    """How a command prints its result."""
+
+    text = "text"
+    json = "json"
+    jsonl = "jsonl"
+
+
+def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all settings as flags; it receives the ones that were used as `settings`, checked."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for name, p in signature.parameters.items() if name != "settings"]
+    flags = [_flag(option) for option in OPTIONS.values()]
+
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> None:
+        chosen = {name: value for name in OPTIONS if (value := given.pop(name)) is not None}
+        if stop := given.pop("stop"):
+            chosen["stop"] = list(stop)
+        if pairs := given.pop("set"):
+            chosen["method_options"] = parse_method_options(pairs)
+        Settings().but(chosen)  # refuse what is out of range before anything starts
+        command(settings=chosen, **given)
+
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + flags + [_stop(), _set()]
+    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped
+
+
+def _flag(option: Option) -> inspect.Parameter:
+    about = ", ".join(text for text in (option.range_text(), f"default {option.default}") if text)
+    extra = typer.Option(
+        f"--{option.name.replace('_', '-')}",
+        help=f"{option.help} [{about}]",
+        show_default=False,
+        rich_help_panel="Settings",
+        autocompletion=_completion(option.name),
+    )
+    return _parameter(option.name, _KINDS[option.kind] | None, extra)
+
+
+def _stop() -> inspect.Parameter:
+    return _parameter(
+        "stop",
+        list[str] | None,
+        typer.Option("--stop", help="text that ends the reply; may be given again", rich_help_panel="Settings"),
+    )
+
+
+def _set() -> inspect.Parameter:
+    return _parameter(
+        "set",
+        list[str] | None,
+        typer.Option("--set", metavar="METHOD.OPTION=VALUE", help="a method's own option", rich_help_panel="Settings"),
+    )
+
+
+def _parameter(name: str, kind: Any, extra: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, extra])
+
+
+def _completion(setting: str) -> Callable[[str], list[str]]:
+    """What shell completion offers for a setting."""
+
+    def names(incomplete: str) -> list[str]:
+        return [name for name in known_names(setting) if name.startswith(incomplete)]
+
+    return names
+
+
+def known_names(setting: str) -> list[str]:
+    """The names a setting may take, where it takes names: pairs, methods, choices."""
+    if setting == "pair":
+        from specchat.config import load_catalog
+
+        return list(load_catalog().pairs)
+    if setting in ("drafter", "policy", "rule", "controller"):
+        from specchat.decoding.families import FAMILIES
+
+        return next(list(table) for table in FAMILIES if table.family == setting)
+    return list(OPTIONS[setting].choices)

@@ -1,0 +1,236 @@
+"""`specchat run`: the same engine without the app; text, one JSON object, or the event stream."""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import stat
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from specchat import __version__
+from specchat.cli.engines import engine_log, start_engine
+from specchat.cli.flags import Output
+from specchat.engine import events
+from specchat.engine.client import Engine
+from specchat.engine.text import visible
+from specchat.errors import EngineError, SpecchatError, UsageError
+
+_PIPE_PATIENCE_S = 0.5
+"""How long to wait for a first byte on a pipe when a prompt was given as well: it may be nobody's."""
+
+_REPLY = 1
+
+
+class _Failure(SpecchatError):
+    """The engine's own one-line failure, with its exit code."""
+
+    def __init__(self, failed: events.Failed) -> None:
+        super().__init__(failed.message)
+        self.exit_code = failed.exit_code
+
+
+def run_once(
+    prompt: str | None, settings: dict[str, Any], output: Output, record: Path | None, system: str | None, engine: str
+) -> int:
+    """Write one reply and return the exit code."""
+    messages = [events.Message("system", system)] if system else []
+    messages.append(events.Message("user", _prompt(prompt)))
+    with _Sinks(output, record) as sinks:
+        process = start_engine(engine, settings)
+        try:
+            return _Run(process, sinks, settings, messages).go()
+        finally:
+            process.close()
+            with suppress(OSError):
+                engine_log().unlink()
+
+
+@dataclass
+class _Run:
+    """One reply, from loading to its end."""
+
+    engine: Engine
+    sinks: _Sinks
+    settings: dict[str, Any]
+    messages: list[events.Message]
+    interrupted: bool = False
+    started: events.Started | None = None
+    tokens: list[int] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+
+    def go(self) -> int:
+        self.engine.send(events.Load(self.settings))
+        stream = self.engine.events()
+        while True:
+            try:
+                event = next(stream, None)
+            except KeyboardInterrupt:
+                self._interrupt()
+                continue
+            if event is None:
+                return 130 if self.interrupted else 1
+            code = self._on(event)
+            if code is not None:
+                return code
+
+    def _interrupt(self) -> None:
+        """Ctrl+C: stop at the next round and keep the partial text; before the reply has begun, just leave."""
+        if self.started is None or self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        self.engine.send(events.Cancel(_REPLY))
+
+    def _on(self, event: events.Event) -> int | None:
+        self.sinks.event(event)
+        match event:
+            case events.Loading():
+                self.sinks.loading(event)
+            case events.Ready():
+                self.engine.send(events.Generate(_REPLY, self.messages))
+            case events.Started():
+                self.started = event
+            case events.RoundDone():
+                self.tokens += [piece.token for piece in event.pieces]
+                self._say("".join(piece.text for piece in event.pieces))
+            case events.Finished():
+                self._say(event.tail)
+                self._finish(event)
+                return 130 if self.interrupted else 0
+            case events.Failed():
+                raise _Failure(event)
+            case events.Died():
+                last = event.last_words.strip().split("\n")[-1]
+                raise EngineError(f"the engine died (exit code {event.returncode}){f': {last}' if last else ''}")
+        return None
+
+    def _say(self, text: str) -> None:
+        self.text.append(text)
+        self.sinks.text(text)
+
+    def _finish(self, finished: events.Finished) -> None:
+        assert self.started is not None, "a reply starts before it finishes"
+        chosen = self.started.settings
+        names = ("drafter", "policy", "rule", "controller")
+        self.sinks.summary(
+            {
+                "text": "".join(self.text),
+                "tokens": self.tokens,
+                "stop": finished.stop,
+                "pair": self.started.pair,
+                **{name: chosen[name] for name in names},
+                "lossless": self.started.loss.lossless,
+                "seed": self.started.seed,
+                "stats": msgspec.to_builtins(finished.stats),
+            }
+        )
+
+
+class _Sinks:
+    """Where a run's output goes: standard output in the chosen form, a recording, progress on standard error."""
+
+    def __init__(self, output: Output, record: Path | None) -> None:
+        self._output = output
+        self._progress = sys.stderr.isatty()
+        self._record: IO[bytes] | None = None
+        self._shown = False
+        if record is not None:
+            try:
+                self._record = os.fdopen(os.open(record, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb")
+            except OSError as error:
+                raise UsageError(f"--record {record} cannot be written: {error.strerror}") from None
+
+    def __enter__(self) -> _Sinks:
+        self.event(
+            events.Header(
+                version=events.PROTOCOL,
+                specchat=__version__,
+                made=datetime.now(UTC).isoformat(timespec="seconds"),
+                command="specchat " + " ".join(sys.argv[1:]),
+                machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+            )
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._record is not None:
+            self._record.close()
+
+    def event(self, event: events.Event) -> None:
+        """Every event goes into the recording; what happened before the pair was ready is no part of it."""
+        if isinstance(event, events.Hello | events.Loading | events.PlainSpeed | events.Failed | events.Died):
+            return
+        line = events.encode(event)
+        if self._record is not None:
+            self._record.write(line)
+        if self._output is Output.jsonl:
+            sys.stdout.write(line.decode())
+            sys.stdout.flush()
+
+    def text(self, text: str) -> None:
+        if self._output is Output.text:
+            self._clear_progress()
+            sys.stdout.write(visible(text))
+            sys.stdout.flush()
+
+    def loading(self, event: events.Loading) -> None:
+        if not self._progress:
+            return
+        share = f" {100 * event.done / event.total:3.0f} % of {event.total / 1e6:.0f} MB" if event.total else ""
+        rate = f", {event.rate / 1e6:.1f} MB/s" if event.rate else ""
+        sys.stderr.write(f"\r\x1b[K{event.stage} {event.item}{share}{rate}")
+        sys.stderr.flush()
+        self._shown = True
+
+    def summary(self, result: dict[str, Any]) -> None:
+        if self._output is Output.json:
+            self._clear_progress()
+            print(msgspec.json.encode(result).decode())
+        elif self._output is Output.text:
+            print()
+            if self._progress:
+                sys.stderr.write(_line(result["stats"]) + "\n")
+
+    def _clear_progress(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False
+
+
+def _line(stats: dict[str, Any]) -> str:
+    """The figures of a reply in one line."""
+    speedup = f"{stats['speedup']:.2f}× plain ({stats['speedup_source']})" if stats["speedup"] else "speed-up not known"
+    return (
+        f"{stats['tokens']} tok · {stats['tokens_per_s']:.1f} tok/s · τ {stats['acceptance_length']:.2f} · "
+        f"{stats['accepted']} of {stats['drafted']} drafted accepted · {speedup}"
+    )
+
+
+def _prompt(given: str | None) -> str:
+    """The prompt from the command line, from standard input, or from both (the input follows the prompt)."""
+    piped = _piped(given is not None)
+    parts = [part for part in (given, piped) if part]
+    if not parts:
+        raise UsageError("there is no prompt: give one, such as specchat run 'Why is the sky blue?', or pipe one in")
+    return "\n\n".join(parts)
+
+
+def _piped(have_prompt: bool) -> str:
+    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
+        return ""
+    if have_prompt and _is_pipe() and not select.select([sys.stdin], [], [], _PIPE_PATIENCE_S)[0]:
+        return ""
+    return sys.stdin.read().strip("\n")
+
+
+def _is_pipe() -> bool:
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    return os.name != "nt" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))

@@ -1,0 +1,1 @@
+"""Networks that answer for a token tree, and the weights they are made of."""

@@ -1,0 +1,198 @@
+"""From files that were verified to models that run: configuration, tokenizer, weights; refuses what cannot work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specchat.config import ModelSpec
+from specchat.core.seams import Model
+from specchat.errors import ModelError, TokenizerMismatch
+from specchat.models.gguf_file import converted_folder, load_network
+from specchat.models.machine import available_bytes
+from specchat.models.recital import RecitalVocabulary, recital_says
+from specchat.models.reference import ReferenceModel
+from specchat.models.scripted import ScriptedModel
+
+_END_NAMES = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "</s>")
+"""Special tokens that end a turn in the chat formats of the families in models.toml. A GGUF file names only one."""
+
+_SMALLEST_WINDOW = 2048
+
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
+"""Nothing is fetched, no code is run."""
+
+_RECITAL = {"target": (6, 0.012), "draft": (2, 0.003)}
+"""How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that runs, and what belongs to it. `tokenizer` is None for a scripted model."""
+
+    name: str
+    model: Model
+    tokenizer: Any
+    eos_ids: frozenset[int]
+    weight_bytes: int
+    notes: tuple[str, ...] = field(default=())
+
+
+def load_model(
+    spec: ModelSpec, path: Path, device: torch.device, dtype: torch.dtype, say: Callable[[str], None] = lambda s: None
+) -> Loaded:
+    """Load one model from its verified files.
+
+    Args:
+        say: hears what is being done, for progress.
+
+    Raises:
+        ModelError: an architecture whose cache cannot be rewound, or weights that do not fit into memory.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    say("configuration")
+    try:
+        folder = converted_folder(path) if path.is_file() else path
+        config = AutoConfig.from_pretrained(folder, **_LOCAL)
+        context_tokens, notes = usable_context(spec, config)
+        check_memory(spec, path, device, dtype)
+        say("tokenizer")
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        say("weights")
+        if path.is_file():
+            network = load_network(path, config, dtype)
+        else:
+            network = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, attn_implementation="sdpa", use_safetensors=True, **_LOCAL
+            )
+    except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
+        raise ModelError(f"{spec.name} cannot be loaded: {_first_line(error)}") from None
+    refuse_stateful(spec, network)
+    network = network.to(device)
+    return Loaded(
+        name=spec.name,
+        model=ReferenceModel(network, context_tokens),
+        tokenizer=tokenizer,
+        eos_ids=end_tokens(network, tokenizer),
+        weight_bytes=sum(p.numel() * p.element_size() for p in network.parameters()),
+        notes=notes,
+    )
+
+
+def load_scripted(spec: ModelSpec, role: str) -> Loaded:
+    """The machine without weights, as target or as draft."""
+    memory, pace_s = _RECITAL[role]
+    vocabulary = RecitalVocabulary()
+    model = ScriptedModel(vocabulary.size, recital_says(vocabulary, memory), pace_s=pace_s)
+    return Loaded(spec.name, model, None, vocabulary.eos_ids, 0)
+
+
+def compare_tokenizers(target: Loaded, draft: Loaded) -> None:
+    """Refuse a draft model whose tokens are not the target's: every token must have the same number in both.
+
+    Equal vocabulary sizes prove nothing; the tables decide.
+
+    Raises:
+        TokenizerMismatch: with how many tokens differ, and one of them.
+    """
+    if target.tokenizer is None or draft.tokenizer is None:
+        same = target.tokenizer is draft.tokenizer
+        table, other = {"": 0}, {"": 0 if same else 1}
+    else:
+        table, other = target.tokenizer.get_vocab(), draft.tokenizer.get_vocab()
+    differing = [word for word in table.keys() | other.keys() if table.get(word) != other.get(word)]
+    if differing:
+        word = min(differing)
+        raise TokenizerMismatch(
+            f"{draft.name} cannot draft for {target.name}: {len(differing)} tokens of their tables differ, such as "
+            f"{word!r} ({table.get(word)} and {other.get(word)}); choose a draft model of the same family"
+        )
+
+
+def usable_context(spec: ModelSpec, config: Any) -> tuple[int, tuple[str, ...]]:
+    """How many tokens of context can be used, and what to say about it.
+
+    Raises:
+        ModelError: layers that overwrite what they have read (recurrent state, ring buffers): a rejected draft
+            could not be taken back.
+    """
+    text = config.get_text_config()
+    limit: int = spec.context_tokens or getattr(text, "max_position_embeddings", 4096)
+    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
+    strange = kinds - {"full_attention", "sliding_attention"}
+    if strange:
+        raise ModelError(
+            f"{spec.name} ({config.model_type}) has layers of kind {', '.join(sorted(strange))}, whose state cannot be "
+            "rewound to before a rejected draft; choose a model with attention layers only"
+        )
+    window = getattr(text, "sliding_window", None)
+    if window and getattr(text, "use_sliding_window", True) and window < limit:
+        if window < _SMALLEST_WINDOW:
+            raise ModelError(
+                f"{spec.name} ({config.model_type}) forgets what lies {window} tokens back (a ring buffer), which "
+                "cannot be rewound to before a rejected draft; choose a model with full attention"
+            )
+        return int(window), (f"context limited to {window} tokens, the model's sliding window",)
+    return limit, ()
+
+
+def refuse_stateful(spec: ModelSpec, network: Any) -> None:
+    """Refuse networks that keep recurrent state, whatever their configuration calls it."""
+    if getattr(network, "_is_stateful", False):
+        raise ModelError(f"{spec.name} keeps recurrent state that cannot be rewound to before a rejected draft")
+    if not hasattr(network.get_decoder(), "layers"):
+        raise ModelError(f"{spec.name}: the layers of {type(network).__name__} are not where a decoder keeps them")
+
+
+def check_memory(spec: ModelSpec, path: Path, device: torch.device, dtype: torch.dtype) -> None:
+    """Refuse to load what will not fit, before anything is taken.
+
+    Raises:
+        ModelError: with what it needs and what there is.
+    """
+    needed = estimate_bytes(spec, path, dtype)
+    available = available_bytes(device)
+    if available is not None and needed > available:
+        raise ModelError(
+            f"{spec.name} needs about {needed / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')} and "
+            f"{available / 1e9:.1f} GB are free on {device}; choose a smaller model or close other programs"
+        )
+
+
+def estimate_bytes(spec: ModelSpec, path: Path, dtype: torch.dtype) -> int:
+    """Weights in `dtype` plus a cache of 2048 tokens and working space, roughly."""
+    parameters = spec.parameters or _parameters_in(path)
+    return int(parameters * dtype.itemsize * 1.1) + 200_000_000
+
+
+def _parameters_in(path: Path) -> int:
+    """Parameters counted from the headers of the weight files."""
+    if path.is_file() and path.suffix == ".gguf":
+        from gguf import GGUFReader
+
+        return sum(int(tensor.n_elements) for tensor in GGUFReader(path).tensors)
+    # Safetensors in bfloat16 take two bytes a parameter; other formats make this an overestimate at worst by two.
+    weights = [path] if path.is_file() else list(path.glob("*.safetensors"))
+    return sum(os.path.getsize(file) for file in weights) // 2
+
+
+def end_tokens(network: Any, tokenizer: Any) -> frozenset[int]:
+    """Every token that ends a reply: what configuration, generation settings and tokenizer name, and turn ends."""
+    found: set[int] = set()
+    for said in (network.config.get_text_config().eos_token_id, network.generation_config.eos_token_id):
+        found.update([said] if isinstance(said, int) else said or ())
+    if tokenizer.eos_token_id is not None:
+        found.add(tokenizer.eos_token_id)
+    special = {str(added): token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
+    found.update(special[name] for name in _END_NAMES if name in special)
+    return frozenset(found)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__

@@ -1,0 +1,80 @@
+"""What this machine offers: devices, number formats it computes natively, memory, threads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from specchat.errors import UsageError, nearest
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device a setting names; `auto` is CUDA if there, else the CPU.
+
+    Raises:
+        UsageError: no such device here.
+    """
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind = wanted.split(":")[0]
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if kind not in here:
+        raise UsageError(f"device = {wanted!r} is not one of its values{nearest(wanted, ['auto', *here])}")
+    if not here[kind]:
+        available = ", ".join(name for name, there in here.items() if there)
+        raise UsageError(f"device = {wanted!r} is not on this machine; available: {available}")
+    index = wanted.partition(":")[2]
+    if index and not (index.isdecimal() and kind == "cuda" and int(index) < torch.cuda.device_count()):
+        raise UsageError(f"device = {wanted!r}: there is no such {kind} device here")
+    return torch.device(wanted)
+
+
+def choose_dtype(wanted: str, device: torch.device) -> torch.dtype:
+    """The number format a setting names; `auto` is bfloat16 where the device computes it natively, else float32."""
+    if wanted != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[wanted]
+    return torch.bfloat16 if native_bfloat16(device) else torch.float32
+
+
+def native_bfloat16(device: torch.device) -> bool:
+    """Whether products in bfloat16 are done by the hardware rather than emulated."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "cpu":
+        return any("avx512_bf16" in flag or "amx_bf16" in flag or flag == "bf16" for flag in _cpu_flags())
+    return False
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Memory that could be taken now, or None where the system does not tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def process_bytes() -> int:
+    """Resident memory of this process, as far as the system tells."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    import resource
+
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def _cpu_flags() -> set[str]:
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        return set()
+    lines = cpuinfo.read_text().splitlines()
+    return {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split()}

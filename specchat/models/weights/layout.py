@@ -1,0 +1,100 @@
+"""Where a model's files lie in the cache, and which of them were verified and have not changed since."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+
+from specchat.config import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, ModelFile, ModelSpec, cache_dir, private_dir
+
+SEAL = ".verified.json"
+MANIFEST = "files.json"
+
+
+@dataclass(frozen=True)
+class Seal:
+    """A file's hash, with the size and time of change it had then: while they stand, it is not hashed again."""
+
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+def folder(spec: ModelSpec) -> Path:
+    """Where this model's files lie."""
+    return models_dir() / spec.name
+
+
+def models_dir() -> Path:
+    """The folder of all models, made on demand."""
+    return private_dir(cache_dir() / "models")
+
+
+def parts_dir(spec: ModelSpec, file: str) -> Path:
+    """Where an unfinished file collects what has arrived of it."""
+    return folder(spec) / f"{file}.parts"
+
+
+def acceptable(name: str) -> bool:
+    """Whether a file of this name may come in: weights without code, and what stands beside them."""
+    return "/" not in name and name.endswith(WEIGHT_SUFFIXES + COMPANION_SUFFIXES)
+
+
+def is_sealed(spec: ModelSpec, file: ModelFile, path: Path | None = None) -> bool:
+    """Whether this file was verified and has not changed since."""
+    path = path or folder(spec) / file.name
+    try:
+        seal = msgspec.json.decode(_seal_path(spec, file).read_bytes(), type=Seal)
+        found = path.stat()
+    except (OSError, msgspec.DecodeError):
+        return False
+    same = (seal.size, seal.mtime_ns) == (found.st_size, found.st_mtime_ns)
+    return same and file.size in (None, seal.size) and file.sha256 in (None, seal.sha256)
+
+
+def seal(spec: ModelSpec, file: ModelFile, path: Path, sha256: str) -> None:
+    """Remember that this file, as it is now, has this hash."""
+    found = path.stat()
+    _write_json(_seal_path(spec, file), asdict(Seal(found.st_size, found.st_mtime_ns, sha256)))
+
+
+def unseal(spec: ModelSpec, file: ModelFile) -> None:
+    """Forget that this file was verified."""
+    _seal_path(spec, file).unlink(missing_ok=True)
+
+
+def sealed_sha256(spec: ModelSpec, file: ModelFile) -> str | None:
+    """The hash this file had when it was last verified."""
+    try:
+        return msgspec.json.decode(_seal_path(spec, file).read_bytes(), type=Seal).sha256
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def write_manifest(spec: ModelSpec, files: tuple[ModelFile, ...]) -> None:
+    """Remember what the hub says this model consists of."""
+    _write_json(folder(spec) / MANIFEST, [asdict(file) for file in files])
+
+
+def read_manifest(spec: ModelSpec) -> tuple[ModelFile, ...]:
+    """What the hub said when this model was fetched; empty before that."""
+    try:
+        return msgspec.json.decode((folder(spec) / MANIFEST).read_bytes(), type=tuple[ModelFile, ...])
+    except (OSError, msgspec.DecodeError):
+        return ()
+
+
+def _seal_path(spec: ModelSpec, file: ModelFile) -> Path:
+    return folder(spec) / (file.name + SEAL)
+
+
+def _write_json(path: Path, value: object) -> None:
+    private_dir(path.parent)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(value), encoding="utf-8")
+    draft.chmod(0o600)
+    os.replace(draft, path)
