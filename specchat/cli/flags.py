@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +16,7 @@ from specchat.settings import OPTIONS, Settings, parse_method_options
 _KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 
 
-class Output(str, Enum):
+class Output(StrEnum):
     """How a command prints its result."""
 
     text = "text"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from specchat.engine.host import Mailbox
 from specchat.engine.pairs import LoadedPair, Loader
 from specchat.engine.plain_store import Entry, PlainStore
 from specchat.errors import EngineError, ModelError
-from specchat.models.machine import process_bytes
+from specchat.models.machine import default_threads, process_bytes
 from specchat.settings import OPTIONS, Settings
 
 _IDLE_S = 0.4
@@ -89,7 +88,7 @@ class Worker:
         name = command.settings.get("pair") or defaults.get("pair") or Settings().pair
         pair = catalog.pair(name)
         settings = Settings().but({**pair.defaults, **defaults, **command.settings, "pair": name})
-        torch.set_num_threads(settings.threads or _default_threads())
+        torch.set_num_threads(settings.threads or default_threads())
         self._mailbox.forget_cancel(None)
         loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
         if self._pair is None or not self._serves(self._pair, settings):
@@ -243,12 +242,6 @@ class Worker:
         if self._conversation is None:
             raise EngineError("no pair is loaded")
         return self._conversation
-
-
-def _default_threads() -> int:
-    """All cores up to two, else one less than there are: somebody has to draw the screen."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if cores <= 2 else cores - 1
 
 
 def _memory_bytes(device: torch.device) -> int:

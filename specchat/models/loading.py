@@ -123,7 +123,7 @@ def usable_context(spec: ModelSpec, config: Any) -> tuple[int, tuple[str, ...]]:
             could not be taken back.
     """
     text = config.get_text_config()
-    limit: int = spec.context_tokens or getattr(text, "max_position_embeddings", 4096)
+    limit = spec.context_tokens or int(getattr(text, "max_position_embeddings", 4096))
     kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
     strange = kinds - {"full_attention", "sliding_attention"}
     if strange:

@@ -72,6 +72,12 @@ def process_bytes() -> int:
     return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
+def default_threads() -> int:
+    """All cores up to two, else one less than there are: somebody has to draw the screen."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if cores <= 2 else cores - 1
+
+
 def _cpu_flags() -> set[str]:
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():

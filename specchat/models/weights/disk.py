@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from specchat.config import ModelSpec
+from specchat.config import ModelSpec, private_dir
 from specchat.errors import WeightsError
 from specchat.models.weights.layout import SEAL, models_dir
 from specchat.models.weights.progress import IsCancelled, Meter, OnProgress
@@ -25,7 +25,7 @@ def sole_writer(spec: ModelSpec, on_progress: OnProgress, cancelled: IsCancelled
     from filelock import FileLock, Timeout
 
     meter = Meter("fetch", f"{spec.name}: waiting for another specchat to finish with it", 0, on_progress, cancelled)
-    lock = FileLock(models_dir() / f"{spec.name}.lock", mode=0o600)
+    lock = FileLock(private_dir(models_dir()) / f"{spec.name}.lock", mode=0o600)
     while not lock.is_locked:
         try:
             lock.acquire(timeout=0.3, poll_interval=0.05)

@@ -32,10 +32,14 @@ def fetch(spec: ModelSpec, on_progress: OnProgress = _silent, cancelled: IsCance
     """
     if state(spec).kind == "ready":
         return locate(spec)
-    with disk.sole_writer(spec, on_progress, cancelled):
-        if state(spec).kind != "ready":  # another process may have finished it meanwhile
-            private_dir(layout.folder(spec))
-            _Fetch(spec, on_progress, cancelled).run()
+    try:
+        with disk.sole_writer(spec, on_progress, cancelled):
+            if state(spec).kind != "ready":  # another process may have finished it meanwhile
+                private_dir(layout.folder(spec))
+                _Fetch(spec, on_progress, cancelled).run()
+    except OSError as error:
+        here = layout.folder(spec)
+        raise disk.no_space(here, spec.name) if disk.is_full(error) else WeightsError(f"{here}: {error}") from None
     return locate(spec)
 
 
@@ -163,7 +167,8 @@ class _Fetch:
         listing = hub.list_repository(source)
         wanted = hub.weights_in(listing)
         for path, file in wanted.items():
-            if not layout.is_sealed(self.spec, file):
+            # Without a hash a file of an earlier commit could pass for this one's; such files are small.
+            if not (file.sha256 and layout.is_sealed(self.spec, file)):
                 parts = layout.parts_dir(self.spec, file.name)
                 self._accept(file, hub.fetch_from_hub(listing, path, parts, self._meter(file)))
         layout.write_manifest(self.spec, tuple(wanted.values()))
@@ -194,9 +199,6 @@ class _Fetch:
                 raise
             except WeightsError as error:
                 reasons.append(str(error))
-            except OSError as error:
-                here = layout.folder(self.spec)
-                raise disk.no_space(here, item) if disk.is_full(error) else WeightsError(f"{item}: {error}") from None
         raise WeightsError(f"{item} could not be fetched: {'; '.join(reasons) or 'no source offers it'}")
 
     def _meter(self, file: ModelFile) -> Meter:

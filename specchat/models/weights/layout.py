@@ -12,7 +12,7 @@ import msgspec
 from specchat.config import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, ModelFile, ModelSpec, cache_dir, private_dir
 
 SEAL = ".verified.json"
-MANIFEST = "files.json"
+MANIFEST = ".files.json"  # hidden: no file of a model may be called so
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ def folder(spec: ModelSpec) -> Path:
 
 
 def models_dir() -> Path:
-    """The folder of all models, made on demand."""
-    return private_dir(cache_dir() / "models")
+    """The folder of all models; asking makes nothing."""
+    return cache_dir() / "models"
 
 
 def parts_dir(spec: ModelSpec, file: str) -> Path:
@@ -41,7 +41,7 @@ def parts_dir(spec: ModelSpec, file: str) -> Path:
 
 def acceptable(name: str) -> bool:
     """Whether a file of this name may come in: weights without code, and what stands beside them."""
-    return "/" not in name and name.endswith(WEIGHT_SUFFIXES + COMPANION_SUFFIXES)
+    return "/" not in name and not name.startswith(".") and name.endswith(WEIGHT_SUFFIXES + COMPANION_SUFFIXES)
 
 
 def is_sealed(spec: ModelSpec, file: ModelFile, path: Path | None = None) -> bool:

@@ -1,0 +1,105 @@
+"""`specchat doctor`: versions, device, threads, memory, disk, pairs; and what would be slow here, and why."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from specchat import __version__
+from specchat.config import Catalog, cache_dir, load_catalog
+from specchat.engine.client import engine_environment
+
+if TYPE_CHECKING:
+    import torch
+
+_PACKAGES = ("torch", "transformers", "textual", "rich", "typer", "gguf", "huggingface_hub")
+
+
+def print_report() -> None:
+    """Print the report. Imports torch, in the environment an engine would have."""
+    os.environ.update(engine_environment())
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(file=sys.stdout, highlight=False)
+    for title, rows in (("versions", _versions()), ("machine", _machine()), ("pairs", _pairs(load_catalog()))):
+        table = Table(box=None, show_header=False, pad_edge=False, title=title, title_justify="left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        console.print()
+    advice = list(_advice())
+    console.print("what would be slow here, and why" if advice else "nothing here looks slow")
+    for line in advice:
+        console.print(f"  - {line}", soft_wrap=True)
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    yield "specchat", __version__
+    yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    for package in _PACKAGES:
+        try:
+            yield package, importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            yield package, "not installed"
+
+
+def _machine() -> Iterator[tuple[str, str]]:
+    import torch
+
+    from specchat.models.machine import available_bytes, choose_device, choose_dtype, default_threads
+
+    device = choose_device("auto")
+    yield "device", f"{device} ({_device_name(device)})"
+    yield "number format", str(choose_dtype("auto", device)).removeprefix("torch.")
+    yield "threads", f"{default_threads()} of {os.cpu_count()} cores, waiting {os.environ['OMP_WAIT_POLICY']}"
+    free = available_bytes(device)
+    yield "free memory", "unknown" if free is None else f"{free / 1e9:.1f} GB on {device}"
+    home = cache_dir()
+    place = next(p for p in (home, *home.parents) if p.exists())
+    yield "free disk", f"{shutil.disk_usage(place).free / 1e9:.1f} GB for weights in {home}"
+    yield "compute", torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else ""
+
+
+def _device_name(device: torch.device) -> str:
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()
+
+
+def _pairs(catalog: Catalog) -> Iterator[tuple[str, str, str]]:
+    from specchat.models.weights import state
+
+    for pair in catalog.pairs.values():
+        states = [state(model) for model in catalog.models_of(pair)]
+        missing = [s for s in states if s.kind != "ready"]
+        known = all(s.total_bytes is not None for s in missing)
+        left = sum((s.total_bytes or 0) - s.disk_bytes for s in missing)
+        size = f", {left / 1e6:.0f} MB to fetch" if missing and known else ""
+        yield pair.name, "ready" if not missing else f"to fetch{size}", pair.summary
+
+
+def _advice() -> Iterator[str]:
+    import torch
+
+    from specchat.models.machine import choose_device, native_bfloat16
+
+    device = choose_device("auto")
+    if device.type == "cpu":
+        if torch.backends.mps.is_available():
+            yield "everything runs on the processor; try --device mps for Apple's GPU"
+        else:
+            yield "no CUDA device: models above about 2 billion parameters will be slow on the processor"
+        if not native_bfloat16(device):
+            yield "this processor does not compute bfloat16 natively: weights take twice the memory in float32"
+        if (os.cpu_count() or 1) <= 2:
+            yield "two cores or fewer: the app and any other busy program compete with the engine"
+    if device.type == "cuda" and not native_bfloat16(device):
+        yield "this GPU emulates bfloat16; float32 is used and takes twice the memory"
