@@ -37,11 +37,11 @@ class ReferenceModel:
         self.cache = KVCache(len(self._layers), context_tokens)
         self._rows = Rows()
 
-    @torch.inference_mode()
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
         return common_prefix(self._rows.prefix, tokens)
 
+    @torch.inference_mode()
     def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
         missing = self._rows.rewind(tokens)
