@@ -1,0 +1,1 @@
+"""The terminal app: the only part that draws, and it only listens."""

@@ -1,0 +1,64 @@
+"""Cut growing Markdown where it can no longer change, so that every finished block is drawn once.
+
+A block parser reads line by line: once a new top-level block has begun, the ones before it are closed
+for good. So everything before the last top-level block of the *complete* lines may be committed, and the
+last one too when a blank line closes its kind. The answer comes from the very parser that draws the
+blocks later, not from rules of our own. Two of its features would break the argument and are off: link
+definitions (they act at a distance) and HTML (it would be swallowed instead of shown).
+"""
+
+from __future__ import annotations
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+_CLOSED_BY_BLANK_LINE = frozenset({"paragraph_open", "heading_open", "hr", "table_open"})
+
+
+def reply_parser() -> MarkdownIt:
+    """The Markdown that replies are written in."""
+    return MarkdownIt("gfm-like").disable(["reference", "html_block", "html_inline"])
+
+
+class Splitter:
+    """Collects text and hands out what is finished; the rest is `open`."""
+
+    def __init__(self) -> None:
+        self.open = ""
+        self._seen = 0  # characters of `open` that were looked at
+        self._parser = reply_parser().disable(["inline", "linkify", "text_join"])
+
+    def feed(self, text: str) -> str:
+        """Take more text; return whole blocks that are finished by it, or nothing."""
+        self.open += text
+        end = self.open.rfind("\n") + 1
+        news = self.open[max(0, self._seen - 2) : end]
+        if end <= self._seen or "\n\n" not in news:
+            return ""
+        cut = self._finished(self.open[:end])
+        done, self.open = self.open[:cut], self.open[cut:]
+        self._seen = end - cut
+        return done
+
+    def finish(self) -> str:
+        """All that is left, because no more text will come."""
+        rest, self.open, self._seen = self.open, "", 0
+        return rest
+
+    def _finished(self, text: str) -> int:
+        """How many characters of these complete lines belong to blocks that are closed."""
+        blocks = [token for token in self._parser.parse(text) if token.level == 0 and token.map and token.nesting >= 0]
+        if not blocks:
+            return 0
+        lines = text.splitlines(keepends=True)
+        start = blocks[-1].map[0] if blocks[-1].map else 0
+        closed = len(lines) if _is_closed(blocks[-1], lines) else start
+        return sum(len(line) for line in lines[:closed])
+
+
+def _is_closed(block: Token, lines: list[str]) -> bool:
+    if lines[-1].strip():
+        return False
+    if block.type == "fence":
+        return block.map is not None and block.map[1] < len(lines)
+    return block.type in _CLOSED_BY_BLANK_LINE

@@ -1,0 +1,120 @@
+"""The settings form without a screen: which fields there are, and what one step up or down means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.engine.events import Hello, MethodInfo, OptionInfo
+from specchat.errors import UsageError
+from specchat.registry import Option
+
+FAMILIES = {"drafter": "draft", "policy": "polic", "rule": "rule", "controller": "control"}
+"""Settings that name a method, and what their family's name contains."""
+
+_SECTIONS = (
+    ("speculation", ("drafter", "policy", "rule", "controller", "width", "depth", "nodes")),
+    ("sampling", ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens")),
+    ("penalties", ("repetition_penalty", "presence_penalty", "frequency_penalty")),
+    ("engine · needs a reload", ("dtype", "device", "threads")),
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One line of the form."""
+
+    name: str  # `temperature`, or `prompt_lookup.max_ngram` for a method's option
+    info: OptionInfo
+    value: Any
+    section: str
+
+    @property
+    def label(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    def parse(self, text: str) -> Any:
+        """The value a user typed; raises UsageError in words for the field."""
+        value: object = text.strip()
+        if self.info.kind == "int" and text.strip().endswith(".0"):
+            value = text.strip()[:-2]
+        return _option(self.info).parse(value, "")
+
+    def stepped(self, direction: int) -> Any:
+        """The value one step away, or the same at the end of the range."""
+        if self.info.choices:
+            choices = self.info.choices
+            at = choices.index(self.value) if self.value in choices else -1
+            return choices[(at + direction) % len(choices)]
+        if self.info.kind == "bool":
+            return not self.value
+        if self.info.kind == "int":
+            return self._within(_stepped_int(int(self.value), direction))
+        if self.info.kind == "float":
+            small = self.info.maximum is not None and self.info.maximum <= 1.0
+            return self._within(round(float(self.value) + direction * (0.05 if small else 0.1), 4))
+        return self.value
+
+    def _within(self, value: float) -> Any:
+        low, high = self.info.minimum, self.info.maximum
+        value = value if low is None else max(low, value)
+        value = value if high is None else min(high, value)
+        return int(value) if self.info.kind == "int" else value
+
+
+def fields_of(hello: Hello, settings: dict[str, Any]) -> list[Field]:
+    """Every field the form shows, in order; options of methods in use come after the speculation settings."""
+    infos = {info.name: info for info in hello.settings}
+    fields: list[Field] = []
+    known = {"pair", *(name for _, names in _SECTIONS for name in names)}
+    sections = [*_SECTIONS, ("more", tuple(name for name in infos if name not in known))]
+    for section, names in sections:
+        for name in names:
+            if name in infos:
+                info = _with_choices(infos[name], hello.methods)
+                fields.append(Field(name, info, settings.get(name, info.default), section))
+        if section == "speculation":
+            fields += _method_fields(hello.methods, settings)
+    return fields
+
+
+def _method_fields(methods: list[MethodInfo], settings: dict[str, Any]) -> list[Field]:
+    given = settings.get("method_options") or {}
+    fields: list[Field] = []
+    for setting in FAMILIES:
+        for method in methods_of(methods, setting):
+            if method.name == settings.get(setting):
+                for info in method.options:
+                    name = f"{method.name}.{info.name}"
+                    fields.append(Field(name, info, given.get(name, info.default), method.name))
+    return fields
+
+
+def methods_of(methods: list[MethodInfo], setting: str) -> list[MethodInfo]:
+    """The methods this setting chooses among."""
+    return [method for method in methods if FAMILIES[setting] in method.family]
+
+
+def _with_choices(info: OptionInfo, methods: list[MethodInfo]) -> OptionInfo:
+    if info.name not in FAMILIES or info.choices:
+        return info
+    names = [method.name for method in methods_of(methods, info.name)]
+    return OptionInfo(info.name, info.kind, info.default, info.help, info.unit, None, None, names, info.live)
+
+
+def _option(info: OptionInfo) -> Option:
+    return Option(
+        info.name, info.kind, info.default, info.help, info.unit, info.minimum, info.maximum, tuple(info.choices)
+    )
+
+
+def _stepped_int(value: int, direction: int) -> int:
+    """By ones while small, by ever larger round steps after."""
+    reference = abs(value) if direction > 0 else abs(value) - 1
+    step = next((step for limit, step in ((16, 1), (64, 4), (256, 16), (1024, 64)) if reference < limit), 256)
+    if step == 1:
+        return value + direction
+    return (value // step + 1) * step if direction > 0 else (value - 1) // step * step
+
+
+__all__ = ["FAMILIES", "Field", "UsageError", "fields_of", "methods_of"]

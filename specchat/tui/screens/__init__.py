@@ -1,0 +1,1 @@
+"""Screens that lie over the chat for a while."""

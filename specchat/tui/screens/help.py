@@ -1,0 +1,49 @@
+"""All keys and commands on one page."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+
+from specchat.tui.widgets.tinted import Tinted
+
+
+class HelpScreen(ModalScreen[None]):
+    """Sections of (what to press or type, what it does)."""
+
+    DEFAULT_CSS = """
+    HelpScreen { align: center middle; background: $background 60%; }
+    HelpScreen > VerticalScroll {
+        width: 80; max-width: 96%; height: auto; max-height: 90%; padding: 0 2; border: round $primary;
+        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
+        scrollbar-size-vertical: 1;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,f1", "dismiss(None)", "close", show=False, id="help.close"),
+    ]
+
+    def __init__(self, sections: list[tuple[str, list[tuple[str, str]]]]) -> None:
+        super().__init__()
+        self._sections = sections
+
+    def compose(self) -> ComposeResult:
+        """The page."""
+        with VerticalScroll() as box:
+            box.border_title = "help"
+            box.border_subtitle = "Esc closes"
+            yield Tinted(self._runs())
+
+    def _runs(self) -> list[tuple[str, str]]:
+        column = max(len(left) for _, entries in self._sections for left, _ in entries) + 2
+        column = min(column, 26)
+        runs: list[tuple[str, str]] = []
+        for title, entries in self._sections:
+            runs.append((f"\n{title}\n", "strong"))
+            for left, right in entries:
+                runs += [(f"  {left:<{column}}", "accepted"), (f"{right}\n", "text")]
+        return runs

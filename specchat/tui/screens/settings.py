@@ -1,0 +1,47 @@
+"""The settings form over the chat, where there is no room beside it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from specchat.tui.fields import Field
+from specchat.tui.widgets.settings_form import SettingsForm
+
+
+class SettingsScreen(ModalScreen[None]):
+    """The same form as beside the chat."""
+
+    DEFAULT_CSS = """
+    SettingsScreen { align: center middle; background: $background 60%; }
+    SettingsScreen > SettingsForm { width: 56; max-width: 100%; height: 100%; max-height: 40; background: $surface; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f2", "dismiss(None)", "close", show=False, id="settings.close"),
+    ]
+
+    def __init__(self, fields: list[Field]) -> None:
+        super().__init__()
+        self._fields = fields
+
+    def compose(self) -> ComposeResult:
+        """Just the form."""
+        yield SettingsForm()
+
+    def on_mount(self) -> None:
+        """Fill it."""
+        self.form.show(self._fields)
+        self.form.focus()
+
+    def on_settings_form_left(self, event: SettingsForm.Left) -> None:
+        """Close."""
+        event.stop()
+        self.dismiss(None)
+
+    @property
+    def form(self) -> SettingsForm:
+        """The form, for whoever has news for it."""
+        return self.query_one(SettingsForm)

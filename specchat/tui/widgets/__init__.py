@@ -1,0 +1,1 @@
+"""Parts of the screen; each draws itself and posts what happened to it."""

@@ -1,0 +1,57 @@
+"""A fixed-size widget painted from rows of (text, role): the cheapest thing Textual can draw."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
+
+from specchat.tui.rows import Row, clip
+from specchat.tui.theme import ROLE_CLASSES
+
+
+class Painted(Widget):
+    """Shows what `paint` returns for its size; painted anew only after `repaint` or a new size."""
+
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._rows: list[Row] | None = None
+        self._painted_for = (0, 0)
+        self._styles: dict[str, Style] = {}
+
+    def paint(self, width: int, height: int) -> list[Row]:
+        """At most `height` rows of at most `width` cells."""
+        return []
+
+    def repaint(self) -> None:
+        """What `paint` would return has changed."""
+        self._rows = None
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Forget the styles of the old theme."""
+        self._styles.clear()
+        super().notify_style_update()
+
+    def render_line(self, y: int) -> Strip:
+        """One row, styled and filled up to the width."""
+        size = self.size
+        if self._rows is None or self._painted_for != (size.width, size.height):
+            self._painted_for = (size.width, size.height)
+            self._rows = self.paint(size.width, size.height)
+        if y >= len(self._rows):
+            return Strip.blank(size.width, self.rich_style)
+        segments = [Segment(text, self.style_of(role)) for text, role in clip(self._rows[y], size.width)]
+        return Strip(segments).adjust_cell_length(size.width, self.rich_style)
+
+    def style_of(self, role: str) -> Style:
+        """A role's style in the current theme."""
+        if role not in self._styles:
+            self._styles[role] = self.get_component_rich_style(f"role--{role}") if role else self.rich_style
+        return self._styles[role]

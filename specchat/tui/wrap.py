@@ -1,0 +1,48 @@
+"""Break a line into rows no wider than the screen, between words where possible, by terminal cells."""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len
+
+_WORDS = re.compile(r"[ \t]+|[^ \t]+")  # a no-break space keeps its word together
+
+
+def wrap(text: str, width: int) -> list[tuple[int, int]]:
+    """Where each row of one logical line begins and ends: offsets into `text`, at least one row.
+
+    Blanks at a break belong to the row before it and may hang over its edge; the widget crops them.
+    """
+    width = max(1, width)
+    if len(text) <= width and cell_len(text) <= width:
+        return [(0, len(text))]
+    rows: list[tuple[int, int]] = []
+    start, used = 0, 0
+    for word in _WORDS.finditer(text):
+        wide = cell_len(word.group())
+        if word.group().isspace() or used + wide <= width:
+            used += wide
+            continue
+        if used:
+            rows.append((start, word.start()))
+            start, used = word.start(), 0
+        for cut_at in _hard_breaks(text, word.start(), word.end(), width):
+            rows.append((start, cut_at))
+            start = cut_at
+        used = cell_len(text[start : word.end()])
+    rows.append((start, len(text)))
+    return rows
+
+
+def _hard_breaks(text: str, start: int, end: int, width: int) -> list[int]:
+    """Where a word longer than a row must be broken; never before its first character."""
+    breaks: list[int] = []
+    used = 0
+    for index in range(start, end):
+        wide = cell_len(text[index])
+        if used and used + wide > width:
+            breaks.append(index)
+            used = 0
+        used += wide
+    return breaks

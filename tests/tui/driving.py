@@ -1,0 +1,93 @@
+"""Run the app on a scripted engine inside a test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fake import FakeLink, hello, ready, rounds_of, started, stats_of
+from textual.pilot import Pilot
+
+from specchat.engine import events as ev
+from specchat.tui.app import SpecchatApp
+from specchat.tui.pairs import PairInfo
+from specchat.tui.widgets.painted import Painted
+
+PAIRS = [
+    PairInfo("smol", "SmolLM2-360M-Instruct", "SmolLM2-135M", summary="small and quick, fits anywhere"),
+    PairInfo("smol-1.7b", "SmolLM2-1.7B-Instruct", "SmolLM2-135M", "missing", 3_420_000_000, "better answers"),
+    PairInfo("qwen", "Qwen3-0.6B", None, "partial", 400_000_000, "no draft model fits it"),
+]
+
+
+class Driver:
+    """The app, its keys, and the engine's side."""
+
+    def __init__(self, app: SpecchatApp, pilot: Pilot[None], links: list[FakeLink]) -> None:
+        self.app = app
+        self.pilot = pilot
+        self.links = links
+
+    @property
+    def link(self) -> FakeLink:
+        return self.links[-1]
+
+    async def hear(self, *events: ev.Event) -> None:
+        """The engine says something; wait until it is on the screen."""
+        self.link.put(*events)
+        await self.settle()
+
+    async def settle(self) -> None:
+        for _ in range(200):
+            await self.pilot.pause(0.02)
+            pump = self.app._pump
+            if not self.link.waiting and pump is not None and not (pump._armed or pump._busy):
+                break
+        await self.pilot.pause()
+
+    async def say(self, text: str) -> None:
+        """The user writes and sends."""
+        self.app.prompt.write(text)
+        await self.pilot.press("enter")
+        await self.pilot.pause()
+
+    async def reply(self, text: str | None = None, upto: int | None = None, finish: bool = True) -> list[ev.RoundDone]:
+        """The engine answers the last Generate with rounds."""
+        generate = self.link.last(ev.Generate)
+        rounds = rounds_of(id=generate.id) if text is None else rounds_of(text, id=generate.id)
+        await self.hear(started(generate.messages, generate.id))
+        for begin in range(0, len(rounds[:upto]), 20):
+            await self.hear(*rounds[:upto][begin : begin + 20])
+        if finish:
+            await self.hear(ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
+        return rounds
+
+    def drawn(self, widget: Painted) -> str:
+        """What a hand-drawn widget shows, as text."""
+        size = widget.size
+        return "\n".join(widget.render_line(y).text.rstrip() for y in range(size.height))
+
+    def screen(self) -> str:
+        """The whole screen as text."""
+        return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+
+
+@asynccontextmanager
+async def driving(size: tuple[int, int] = (120, 40), loaded: bool = True, **options: Any) -> AsyncIterator[Driver]:
+    """The app at a size, with a pair loaded unless told otherwise."""
+    links: list[FakeLink] = []
+
+    def connect(wake: Any) -> FakeLink:
+        links.append(FakeLink(wake))
+        return links[-1]
+
+    options = {"settings": {"pair": "smol"}, "pairs": PAIRS} | options
+    app = SpecchatApp(connect, **options)
+    app.animation_level = "none"
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        driver = Driver(app, pilot, links)
+        if loaded:
+            await driver.hear(hello(), ready())
+        yield driver

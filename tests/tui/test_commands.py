@@ -1,0 +1,101 @@
+"""Slash commands and the palette come from one registry."""
+
+from __future__ import annotations
+
+import pytest
+from driving import driving
+
+from specchat.engine import events as ev
+from specchat.errors import UsageError
+from specchat.tui.commands import COMMANDS, find, help_sections, hint
+from specchat.tui.screens.help import HelpScreen
+
+
+def test_a_command_is_found_by_its_word_and_text_is_none():
+    assert find("hello") is None
+    assert find("//etc is a path") is None
+    command, argument = find("/set width 4")
+    assert (command.name, argument) == ("set", "width 4")
+
+
+def test_an_unknown_word_is_answered_with_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'retry'"):
+        find("/rety")
+
+
+def test_every_command_stands_in_the_help():
+    told = {left.split()[0] for _, entries in help_sections() for left, _ in entries if left.startswith("/")}
+    assert told == {f"/{name}" for name in COMMANDS}
+
+
+def test_hints_follow_what_is_typed():
+    assert hint("/pa").startswith("/pair [NAME] – ")
+    assert "/tree" in hint("/t")
+    assert "/tokens" in hint("/t")
+    assert hint("/set wid").startswith("/set NAME VALUE")
+    assert hint("hello") == hint("//x") == hint("/a\nb") == ""
+
+
+async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
+    async with driving() as d:
+        await d.say("/rety")
+        assert "did you mean 'retry'" in d.drawn(d.app.notice)
+        assert d.app.prompt.text == "/rety"
+        assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
+
+
+async def test_two_slashes_send_one():
+    async with driving() as d:
+        await d.say("//usr is a folder")
+        assert d.link.last(ev.Generate).messages[0].content == "/usr is a folder"
+
+
+async def test_commands_do_what_they_say():
+    async with driving() as d:
+        await d.say("/drafter draft_model")
+        assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
+        await d.say("/temperature 1")
+        assert "no command" in d.drawn(d.app.notice)
+        d.app.prompt.clear()
+        await d.say("/set temperature hot")
+        assert "is not a number" in d.drawn(d.app.notice)
+        await d.say("/set dtype float32")
+        assert d.link.last(ev.Load).settings["dtype"] == "float32"
+        await d.say("/tree log")
+        assert d.app.tree_panel.mode == "log"
+        await d.say("/tree rivr")
+        assert "did you mean 'river'" in d.drawn(d.app.notice)
+        await d.say("/pair smoll")
+        assert "did you mean 'smol'" in d.drawn(d.app.notice)
+
+
+async def test_the_system_message_goes_first_and_can_be_removed():
+    async with driving() as d:
+        await d.say("/system Be brief.")
+        await d.say("hi")
+        assert d.link.last(ev.Generate).messages[0] == ev.Message("system", "Be brief.")
+        await d.reply("ok")
+        await d.say("/system -")
+        await d.say("again")
+        assert d.link.last(ev.Generate).messages[0].role == "user"
+
+
+async def test_help_opens_and_closes():
+    async with driving() as d:
+        await d.pilot.press("f1")
+        await d.pilot.pause()
+        assert isinstance(d.app.screen, HelpScreen)
+        assert "/retry" in d.screen() + str(help_sections())
+        await d.pilot.press("escape")
+        assert not isinstance(d.app.screen, HelpScreen)
+
+
+async def test_the_palette_runs_commands_and_asks_for_what_they_need():
+    async with driving() as d:
+        await d.pilot.press("ctrl+p")
+        await d.pilot.pause(0.1)
+        await d.pilot.press(*"/set change")
+        await d.pilot.pause(0.5)
+        await d.pilot.press("enter")
+        await d.pilot.pause(0.2)
+        assert d.app.prompt.text == "/set "

@@ -1,0 +1,173 @@
+"""Loading, switching, failing, dying: the chat survives all of it."""
+
+from __future__ import annotations
+
+from driving import driving
+from fake import hello, ready, stats_of
+from textual.widgets import OptionList
+
+from specchat.engine import events as ev
+from specchat.errors import EngineError
+from specchat.tui.app import SpecchatApp
+from specchat.tui.screens.pairs import PairsScreen
+from specchat.tui.widgets.reply_view import ReplyView
+
+FETCHING = ev.Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_300_000.0)
+FAILED = ev.Failed("WeightsError", "model.safetensors: no network", during="load")
+
+
+async def test_the_app_asks_for_its_pair_with_exactly_the_users_settings():
+    async with driving(loaded=False, settings={"pair": "smol", "width": 3}) as d:
+        assert d.link.sent == [ev.Load({"pair": "smol", "width": 3})]
+
+
+async def test_progress_is_shown_while_typing_goes_on():
+    async with driving(loaded=False) as d:
+        await d.hear(hello(), FETCHING)
+        await d.pilot.press("h", "i")
+        assert d.app.prompt.text == "hi"
+        screen = d.screen()
+        assert "fetching model.safetensors" in screen
+        assert "12.3 MB/s" in screen
+        assert "7 s left" in screen
+
+
+async def test_escape_cancels_loading_and_the_pair_before_stays_usable():
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply("fine")
+        await d.pilot.press("f4")
+        await d.pilot.pause()
+        assert isinstance(d.app.screen, PairsScreen)
+        assert "3.4 GB to fetch" in d.screen()
+        await d.pilot.press("down", "enter")
+        await d.pilot.pause()
+        assert d.link.last(ev.Load).settings["pair"] == "smol-1.7b"
+        await d.hear(FETCHING)
+        assert "Esc cancels" in d.drawn(d.app.notice)
+        await d.pilot.press("escape")
+        assert d.link.sent[-1] == ev.Cancel(None)
+        await d.hear(ev.Failed("EngineError", "cancelled", during="load"))
+        assert not d.app.alert.display
+        await d.say("still there?")
+        assert len(d.link.last(ev.Generate).messages) == 3
+
+
+async def test_a_load_that_does_not_stop_cannot_keep_the_user():
+    async with driving(loaded=False) as d:
+        await d.hear(hello(), FETCHING)
+        await d.pilot.press("ctrl+c", "ctrl+c", "ctrl+c")
+        assert sum(isinstance(c, ev.Cancel) for c in d.link.sent) == 1
+        assert d.app._exit
+
+
+async def test_a_failed_first_load_offers_retry_another_pair_and_the_demo(tmp_path):
+    demo = tmp_path / "demo.jsonl"
+    demo.write_bytes(b"")
+    async with driving(loaded=False, demo=demo) as d:
+        await d.hear(hello(), FAILED)
+        screen = d.screen()
+        assert "no network" in screen
+        assert "Try again" in screen
+        assert "Another pair" in screen
+        assert "demo" in screen
+        await d.pilot.press("ctrl+r")
+        assert sum(isinstance(c, ev.Load) for c in d.link.sent) == 2
+        await d.hear(ready())
+        assert not d.app.alert.display
+
+
+async def test_without_a_demo_none_is_offered():
+    async with driving(loaded=False) as d:
+        await d.hear(hello(), FAILED)
+        assert "demo" not in d.screen()
+
+
+async def test_a_dead_engine_leaves_the_partial_reply_and_comes_back_on_request():
+    async with driving() as d:
+        await d.say("hi")
+        rounds = await d.reply(upto=7, finish=False)
+        await d.hear(ev.Died(-9, "Traceback\nMemoryError: no \x1b[31mmemory"))
+        said = "".join(p.text for r in rounds[:7] for p in r.pieces)
+        assert "MemoryError: no ␛[31mmemory" in d.screen()
+        assert "code -9" in d.screen()
+        assert d.app.query_one(ReplyView)._figures.text.startswith("the\u00a0engine\u00a0died")
+        await d.say("wait for it")
+        await d.pilot.press("ctrl+r")
+        await d.settle()
+        assert len(d.links) == 2
+        assert d.links[0].closed
+        assert d.link.sent == [ev.Load({"pair": "smol"})]
+        await d.hear(hello(), ready())
+        messages = d.link.last(ev.Generate).messages
+        assert [m.content for m in messages] == ["hi", said, "wait for it"]
+        assert not d.app.alert.display
+
+
+async def test_changes_accepted_before_a_crash_are_asked_for_again_after_it():
+    async with driving() as d:
+        d.app.talk.change("width", 8)
+        await d.hear(ev.Changed({**ready().settings, "width": 8}, ready().loss), ev.Died(1, ""))
+        await d.pilot.press("ctrl+r")
+        await d.settle()
+        assert d.link.sent == [ev.Load({"pair": "smol", "width": 8})]
+
+
+async def test_an_engine_that_cannot_be_started_is_told_in_one_line():
+    def refuse(_):
+        raise EngineError("the engine could not be started: no such file")
+
+    app = SpecchatApp(refuse, settings={})
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.1)
+        assert app.alert.display
+        assert app.chat.phase == "dead"
+
+
+async def test_a_refused_reply_is_told_and_the_chat_goes_on():
+    async with driving() as d:
+        await d.say("hi")
+        await d.hear(ev.Failed("EngineError", "the prompt is longer than the context", id=1, during="generate"))
+        assert "longer than the context" in d.drawn(d.app.notice)
+        await d.say("shorter")
+        assert d.link.last(ev.Generate).id == 2
+
+
+async def test_switching_the_pair_stops_the_running_reply_first():
+    async with driving() as d:
+        await d.say("hi")
+        rounds = await d.reply(upto=3, finish=False)
+        await d.say("/pair qwen")
+        assert d.link.sent[-2:] == [ev.Cancel(1), ev.Load({"pair": "qwen"})]
+        await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds[:3]), 0.4), FETCHING, ready(pair="qwen"))
+        assert d.app.chat.phase == "ready"
+        assert "qwen" in d.drawn(d.app.status)
+
+
+async def test_the_pairs_are_asked_for_anew_each_time():
+    asked = []
+
+    def pairs():
+        asked.append(1)
+        return []
+
+    async with driving(pairs=pairs) as d:
+        await d.pilot.press("f4")
+        await d.pilot.pause()
+        await d.pilot.press("escape", "f4")
+        await d.pilot.pause()
+        assert len(asked) == 2
+        assert not d.app.screen.query(OptionList)
+
+
+async def test_nothing_ticks_while_nothing_happens():
+    async with driving() as d:
+        pump = d.app._pump
+        assert not (pump._armed)
+        assert not (pump._busy)
+        assert not (pump._waiting)
+        ticks = []
+        original = pump._tick
+        pump._tick = lambda: (ticks.append(1), original())
+        await d.pilot.pause(0.3)
+        assert ticks == []

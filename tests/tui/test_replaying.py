@@ -1,0 +1,82 @@
+"""A recording plays in the app without any model."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fake import hello, ready, rounds_of, started, stats_of
+
+from specchat.engine import events as ev
+from specchat.engine.replay import Player, Recording
+from specchat.tui.app import SpecchatApp
+from specchat.tui.widgets.reply_view import ReplyView
+from specchat.tui.widgets.transcript import UserView
+
+
+def recording(step_s: float = 0.001) -> Recording:
+    first = rounds_of("one two three four five six seven eight", id=1, step_s=step_s)
+    said = "".join(p.text for r in first for p in r.pieces)
+    second = rounds_of("nine ten eleven twelve", id=2, step_s=step_s)
+    question = ev.Message("user", "count")
+    events = [
+        ev.Header(ev.PROTOCOL, "0", "x"), hello(), ready(),
+        started([question], 1), *first, ev.Finished(1, "end", "", stats_of(first), 1.0 * step_s),
+        started([question, ev.Message("assistant", said), ev.Message("user", "go on")], 2), *second,
+        ev.Finished(2, "end", "", stats_of(second), 1.0 * step_s),
+    ]  # fmt: skip
+    return Recording.parse(b"".join(ev.encode(e) for e in events), "demo.jsonl")
+
+
+async def wait_for(pilot, condition) -> None:
+    for _ in range(300):
+        await pilot.pause(0.02)
+        if condition():
+            return
+    raise AssertionError("it did not happen")
+
+
+async def test_a_recording_plays_its_chat_to_the_end():
+    app = SpecchatApp(lambda wake: Player(recording(), wake, 16.0), settings={})
+    async with app.run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, lambda: len(app.query(ReplyView)) == 2 and not app.chat.running)
+        assert [view.text for view in app.query(UserView)] == ["count", "go on"]
+        assert len(app.query(ReplyView)) == 2
+        assert app.chat.turns[-1].reply.text == "nine ten eleven twelve"
+        assert not app.prompt.display
+        assert app.replay_bar.display
+        await wait_for(pilot, lambda: "at the end" in app.replay_bar.render_line(0).text)
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: app._exit)
+    app.talk.link.close()
+
+
+async def test_space_holds_and_a_dot_steps_one_round():
+    app = SpecchatApp(lambda wake: Player(recording(60.0), wake), settings={})
+    async with app.run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, lambda: app.chat.running is not None)
+        await pilot.press("space", "full_stop")
+        await wait_for(pilot, lambda: app.chat.figures.rounds == 1)
+        await pilot.press("full_stop", "greater_than_sign")
+        await wait_for(pilot, lambda: app.chat.figures.rounds == 2)
+        assert app.talk.player.paused
+        assert app.talk.player.speed == 2.0
+        assert "round 2 of" in app.replay_bar.render_line(0).text
+        await asyncio.sleep(0)
+    app.talk.link.close()
+
+
+async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path):
+    demo = tmp_path / "demo.jsonl"
+    made = recording(30.0)
+    demo.write_bytes(b"".join(ev.encode(e) for e in (made.header, *made.events)))
+    from driving import driving
+
+    async with driving(loaded=False, demo=demo) as d:
+        await d.hear(hello(), ev.Failed("WeightsError", "no network", during="load"))
+        await d.say("/demo")
+        await wait_for(d.pilot, lambda: d.app.talk.player is not None and d.app.chat.running is not None)
+        assert not d.app.alert.display
+        await d.pilot.press("escape")
+        await wait_for(d.pilot, lambda: d.app.talk.player is None)
+        assert len(d.links) == 2
+        assert d.app.prompt.has_focus

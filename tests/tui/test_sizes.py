@@ -1,0 +1,109 @@
+"""Every size works, from a wall to a slit; and what colour says is also said without it."""
+
+from __future__ import annotations
+
+import pytest
+from driving import driving
+from fake import rounds_of
+from textual.geometry import Size
+from textual.widgets import Markdown
+
+from specchat.engine import events as ev
+
+
+def fits(d) -> bool:
+    width, height = d.app.size
+    rows = d.app.screen._compositor.render_strips()
+    return len(rows) == height and all(row.cell_length == width for row in rows)
+
+
+@pytest.mark.parametrize("size", [(140, 44), (100, 30), (80, 24), (60, 16), (40, 12), (20, 5), (10, 3)])
+async def test_a_reply_can_be_read_at_every_size(size):
+    async with driving(size) as d:
+        await d.say("How does it work?")
+        await d.reply()
+        assert fits(d)
+        if size[1] >= 5:
+            assert "sooner" in d.screen() or "plain" in d.screen() or "2.7×" in d.screen() or size[1] < 8
+        for key in ("f2", "escape", "f3", "f3", "ctrl+t", "ctrl+t", "f8", "f8", "f4", "escape", "f1", "escape"):
+            await d.pilot.press(key)
+            await d.pilot.pause()
+            assert fits(d)
+
+
+async def test_resizing_while_streaming_and_back_changes_nothing_said():
+    async with driving((120, 40)) as d:
+        await d.say("How does it work?")
+        rounds = await d.reply(upto=20, finish=False)
+        for size in ((40, 12), (20, 5), (160, 50), (120, 40)):
+            await d.pilot.resize_terminal(*size)
+            await d.settle()
+            assert d.app.size == Size(*size)
+            assert fits(d)
+        await d.hear(*rounds[20:])
+        await d.hear(ev.Finished(1, "end", "", _stats(rounds), 9.0))
+        assert "".join(view.source for view in d.app.query(Markdown)) == d.app.chat.turns[-1].reply.text
+        assert d.app.query_one("#side").display
+        assert not d.app.tree_strip.display
+
+
+def _stats(rounds):
+    from fake import stats_of
+
+    return stats_of(rounds)
+
+
+@pytest.mark.parametrize(("size", "panel"), [((120, 40), True), ((80, 24), True), ((59, 24), False), ((80, 12), False)])
+async def test_the_tree_is_a_panel_where_there_is_room_and_a_line_elsewhere(size, panel):
+    async with driving(size) as d:
+        await d.say("hi")
+        await d.reply(upto=8, finish=False)
+        assert d.app.query_one("#side").display == panel
+        assert d.app.tree_strip.display != panel
+        assert "★" in (d.drawn(d.app.tree_panel) if panel else d.drawn(d.app.tree_strip))
+
+
+async def test_the_tree_and_the_figures_can_be_hidden_and_the_text_takes_the_room():
+    async with driving() as d:
+        before = d.app.transcript.size.width
+        await d.pilot.press("ctrl+t", "f3")
+        await d.pilot.pause()
+        assert d.app.transcript.size.width > before + 30
+        await d.pilot.press("ctrl+t")
+        await d.pilot.pause()
+        assert d.app.transcript.size.width == before
+        assert d.app.tree_panel.display
+        assert not d.app.stats.display
+
+
+async def test_without_colour_the_marks_and_styles_still_tell(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply(upto=8, finish=False)
+        drawn = d.drawn(d.app.tree_panel)
+        assert all(mark in drawn for mark in "●★✕○")
+        rejected = d.app.tree_panel.style_of("rejected")
+        accepted = d.app.tree_panel.style_of("accepted")
+        assert rejected.strike
+        assert accepted.bold
+        assert not d.app.tree_panel.style_of("unreached").bold
+        assert d.app.no_color
+
+
+async def test_ascii_marks_draw_trees_without_symbols():
+    async with driving(ascii_marks=True) as d:
+        await d.say("hi")
+        await d.reply(upto=8, finish=False)
+        assert not any(mark in d.drawn(d.app.tree_panel) for mark in "●★✕○━├╰")
+
+
+async def test_themes_can_be_changed_while_streaming():
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply(upto=8, finish=False)
+        for theme in ("specchat-light", "textual-dark", "specchat"):
+            await d.say(f"/theme {theme}")
+            await d.hear(*rounds_of()[8:9])
+            assert d.app.theme == theme
+            assert fits(d)
