@@ -39,9 +39,7 @@ class KVCache:
         self._start = row
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        """Write one layer's new rows and return all its rows up to the last new one.
-
-        The signature is the one transformers' attention layers call.
+        """Write one layer's new rows and return all its rows up to the last new one, as transformers' layers ask.
 
         Args:
             keys, values: (1, heads, n, head_dim).
@@ -50,9 +48,24 @@ class KVCache:
             (1, heads, start + n, head_dim) each, views into the cache.
         """
         end = self._start + keys.shape[2]
+        return self.write(layer, self._start, end, keys[0].transpose(0, 1), values[0].transpose(0, 1))
+
+    def write(
+        self, layer: int, places: int | list[int], end: int, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Write one layer's new rows and return all its rows up to `end`.
+
+        Args:
+            places: the first row of a run, or every row's own place.
+            keys, values: (n, heads, head_dim).
+
+        Returns:
+            (1, heads, end, head_dim) each, views into the cache.
+        """
         stored_keys, stored_values = self._room_for(end, keys, values)
-        stored_keys[layer, :, self._start : end] = keys[0]
-        stored_values[layer, :, self._start : end] = values[0]
+        to = slice(places, places + len(keys)) if isinstance(places, int) else places
+        stored_keys[layer, :, to] = keys.transpose(0, 1)
+        stored_values[layer, :, to] = values.transpose(0, 1)
         return stored_keys[layer, :, :end].unsqueeze(0), stored_values[layer, :, :end].unsqueeze(0)
 
     def keep_rows_(self, start: int, rows: Sequence[int]) -> int:
@@ -89,7 +102,7 @@ class KVCache:
         return self._keys, self._values
 
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
-        new = like.new_zeros(self._layers, like.shape[1], capacity, like.shape[3])
+        new = like.new_zeros(self._layers, like.shape[1], capacity, like.shape[2])
         if old is not None:
             new[:, :, : old.shape[2]] = old
         return new

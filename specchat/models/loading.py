@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,11 +14,15 @@ import torch
 from specchat.config import ModelSpec
 from specchat.core.seams import Model
 from specchat.errors import ModelError, TokenizerMismatch
+from specchat.models.decoder import Decoder
+from specchat.models.decoder_weights import Builder
 from specchat.models.gguf_file import converted_folder, load_network
-from specchat.models.machine import available_bytes
+from specchat.models.machine import available_bytes, choose_precision
 from specchat.models.recital import RecitalVocabulary, recital_says
 from specchat.models.reference import ReferenceModel
 from specchat.models.scripted import ScriptedModel
+from specchat.models.shape import Shape, unsupported
+from specchat.models.weight_source import GgufSource, TensorSource
 
 _END_NAMES = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "</s>")
 """Special tokens that end a turn in the chat formats of the families in models.toml. A GGUF file names only one."""
@@ -40,48 +45,61 @@ class Loaded:
     tokenizer: Any
     eos_ids: frozenset[int]
     weight_bytes: int
+    precision: str
     notes: tuple[str, ...] = field(default=())
 
 
 def load_model(
-    spec: ModelSpec, path: Path, device: torch.device, dtype: torch.dtype, say: Callable[[str], None] = lambda s: None
+    spec: ModelSpec, path: Path, device: torch.device, wanted: str, say: Callable[[str], None] = lambda s: None
 ) -> Loaded:
-    """Load one model from its verified files.
+    """Load one model from its verified files: into our own decoder where it fits, else through transformers.
 
     Args:
+        wanted: the precision asked for; `auto` chooses.
         say: hears what is being done, for progress.
 
     Raises:
-        ModelError: an architecture whose cache cannot be rewound, or weights that do not fit into memory.
+        ModelError: an architecture whose cache cannot be rewound, a precision that is not to be had for it, or
+            weights that do not fit into memory.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
     say("configuration")
     try:
         folder = converted_folder(path) if path.is_file() else path
         config = AutoConfig.from_pretrained(folder, **_LOCAL)
         context_tokens, notes = usable_context(spec, config)
-        check_memory(spec, path, device, dtype)
+        why_not = unsupported(config)
+        precision = choose_precision(wanted, device, quantised=path.is_file(), own=why_not is None)
+        check_memory(spec, path, device, precision)
         say("tokenizer")
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
         say("weights")
-        if path.is_file():
-            network = load_network(path, config, dtype)
+        if why_not is None:
+            source = GgufSource(path) if path.is_file() else TensorSource.of_folder(path)
+            weights = Builder(Shape.of(config), source, precision, device).build()
+            model: Model = Decoder(weights, context_tokens)
+            weight_bytes = weights.nbytes
         else:
-            network = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, attn_implementation="sdpa", use_safetensors=True, **_LOCAL
-            )
+            network = _network(path, folder, config, precision).to(device)
+            refuse_stateful(spec, network)
+            model = ReferenceModel(network, context_tokens)
+            weight_bytes = sum(p.numel() * p.element_size() for p in network.parameters())
+            notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
     except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
         raise ModelError(f"{spec.name} cannot be loaded: {_first_line(error)}") from None
-    refuse_stateful(spec, network)
-    network = network.to(device)
-    return Loaded(
-        name=spec.name,
-        model=ReferenceModel(network, context_tokens),
-        tokenizer=tokenizer,
-        eos_ids=end_tokens(network, tokenizer),
-        weight_bytes=sum(p.numel() * p.element_size() for p in network.parameters()),
-        notes=notes,
+    ends = end_tokens(folder, config, tokenizer)
+    return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, notes)
+
+
+def _network(path: Path, folder: Path, config: Any, precision: str) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    dtype = torch.float32 if precision == "float32" else torch.bfloat16
+    if path.is_file():
+        return load_network(path, config, dtype)
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, attn_implementation="sdpa", use_safetensors=True, **_LOCAL
     )
 
 
@@ -90,7 +108,7 @@ def load_scripted(spec: ModelSpec, role: str) -> Loaded:
     memory, pace_s = _RECITAL[role]
     vocabulary = RecitalVocabulary()
     model = ScriptedModel(vocabulary.size, recital_says(vocabulary, memory), pace_s=pace_s)
-    return Loaded(spec.name, model, None, vocabulary.eos_ids, 0)
+    return Loaded(spec.name, model, None, vocabulary.eos_ids, 0, "float32")
 
 
 def compare_tokenizers(target: Loaded, draft: Loaded) -> None:
@@ -150,48 +168,47 @@ def refuse_stateful(spec: ModelSpec, network: Any) -> None:
         raise ModelError(f"{spec.name}: the layers of {type(network).__name__} are not where a decoder keeps them")
 
 
-def check_memory(spec: ModelSpec, path: Path, device: torch.device, dtype: torch.dtype) -> None:
+def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: str) -> None:
     """Refuse to load what will not fit, before anything is taken.
 
     Raises:
         ModelError: with what it needs and what there is.
     """
-    needed = estimate_bytes(spec, path, dtype)
+    needed = estimate_bytes(spec, path, precision)
     available = available_bytes(device)
     if available is not None and needed > available:
         raise ModelError(
-            f"{spec.name} needs about {needed / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')} and "
-            f"{available / 1e9:.1f} GB are free on {device}; choose a smaller model or close other programs"
+            f"{spec.name} needs about {needed / 1e9:.1f} GB in {precision} and {available / 1e9:.1f} GB are free on "
+            f"{device}; choose a smaller model or close other programs"
         )
 
 
-def estimate_bytes(spec: ModelSpec, path: Path, dtype: torch.dtype) -> int:
-    """Weights in `dtype` plus a cache of 2048 tokens and working space, roughly."""
-    parameters = spec.parameters or _parameters_in(path)
-    return int(parameters * dtype.itemsize * 1.1) + 200_000_000
+def estimate_bytes(spec: ModelSpec, path: Path, precision: str) -> int:
+    """Weights in this precision plus a cache of 2048 tokens and working space, roughly."""
+    each = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.65}[precision]
+    return int((spec.parameters or _parameters_in(path)) * each * 1.1) + 200_000_000
 
 
 def _parameters_in(path: Path) -> int:
-    """Parameters counted from the headers of the weight files."""
-    if path.is_file() and path.suffix == ".gguf":
-        from gguf import GGUFReader
-
-        return sum(int(tensor.n_elements) for tensor in GGUFReader(path).tensors)
-    # Safetensors in bfloat16 take two bytes a parameter; other formats make this an overestimate at worst by two.
-    weights = [path] if path.is_file() else list(path.glob("*.safetensors"))
-    return sum(os.path.getsize(file) for file in weights) // 2
+    """Parameters as the weight files' sizes suggest; an overestimate for 8-bit files."""
+    if path.is_file():
+        return os.path.getsize(path) * 8 // 5  # GGUF files of 4 to 6 bits a weight
+    return sum(os.path.getsize(file) for file in path.glob("*.safetensors")) // 2
 
 
-def end_tokens(network: Any, tokenizer: Any) -> frozenset[int]:
+def end_tokens(folder: Path, config: Any, tokenizer: Any) -> frozenset[int]:
     """Every token that ends a reply: what configuration, generation settings and tokenizer name, and turn ends."""
     found: set[int] = set()
-    for said in (network.config.get_text_config().eos_token_id, network.generation_config.eos_token_id):
+    for said in (config.get_text_config().eos_token_id, _generation_end(folder), tokenizer.eos_token_id):
         found.update([said] if isinstance(said, int) else said or ())
-    if tokenizer.eos_token_id is not None:
-        found.add(tokenizer.eos_token_id)
     special = {str(added): token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     found.update(special[name] for name in _END_NAMES if name in special)
     return frozenset(found)
+
+
+def _generation_end(folder: Path) -> Any:
+    file = folder / "generation_config.json"
+    return json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
 
 
 def _first_line(error: Exception) -> str:

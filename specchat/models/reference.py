@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from specchat.core.seams import Counters, OnLayer, Reading, Rider
-from specchat.core.tree import ROOT, TokenTree
+from specchat.core.tree import TokenTree
 from specchat.models.kv_cache import KVCache
 from specchat.models.rows import LAZY_TOKENS, Plan, Rows, common_prefix
+from specchat.models.watching import LayerWatch
 
 CHUNK_TOKENS = 256
 """Prompt tokens read per pass: small enough to stop soon, large enough to use the machine."""
@@ -50,7 +51,7 @@ class ReferenceModel:
             return
         for begin in range(0, len(missing), CHUNK_TOKENS):
             chunk = missing[begin : begin + CHUNK_TOKENS]
-            self._pass(self._rows.plan_prefix(chunk), wanted=slice(0, 0))
+            self._pass(self._rows.plan_prefix(chunk), wanted=list)
             self._rows.prefix_read(chunk)
             if on_chunk is not None:
                 on_chunk(begin + len(chunk), len(missing))
@@ -66,21 +67,17 @@ class ReferenceModel:
     ) -> Reading:
         """Read nodes of a tree in one pass: all of it, or the new ones."""
         plan = self._rows.plan_tree(tree, new_nodes, riders)
-        watch = _LayerWatch(tree, plan, taps, on_layer)
+        watch = LayerWatch(tree, plan, taps, on_layer)
         with self._watched(watch):
-            logits = self._pass(plan, slice(plan.missing, None), [rider.embedding for rider in riders])
+            logits = self._pass(plan, watch.rows, [rider.embedding for rider in riders])
         self._rows.tree_read(plan)
-        nodes = len(plan.nodes)
-        return Reading(
-            nodes=plan.nodes,
-            logits=logits[:nodes],
-            alive=frozenset(watch.alive),
-            pruned=watch.pruned,
-            taps={layer: states[:nodes] for layer, states in watch.states.items()},
-            rider_logits=logits[nodes:] if riders else None,
-            rider_states={layer: states[nodes:] for layer, states in watch.states.items()} if riders else {},
-        )
+        return watch.reading(logits[plan.missing :], len(riders))
 
+    def twin(self) -> ReferenceModel:
+        """The same network with a cache of its own."""
+        return ReferenceModel(self._network, self.context_tokens)
+
+    @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the accepted path, forget the rest of the tree."""
         start = len(self._rows.prefix)
@@ -90,8 +87,8 @@ class ReferenceModel:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
         self._rows.pretend(tokens)
 
-    def _pass(self, plan: Plan, wanted: slice, embeddings: Sequence[Tensor] = ()) -> Tensor:
-        """One forward pass; (rows wanted, V) logits."""
+    def _pass(self, plan: Plan, wanted: Callable[[], list[int]], embeddings: Sequence[Tensor] = ()) -> Tensor:
+        """One forward pass; (rows wanted, V) logits. Which rows are wanted is asked when the pass is done."""
         rows = len(plan.positions)
         embedded = self._network.get_input_embeddings()(torch.tensor([plan.tokens], device=self.device))
         if embeddings:
@@ -108,7 +105,7 @@ class ReferenceModel:
         self.counters.passes += 1
         self.counters.rows += rows
         self.counters.node_layers += rows * len(self._layers)
-        return self._head(hidden[wanted])
+        return self._head(hidden[wanted()])
 
     def _head(self, hidden: Tensor) -> Tensor:
         """(rows, V) logits of final states, with whatever scaling or capping the architecture applies."""
@@ -123,63 +120,20 @@ class ReferenceModel:
         return logits
 
     @contextmanager
-    def _watched(self, watch: _LayerWatch) -> Iterator[None]:
-        """Let `watch` see the states after each layer it wants."""
-        hooks = [
-            module.register_forward_hook(watch.hook(layer))
-            for layer, module in enumerate(self._layers)
-            if watch.wants(layer)
-        ]
+    def _watched(self, watch: LayerWatch) -> Iterator[None]:
+        """Let `watch` see the states after each layer it wants. Dropped rows are computed on, but not looked at."""
+
+        def after_layer(layer: int) -> Callable[[Any, Any, Any], None]:
+            def hook(module: Any, arguments: Any, output: Any) -> None:
+                hidden: Tensor = (output if isinstance(output, Tensor) else output[0])[0]
+                watch.after_layer(layer, hidden[watch.rows()])
+
+            return hook
+
+        wanted = [layer for layer in range(len(self._layers)) if watch.wants(layer)]
+        hooks = [self._layers[layer].register_forward_hook(after_layer(layer)) for layer in wanted]
         try:
             yield
         finally:
             for hook in hooks:
                 hook.remove()
-
-
-class _LayerWatch:
-    """Collects taps and asks `on_layer` which nodes stay, while a pass runs."""
-
-    def __init__(self, tree: TokenTree, plan: Plan, taps: Collection[int], on_layer: OnLayer | None) -> None:
-        self._tree = tree
-        self._plan = plan
-        self._taps = taps
-        self._on_layer = on_layer
-        self.alive: list[int] = list(plan.nodes)
-        self.pruned: dict[int, int] = {}
-        self.states: dict[int, Tensor] = {}
-
-    def wants(self, layer: int) -> bool:
-        return self._on_layer is not None or layer in self._taps
-
-    def hook(self, layer: int) -> Callable[[Any, Any, Any], None]:
-        def after_layer(module: Any, arguments: Any, output: Any) -> None:
-            hidden: Tensor = (output if isinstance(output, Tensor) else output[0])[0, self._plan.missing :]
-            if layer in self._taps:
-                self.states[layer] = hidden.clone()
-            if self._on_layer is not None:
-                self._ask(layer, hidden, self._on_layer)
-
-        return after_layer
-
-    def _ask(self, layer: int, hidden: Tensor, on_layer: OnLayer) -> None:
-        places = [self._plan.nodes.index(node) for node in self.alive]
-        stay = on_layer(layer, hidden[places], tuple(self.alive))
-        if stay is None:
-            return
-        survivors = surviving(self._tree, self.alive, stay)
-        self.pruned.update({node: layer for node in self.alive if node not in survivors})
-        self.alive = [node for node in self.alive if node in survivors]
-
-
-def surviving(tree: TokenTree, alive: Sequence[int], stay: Collection[int]) -> set[int]:
-    """The nodes that stay: those chosen whose parents stay too. The root always does.
-
-    A parent that is not among `alive` was read in an earlier pass and stays.
-    """
-    considered = set(alive)
-    gone: set[int] = set()
-    for node in sorted(considered):
-        if node != ROOT and (node not in stay or tree.parents[node] in gone):
-            gone.add(node)
-    return considered - gone

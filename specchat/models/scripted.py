@@ -11,7 +11,7 @@ from torch import Tensor
 from specchat.core.noise import Noise, Stream
 from specchat.core.seams import Counters, OnLayer, Reading, Rider
 from specchat.core.tree import TokenTree
-from specchat.models.rows import Rows, common_prefix
+from specchat.models.rows import LAZY_TOKENS, Plan, Rows, common_prefix, surviving
 
 Says = Callable[[Sequence[int]], Tensor]
 """(tokens so far) → (V,) logits of the next one."""
@@ -44,8 +44,12 @@ class ScriptedModel:
     def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Remember the tokens; there is nothing to compute."""
         missing = self._rows.rewind(tokens)
+        if len(missing) <= LAZY_TOKENS:
+            self._rows.put_off(missing)
+            return
+        self._count(self._rows.plan_prefix(missing))
         self._rows.prefix_read(missing)
-        if missing and on_chunk is not None:
+        if on_chunk is not None:
             on_chunk(len(missing), len(missing))
 
     def read(
@@ -58,25 +62,22 @@ class ScriptedModel:
     ) -> Reading:
         """What the script says after every node."""
         plan = self._rows.plan_tree(tree, new_nodes, riders)
-        time.sleep(self._pace_s)
-        logits = torch.stack([self._says(self._text(tree, node)) for node in plan.nodes])
-        alive, pruned = list(plan.nodes), dict[int, int]()
-        if on_layer is not None:
-            stay = on_layer(0, logits, plan.nodes)
-            if stay is not None:
-                alive = [node for node in plan.nodes if all(n in stay for n in tree.path(node))]
-                pruned = {node: 0 for node in plan.nodes if node not in alive}
+        if self._pace_s > 0:  # sleeping for no time at all still gives the processor away
+            time.sleep(self._pace_s)
+        self._count(plan)
         self._rows.tree_read(plan)
-        self.counters.passes += 1
-        self.counters.rows += len(plan.nodes) + len(riders)
-        self.counters.node_layers += len(plan.nodes) + len(riders)
+        logits = torch.stack([self._says(self._text(tree, node)) for node in plan.nodes])
+        rider_logits = torch.stack([self._rider(tree, riders, i) for i in range(len(riders))]) if riders else None
+        stay = on_layer(0, logits, plan.nodes) if on_layer is not None else None
+        alive = frozenset(plan.nodes if stay is None else surviving(tree, plan.nodes, stay))
         return Reading(
             nodes=plan.nodes,
             logits=logits,
-            alive=frozenset(alive),
-            pruned=pruned,
+            alive=alive,
+            pruned={node: 0 for node in plan.nodes if node not in alive},
             taps=dict.fromkeys(taps, logits),
-            rider_logits=torch.stack([self._rider(tree, riders, i) for i in range(len(riders))]) if riders else None,
+            rider_logits=rider_logits,
+            rider_states={} if rider_logits is None else dict.fromkeys(taps, rider_logits),
         )
 
     def keep(self, path: Sequence[int]) -> None:
@@ -84,6 +85,11 @@ class ScriptedModel:
 
     def pretend(self, tokens: int) -> None:
         self._rows.pretend(tokens)
+
+    def _count(self, plan: Plan) -> None:
+        self.counters.passes += 1
+        self.counters.rows += len(plan.positions)
+        self.counters.node_layers += len(plan.positions)
 
     def _text(self, tree: TokenTree, node: int) -> list[int]:
         return [*self._rows.prefix, tree.tokens[0], *tree.path_tokens(node)]

@@ -1,0 +1,185 @@
+"""A decoder's layers as kernels of one precision, built from a weight source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.models.gguf_reader import GROUP, FourBit
+from specchat.models.kernels import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
+from specchat.models.shape import Shape
+from specchat.models.weight_source import WeightSource
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: q, k and v as one product, gate and up as one."""
+
+    input_norm: Tensor
+    qkv: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    o: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True)
+class DecoderWeights:
+    """Everything a decoder multiplies with.
+
+    Args:
+        precision: float32, bfloat16, int8 or int4.
+        embed: token ids → (n, d) rows in the activations' format.
+    """
+
+    shape: Shape
+    precision: str
+    device: torch.device
+    activations: torch.dtype
+    embed: Callable[[list[int]], Tensor]
+    layers: tuple[Layer, ...]
+    norm: Tensor
+    head: Linear
+    nbytes: int
+
+
+class Builder:
+    """Builds the layers of one precision on one device."""
+
+    def __init__(self, shape: Shape, source: WeightSource, precision: str, device: torch.device) -> None:
+        self._shape = shape
+        self._source = source
+        self._precision = precision
+        self._device = device
+        narrow = device.type != "cpu" and precision != "float32"
+        # On a processor float32 activations cost nothing beside the weights, and round less.
+        self._activations = torch.bfloat16 if narrow else torch.float32
+        self._pairs = None if source.interleaved else _pair_order(shape.head_dim)
+
+    def build(self, say: Callable[[int], None] = lambda layer: None) -> DecoderWeights:
+        """All layers; `say` hears which one was built."""
+        layers = []
+        for index in range(self._shape.layers):
+            layers.append(self._layer(index))
+            say(index)
+        head = self._linear(["embed" if self._shape.tied else "head"], None)
+        linears = [head, *(kernel for layer in layers for kernel in (layer.qkv, layer.o, layer.gate_up, layer.down))]
+        embed, embed_bytes = self._embedding()
+        return DecoderWeights(
+            shape=self._shape,
+            precision=self._precision,
+            device=self._device,
+            activations=self._activations,
+            embed=embed,
+            layers=tuple(layers),
+            norm=self._vector("norm", None),
+            head=head,
+            nbytes=embed_bytes + sum(kernel.nbytes for kernel in linears),
+        )
+
+    def _layer(self, index: int) -> Layer:
+        return Layer(
+            input_norm=self._vector("input_norm", index),
+            qkv=self._linear(["q", "k", "v"], index),
+            q_norm=self._head_norm("q_norm", index),
+            k_norm=self._head_norm("k_norm", index),
+            o=self._linear(["o"], index),
+            mlp_norm=self._vector("mlp_norm", index),
+            gate_up=self._linear(["gate", "up"], index),
+            down=self._linear(["down"], index),
+        )
+
+    def _linear(self, names: Sequence[str], layer: int | None) -> Linear:
+        """One product for several weights that share their input."""
+        if self._precision != "int4":
+            weight = torch.cat([self._weight(name, layer) for name in names])
+            return self._kernel(weight, self._bias(names, layer))
+        groups = [self._four_bit(name, layer) for name in names]
+        if None not in groups:
+            return Int4Linear(_joined([group for group in groups if group is not None]), self._bias(names, layer))
+        return Stacked([self._four_or_eight(name, layer, group) for name, group in zip(names, groups, strict=True)])
+
+    def _kernel(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        if self._precision == "int8":
+            return Int8Linear(weight, bias)
+        if self._precision == "bfloat16" and self._device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+            return PackedLinear(weight, bias)
+        dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
+        return DenseLinear(weight.to(self._device, dtype), None if bias is None else bias.to(self._device))
+
+    def _four_or_eight(self, name: str, layer: int | None, group: FourBit | None) -> Linear:
+        """4 bits where the file has 4, else 8."""
+        bias = self._bias([name], layer)
+        return Int8Linear(self._weight(name, layer), bias) if group is None else Int4Linear(group, bias)
+
+    def _weight(self, name: str, layer: int | None) -> Tensor:
+        weight = self._source.dense(name, layer)
+        order = self._order(name, len(weight))
+        return weight if order is None else weight[order]
+
+    def _four_bit(self, name: str, layer: int | None) -> FourBit | None:
+        group = self._source.four_bit(name, layer)
+        if group is None or group.numbers.shape[1] % GROUP:
+            return None
+        order = self._order(name, len(group.numbers))
+        return group if order is None else group.permuted(order)
+
+    def _bias(self, names: Sequence[str], layer: int | None) -> Tensor | None:
+        parts = [
+            self._ordered(name, self._source.dense(name, layer, "bias"))
+            for name in names
+            if self._source.has(name, layer, "bias")
+        ]
+        assert len(parts) in (0, len(names)), "weights that share their input all have a bias, or none has"
+        return torch.cat(parts) if parts else None
+
+    def _ordered(self, name: str, vector: Tensor) -> Tensor:
+        order = self._order(name, len(vector))
+        return vector if order is None else vector[order]
+
+    def _order(self, name: str, rows: int) -> Tensor | None:
+        """Rows of q and k so that the pairs that rotate together lie side by side."""
+        if name not in ("q", "k") or self._pairs is None:
+            return None
+        heads = rows // self._shape.head_dim
+        return (torch.arange(heads)[:, None] * self._shape.head_dim + self._pairs).flatten()
+
+    def _head_norm(self, name: str, layer: int) -> Tensor | None:
+        if not self._source.has(name, layer):
+            return None
+        weight = self._source.dense(name, layer)
+        weight = weight if self._pairs is None else weight[self._pairs]
+        return weight.to(self._device, self._activations)
+
+    def _vector(self, name: str, layer: int | None) -> Tensor:
+        return self._source.dense(name, layer).to(self._device, self._activations)
+
+    def _embedding(self) -> tuple[Callable[[list[int]], Tensor], int]:
+        """Rows looked up in the file's own format where weights are quantised, else in a table."""
+        if self._precision in ("int8", "int4"):
+            return self._source.embed, 0
+        dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
+        table = self._source.dense("embed").to(self._device, dtype)
+
+        def embed(ids: list[int]) -> Tensor:
+            return table[torch.tensor(ids, device=self._device)].to(self._activations)
+
+        return embed, table.nbytes
+
+
+def _pair_order(head_dim: int) -> Tensor:
+    """Halves → pairs: value i rotates with value i + head_dim / 2, so they are put side by side."""
+    return torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
+
+
+def _joined(groups: Sequence[FourBit]) -> FourBit:
+    return FourBit(
+        torch.cat([group.numbers for group in groups]),
+        torch.cat([group.scale for group in groups]),
+        torch.cat([group.minimum for group in groups]),
+    )

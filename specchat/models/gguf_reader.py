@@ -1,0 +1,200 @@
+"""Reads GGUF files without unpacking them: a header in milliseconds, tensors as views of the file."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
+from torch import Tensor
+
+from specchat.errors import WeightsError
+
+GROUP = 32
+"""Weights that share a scale and a minimum in the 4-bit formats."""
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One tensor as it lies in the file: rows of packed blocks.
+
+    Args:
+        shape: torch's order, the row length last.
+        data: (rows, bytes per row) uint8, a view of the file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: GGMLQuantizationType
+    data: np.ndarray[Any, np.dtype[np.uint8]]
+
+    def rows(self, ids: list[int] | slice = slice(None)) -> Tensor:
+        """Some rows (all by default), dequantised to float32."""
+        values = dequantize(self._typed(np.array(self.data[ids])), self.kind)
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).view(-1, *self.shape[1:])
+
+    def dense(self) -> Tensor:
+        """The whole tensor, dequantised to float32."""
+        return self.rows().view(self.shape)
+
+    def groups(self) -> FourBit | None:
+        """The file's own 4-bit numbers, scales and minima, or None where the format is another."""
+        unpack = {
+            GGMLQuantizationType.Q4_0: _groups_q4_0,
+            GGMLQuantizationType.Q4_1: _groups_q4_1,
+            GGMLQuantizationType.Q4_K: _groups_q4_k,
+        }.get(self.kind)
+        return unpack(self.data, self.shape[-1]) if unpack else None
+
+    def _typed(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        plain = {GGMLQuantizationType.F32: np.float32, GGMLQuantizationType.F16: np.float16}.get(self.kind)
+        return data.view(plain) if plain else data
+
+
+@dataclass(frozen=True)
+class FourBit:
+    """Weights as w = numbers · scale + minimum, a scale and a minimum per GROUP weights of a row.
+
+    Args:
+        numbers: (out, in) uint8, 0 to 15.
+        scale, minimum: (out, in / GROUP) float32.
+    """
+
+    numbers: Tensor
+    scale: Tensor
+    minimum: Tensor
+
+    def permuted(self, order: Tensor) -> FourBit:
+        """The same rows in another order."""
+        return FourBit(self.numbers[order], self.scale[order], self.minimum[order])
+
+
+class GgufReader:
+    """The tensors of a GGUF file by name."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._at = 0
+        try:
+            self._read_header(path)
+        except (struct.error, UnicodeDecodeError, KeyError, ValueError) as error:
+            raise WeightsError(f"{path} is not a GGUF file that can be read: {error}") from None
+
+    def tensor(self, name: str) -> StoredTensor:
+        return self._tensors[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def _read_header(self, path: Path) -> None:
+        magic, version = self._take("4sI")
+        if magic != b"GGUF" or version not in (2, 3):
+            raise WeightsError(f"{path} is not a GGUF file of version 2 or 3")
+        tensors, pairs = self._take("QQ")
+        self.metadata: dict[str, Any] = {}
+        for _ in range(pairs):
+            key = self._string()
+            self.metadata[key] = self._value(self._take("I")[0])
+        headers = [self._tensor_header() for _ in range(tensors)]
+        alignment = self.metadata.get("general.alignment", 32)
+        start = -(-self._at // alignment) * alignment
+        data = np.frombuffer(self._bytes, dtype=np.uint8)
+        self._tensors = {name: _stored(name, shape, kind, data[start + at :]) for name, shape, kind, at in headers}
+
+    def _tensor_header(self) -> tuple[str, tuple[int, ...], GGMLQuantizationType, int]:
+        name = self._string()
+        (dimensions,) = self._take("I")
+        shape = self._take(f"{dimensions}Q")
+        kind, offset = self._take("IQ")
+        return name, tuple(reversed(shape)), GGMLQuantizationType(kind), offset
+
+    def _take(self, layout: str) -> tuple[Any, ...]:
+        layout = "<" + layout
+        values = struct.unpack_from(layout, self._bytes, self._at)
+        self._at += struct.calcsize(layout)
+        return values
+
+    def _string(self) -> str:
+        (length,) = self._take("Q")
+        self._at += length
+        return self._bytes[self._at - length : self._at].decode("utf-8", errors="replace")
+
+    def _value(self, kind: int) -> Any:
+        """A metadata value. Long lists belong to the tokenizer, which transformers reads itself: they are skipped."""
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            return self._take(_SCALARS[kind])[0]
+        of, count = self._take("IQ")
+        if of == _STRING:
+            for _ in range(count):
+                (length,) = struct.unpack_from("<Q", self._bytes, self._at)
+                self._at += 8 + length
+            return None
+        self._at += struct.calcsize("<" + _SCALARS[of]) * count
+        return None
+
+
+def _stored(
+    name: str, shape: tuple[int, ...], kind: GGMLQuantizationType, data: np.ndarray[Any, np.dtype[np.uint8]]
+) -> StoredTensor:
+    block, block_bytes = GGML_QUANT_SIZES[kind]
+    row_bytes = shape[-1] // block * block_bytes
+    rows = 1
+    for size in shape[:-1]:
+        rows *= size
+    if len(data) < rows * row_bytes:
+        raise ValueError(f"tensor {name} reaches past the end")
+    return StoredTensor(name, shape, kind, data[: rows * row_bytes].reshape(rows, row_bytes))
+
+
+def _nibbles(packed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(…, bytes) → (…, 2, bytes): the low halves, then the high ones."""
+    return np.stack([packed & 15, packed >> 4], axis=-2)
+
+
+def _halves(blocks: np.ndarray[Any, Any], at: int) -> np.ndarray[Any, Any]:
+    """The float16 number at byte `at` of every block, as float32."""
+    return np.ascontiguousarray(blocks[..., at : at + 2]).view(np.float16)[..., 0].astype(np.float32)
+
+
+def _four_bit(numbers: np.ndarray[Any, Any], scale: np.ndarray[Any, Any], minimum: np.ndarray[Any, Any]) -> FourBit:
+    rows = numbers.shape[0]
+    return FourBit(
+        torch.from_numpy(np.ascontiguousarray(numbers.reshape(rows, -1))),
+        torch.from_numpy(np.ascontiguousarray(scale.reshape(rows, -1))),
+        torch.from_numpy(np.ascontiguousarray(minimum.reshape(rows, -1))),
+    )
+
+
+def _groups_q4_0(data: np.ndarray[Any, Any], length: int) -> FourBit:
+    blocks = data.reshape(len(data), length // 32, 18)
+    scale = _halves(blocks, 0)
+    return _four_bit(_nibbles(blocks[..., 2:]), scale, -8 * scale)
+
+
+def _groups_q4_1(data: np.ndarray[Any, Any], length: int) -> FourBit:
+    blocks = data.reshape(len(data), length // 32, 20)
+    return _four_bit(_nibbles(blocks[..., 4:]), _halves(blocks, 0), _halves(blocks, 2))
+
+
+def _groups_q4_k(data: np.ndarray[Any, Any], length: int) -> FourBit:
+    """Blocks of 256: two float16 factors, eight 6-bit scales and eight 6-bit minima in 12 bytes, then the numbers."""
+    blocks = data.reshape(len(data), length // 256, 144)
+    low, middle, high = (blocks[..., 4 + 4 * i : 8 + 4 * i] for i in range(3))
+    scales = np.concatenate([low & 63, (high & 15) | (low >> 6 << 4)], axis=-1)
+    minima = np.concatenate([middle & 63, (high >> 4) | (middle >> 6 << 4)], axis=-1)
+    numbers = _nibbles(blocks[..., 16:].reshape(*blocks.shape[:2], 4, 32))
+    scale = _halves(blocks, 0)[..., None] * scales
+    minimum = -_halves(blocks, 2)[..., None] * minima
+    return _four_bit(numbers, scale, minimum)

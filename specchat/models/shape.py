@@ -1,0 +1,77 @@
+"""The shape of a Llama-like decoder, read from a transformers configuration; and whether it is one we can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+_ROTATIONS = ("default", "linear", "llama3")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes and switches of a decoder.
+
+    Args:
+        rotates: for each layer, whether queries and keys are rotated by position (SmolLM3 leaves some alone).
+        frequencies: (head_dim / 2,) float32, the rotation's angle per position.
+        rotation_scale: factor on the rotated values.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab_size: int
+    epsilon: float
+    tied: bool
+    rotates: tuple[bool, ...]
+    frequencies: Tensor
+    rotation_scale: float
+
+    @classmethod
+    def of(cls, config: Any) -> Shape:
+        """The shape a configuration describes. Call `unsupported` first."""
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+        rotary = LlamaRotaryEmbedding(config)
+        layers = config.num_hidden_layers
+        without = getattr(config, "no_rope_layers", None)  # SmolLM3: 1 means rotated, in spite of the name
+        return cls(
+            layers=layers,
+            hidden=config.hidden_size,
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            vocab_size=config.vocab_size,
+            epsilon=config.rms_norm_eps,
+            tied=bool(config.tie_word_embeddings),
+            rotates=tuple(bool(flag) for flag in without) if without else (True,) * layers,
+            frequencies=rotary.inv_freq.float().clone(),
+            rotation_scale=float(rotary.attention_scaling),
+        )
+
+    def turns(self, positions: int) -> Tensor:
+        """(positions, 1, head_dim / 2) complex64: what rotates a pair of values at each position."""
+        angles = torch.arange(positions, dtype=torch.float32)[:, None] * self.frequencies
+        return torch.polar(torch.full_like(angles, self.rotation_scale), angles)[:, None]
+
+
+def unsupported(config: Any) -> str | None:
+    """Why our own decoder cannot run this configuration, or None where it can."""
+    if config.model_type not in _FAMILIES:
+        return f"architecture {config.model_type} is not one of {', '.join(_FAMILIES)}"
+    if getattr(config, "hidden_act", "silu") != "silu":
+        return f"activation {config.hidden_act} is not silu"
+    rotation = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    kind = rotation.get("rope_type", "default")
+    if kind not in _ROTATIONS:
+        return f"rotation {kind} is not one of {', '.join(_ROTATIONS)}"
+    if float(rotation.get("partial_rotary_factor", 1.0)) != 1.0:
+        return "only a part of each head is rotated"
+    return None

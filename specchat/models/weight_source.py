@@ -1,0 +1,130 @@
+"""Where a decoder's weights come from: one set of names, whether the file is GGUF or safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specchat.models.gguf_reader import FourBit, GgufReader
+
+_GGUF_NAMES = {
+    "embed": "token_embd",
+    "head": "output",
+    "norm": "output_norm",
+    "input_norm": "attn_norm",
+    "mlp_norm": "ffn_norm",
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+_HUB_NAMES = {
+    "embed": "model.embed_tokens",
+    "head": "lm_head",
+    "norm": "model.norm",
+    "input_norm": "input_layernorm",
+    "mlp_norm": "post_attention_layernorm",
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "o": "self_attn.o_proj",
+    "q_norm": "self_attn.q_norm",
+    "k_norm": "self_attn.k_norm",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+}
+_ALREADY_INTERLEAVED = ("llama", "mistral")
+"""Architectures whose GGUF files hold query and key rows in pairs that rotate together."""
+
+
+class WeightSource(Protocol):
+    """Weights by our own names: `embed`, `head`, `norm`, and per layer `q`, `k`, `v`, `o`, `gate`, `up`, `down`, …"""
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether rows of q and k that rotate together already lie side by side."""
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
+        """A weight in float32."""
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        """Whether there is such a weight."""
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        """The file's own 4-bit numbers, where it has them for this weight."""
+
+    def embed(self, ids: list[int]) -> Tensor:
+        """(n, d) float32 rows of the embedding."""
+
+
+class GgufSource:
+    """Weights of a GGUF file, dequantised when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = GgufReader(path)
+        self._embedding = self._file.tensor("token_embd.weight")
+        self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
+        return self._file.tensor(self._name(name, layer, part)).dense()
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        return self._name(name, layer, part) in self._file
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        return self._file.tensor(self._name(name, layer, "weight")).groups()
+
+    def embed(self, ids: list[int]) -> Tensor:
+        return self._embedding.rows(ids)
+
+    def _name(self, name: str, layer: int | None, part: str) -> str:
+        where = "" if layer is None else f"blk.{layer}."
+        return f"{where}{_GGUF_NAMES[name]}.{part}"
+
+
+class TensorSource:
+    """Weights as transformers names them: a folder of safetensors, or a network's own state."""
+
+    interleaved = False
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        self._tensors = tensors
+        self._embedding = tensors[self._name("embed", None, "weight")]
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> TensorSource:
+        """Every safetensors file of a folder."""
+        from safetensors.torch import load_file
+
+        tensors: dict[str, Tensor] = {}
+        for file in sorted(folder.glob("*.safetensors")):
+            tensors |= load_file(file)
+        return cls(tensors)
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
+        tensor: Tensor = self._tensors[self._name(name, layer, part)]
+        return tensor.detach().float()
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        return self._name(name, layer, part) in self._tensors
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        return None
+
+    def embed(self, ids: list[int]) -> Tensor:
+        rows: Tensor = self._embedding[torch.tensor(ids, dtype=torch.int64)]
+        return rows.detach().float()
+
+    def _name(self, name: str, layer: int | None, part: str) -> str:
+        where = "" if layer is None else f"model.layers.{layer}."
+        return f"{where}{_HUB_NAMES[name]}.{part}"
