@@ -52,11 +52,12 @@ def _versions() -> Iterator[tuple[str, str]]:
 def _machine() -> Iterator[tuple[str, str]]:
     import torch
 
-    from specchat.models.machine import available_bytes, choose_device, choose_dtype, default_threads
+    from specchat.models.machine import available_bytes, choose_device, choose_precision, default_threads
 
     device = choose_device("auto")
     yield "device", f"{device} ({_device_name(device)})"
-    yield "number format", str(choose_dtype("auto", device)).removeprefix("torch.")
+    for what, quantised in (("quantised files", True), ("other weights", False)):
+        yield f"{what} run in", choose_precision("auto", device, quantised, own=True)
     yield "threads", f"{default_threads()} of {os.cpu_count()} cores, waiting {os.environ['OMP_WAIT_POLICY']}"
     free = available_bytes(device)
     yield "free memory", "unknown" if free is None else f"{free / 1e9:.1f} GB on {device}"

@@ -14,7 +14,7 @@ from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.engine.events import Event, Loading
 from specchat.models import weights
 from specchat.models.loading import Loaded, compare_tokenizers, load_model, load_scripted
-from specchat.models.machine import choose_device, choose_dtype
+from specchat.models.machine import choose_device
 from specchat.models.recital import RecitalVocabulary
 from specchat.settings import Settings
 
@@ -28,7 +28,7 @@ class LoadedPair:
     draft: Loaded | None
     vocabulary: Vocabulary
     device: torch.device
-    dtype: torch.dtype
+    precision: str
     defaults: dict[str, Any]
     notes: list[str]
     load_s: float
@@ -36,7 +36,7 @@ class LoadedPair:
     @property
     def key(self) -> str:
         """What the plain speed depends on."""
-        return f"{self.target.name}|{self.device}|{self.dtype}|{torch.get_num_threads()}"
+        return f"{self.target.name}|{self.device}|{self.precision}|{torch.get_num_threads()}"
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,12 @@ class Loader:
         began = time.perf_counter()
         pair = self.catalog.pair(settings.pair)
         device = choose_device(settings.device)
-        dtype = choose_dtype(settings.dtype, device)
         specs = {"target": self.catalog.model(pair.target)}
         if pair.draft is not None:
             specs["draft"] = self.catalog.model(pair.draft)
         for spec in specs.values():
             weights.fetch(spec, self._report, self.cancelled) if not spec.scripted else None
-        loaded = {role: self._load(spec, role, device, dtype) for role, spec in specs.items()}
+        loaded = {role: self._load(spec, role, device, settings.dtype) for role, spec in specs.items()}
         target, draft = loaded["target"], loaded.get("draft")
         if draft is not None:
             compare_tokenizers(target, draft)
@@ -68,13 +67,13 @@ class Loader:
             draft=draft,
             vocabulary=self._vocabulary(target),
             device=device,
-            dtype=dtype,
+            precision=target.precision,
             defaults=dict(pair.defaults),
             notes=[note for one in loaded.values() for note in one.notes],
             load_s=time.perf_counter() - began,
         )
 
-    def _load(self, spec: ModelSpec, role: str, device: torch.device, dtype: torch.dtype) -> Loaded:
+    def _load(self, spec: ModelSpec, role: str, device: torch.device, dtype: str) -> Loaded:
         if self.cancelled():
             raise weights.Cancelled(f"stopped before {spec.name} was read")
         if spec.scripted:

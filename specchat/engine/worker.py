@@ -124,7 +124,7 @@ class Worker:
             target=pair.target.name,
             draft=pair.draft.name if pair.draft else None,
             device=str(pair.device),
-            dtype=str(pair.dtype).removeprefix("torch."),
+            dtype=pair.precision,
             threads=torch.get_num_threads(),
             context_tokens=conversation.target.context_tokens,
             memory_bytes=_memory_bytes(pair.device),
