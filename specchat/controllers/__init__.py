@@ -1,5 +1,6 @@
 """Controllers decide how hard to speculate next. This table is all that listing them needs."""
 
+from specchat.controllers.options import GoodputOptions
 from specchat.registry import Method, Table
 
 CONTROLLERS = Table(
@@ -15,5 +16,12 @@ CONTROLLERS = Table(
         "specchat.controllers.fixed:Fixed",
         "the same width, depth and nodes in every round",
         "baseline",
+    ),
+    Method(
+        "goodput",
+        "specchat.controllers.goodput:Goodput",
+        "as hard as pays: expected tokens per predicted second, learnt while it runs",
+        "SmartSpec arXiv:2406.14066",
+        options=GoodputOptions,
     ),
 )

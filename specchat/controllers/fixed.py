@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specchat.core.costs import Costs
 from specchat.core.round import Round
 from specchat.core.seams import Budget, Context
 from specchat.registry import NoOptions
@@ -10,8 +11,8 @@ from specchat.registry import NoOptions
 class Fixed:
     """Plan the user's width, depth and nodes."""
 
-    def __init__(self, options: NoOptions, budget: Budget) -> None:
-        del options
+    def __init__(self, options: NoOptions, budget: Budget, costs: Costs | None = None) -> None:
+        del options, costs
         self._budget = budget
 
     def plan(self, context: Context) -> Budget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specchat.core.costs import Costs
 from specchat.core.round import Round
 from specchat.core.seams import Budget, Context
 from specchat.registry import NoOptions
@@ -10,8 +11,8 @@ from specchat.registry import NoOptions
 class Off:
     """Plan no drafts, whatever happens."""
 
-    def __init__(self, options: NoOptions, budget: Budget) -> None:
-        del options, budget
+    def __init__(self, options: NoOptions, budget: Budget, costs: Costs | None = None) -> None:
+        del options, budget, costs
 
     def plan(self, context: Context) -> Budget:
         return Budget(nodes=0, depth=0, width=0)

@@ -44,7 +44,7 @@ class Noise:
             salt: what else tells draws apart, such as (round, draw) for a draft.
 
         Returns:
-            (C,) float64, on the device of `tokens`. Finite: the uniforms have 53 bits and exclude 0 and 1.
+            (C,) float64, on the device of `tokens`. Finite: the uniforms have 52 bits and exclude 0 and 1.
         """
         return -torch.log(-torch.log(self._uniform(stream, position, tokens, salt)))
 
@@ -57,7 +57,8 @@ class Noise:
         for part in (stream.value, position, *salt):
             key = _mix((key + (part + 1) * _GOLDEN) & _MASK)
         bits = _mix_tensor(tokens * _signed(_GOLDEN) + _signed(key))
-        return ((bits >> 11) & ((1 << 53) - 1)).to(torch.float64).add_(0.5).mul_(2.0**-53)
+        # One bit less than a float64 holds, so that the half is never rounded up to 1.
+        return ((bits >> 12) & ((1 << 52) - 1)).to(torch.float64).add_(0.5).mul_(2.0**-52)
 
 
 def _mix(z: int) -> int:

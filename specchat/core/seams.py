@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Budget:
-    """How hard to speculate in a round. 0 nodes is plain decoding."""
+    """How hard to speculate in a round. 0 nodes is plain decoding.
+
+    Args:
+        floor: the least chance to stand (the product of the probabilities down to it) that earns a point its row.
+    """
 
     nodes: int
     depth: int = 1
     width: int = 1
+    floor: float = 0.0
 
 
 @dataclass

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from specchat.core.costs import Costs
 from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise
 from specchat.core.round import Round
@@ -76,14 +77,23 @@ class _Cancelled(Exception):
 class Conversation:
     """Replies of one loaded pair. Settings may change while a reply is being written; they act between rounds."""
 
-    def __init__(self, target: Model, draft: Model | None, vocabulary: Vocabulary, settings: Settings) -> None:
+    def __init__(
+        self,
+        target: Model,
+        draft: Model | None,
+        vocabulary: Vocabulary,
+        settings: Settings,
+        costs: Costs | None = None,
+    ) -> None:
         self.target = target
         self.vocabulary = vocabulary
         self._draft = draft
         self._settings = settings
-        self._speculator = assemble(settings, target, draft)
+        self._costs = costs
+        self._speculator = assemble(settings, target, draft, costs=costs)
         self._drafter_choice = choose_drafter(settings)
-        self._assembled = settings
+        self._drafters = {self._drafter_choice: self._speculator.drafter}
+        self._assembled: Settings | None = settings
 
     @property
     def settings(self) -> Settings:
@@ -100,6 +110,11 @@ class Conversation:
         check_settings(settings, self._draft is not None)
         assemble(settings, self.target, self._draft)
         self._settings = settings
+
+    def learn_costs(self, costs: Costs) -> None:
+        """Plan with these costs from now on."""
+        self._costs = costs
+        self._assembled = None
 
     def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The messages as tokens, ready for a reply to begin."""
@@ -161,20 +176,21 @@ class Conversation:
             texts.extend(emission.take(emitted))
             return len(texts)
 
-        context.sampling = sampling(self._assembled)
+        context.sampling = sampling(self._settings)
         context.wanted = speculator.rule.wanted
         round = speculator.round(context, cut)
         ledger.add(round)
         return Spoken(round, tuple(texts), time.perf_counter() - began)
 
     def _current_speculator(self, context: Context | None) -> Speculator:
-        """The speculator for the settings in force; a drafter that stays keeps what it has learnt."""
+        """The speculator for the settings in force; a drafter keeps what it has learnt, also while it is not used."""
         if self._settings is not self._assembled:
             choice = choose_drafter(self._settings)
             stays = choice == self._drafter_choice
             self._speculator = assemble(
-                self._settings, self.target, self._draft, self._speculator.drafter if stays else None
+                self._settings, self.target, self._draft, self._drafters.get(choice), self._costs
             )
+            self._drafters[choice] = self._speculator.drafter
             self._assembled, self._drafter_choice = self._settings, choice
             if not stays and context is not None:
                 self._speculator.drafter.start(context.history)

@@ -256,7 +256,7 @@ class RoundDone(Struct, frozen=True, tag_field="type", tag="round"):
     index: int
     at_s: float  # since Started
     context_tokens: int  # history before this round, the root included
-    budget: dict[str, int]  # nodes, depth, width
+    budget: dict[str, int | float]  # nodes, depth, width, floor
     tree: Tree
     verdict: Verdict
     pieces: list[Piece]

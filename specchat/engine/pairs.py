@@ -36,7 +36,8 @@ class LoadedPair:
     @property
     def key(self) -> str:
         """What the plain speed depends on."""
-        return f"{self.target.name}|{self.device}|{self.precision}|{torch.get_num_threads()}"
+        names = f"{self.target.name}+{self.draft.name}" if self.draft else self.target.name
+        return f"{names}|{self.device}|{self.precision}|{torch.get_num_threads()}"
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ import torch
 from specchat.config import load_catalog, state_dir, user_settings
 from specchat.core.ledger import Ledger
 from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
-from specchat.decoding.plain import PlainCurve, measure_plain
+from specchat.decoding.plain import measure_plain
+from specchat.decoding.profiling import measure_costs
 from specchat.engine import events
 from specchat.engine.convert import curve_message, failure, finished_message, loss_message, round_message, stats_message
 from specchat.engine.describe import settings_message
 from specchat.engine.host import Mailbox
 from specchat.engine.pairs import LoadedPair, Loader
-from specchat.engine.plain_store import Entry, PlainStore
+from specchat.engine.profiles import Entry, ProfileStore
 from specchat.errors import EngineError, ModelError
 from specchat.models.machine import default_threads, process_bytes
 from specchat.settings import OPTIONS, Settings
@@ -37,8 +38,7 @@ class Worker:
         self._emit = emit
         self._pair: LoadedPair | None = None
         self._conversation: Conversation | None = None
-        self._asked: dict[str, Any] = {}  # what the user set explicitly, over the pair's own defaults
-        self._store = PlainStore(state_dir() / "plain.json")
+        self._store = ProfileStore(state_dir() / "profiles.json")
         self._plain: Entry | None = None
         self._measurable = True
         self._replies = 0
@@ -95,11 +95,15 @@ class Worker:
             loaded = self._load_pair(loader, settings)
         else:
             loaded = self._pair
-        self._conversation = Conversation(
-            loaded.target.model, loaded.draft.model if loaded.draft else None, loaded.vocabulary, settings
-        )
-        self._pair, self._asked = loaded, dict(command.settings)
         self._plain, self._measurable = self._store.get(loaded.key), True
+        self._conversation = Conversation(
+            loaded.target.model,
+            loaded.draft.model if loaded.draft else None,
+            loaded.vocabulary,
+            settings,
+            self._plain.costs if self._plain else None,
+        )
+        self._pair = loaded
         self._emit(self._ready(loaded, self._conversation))
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
@@ -131,7 +135,7 @@ class Worker:
             load_s=pair.load_s,
             settings=settings_message(conversation.settings),
             loss=loss_message(conversation.losslessness),
-            plain=curve_message(self._curve(), self._plain.measured) if self._plain else None,
+            plain=curve_message(self._plain.curve, self._plain.measured) if self._plain else None,
             notes=pair.notes,
         )
 
@@ -196,7 +200,7 @@ class Worker:
         """
         round = spoken.round
         if self._plain is not None:
-            each = self._curve().seconds_at(round.start)
+            each = self._plain.curve.seconds_at(round.start)
         else:
             each = round.timings.verify_s + round.timings.other_s
         return each * len(round.emitted)
@@ -213,7 +217,6 @@ class Worker:
     def _change(self, changes: dict[str, Any]) -> None:
         conversation = self._loaded()
         conversation.change(conversation.settings.but(changes))
-        self._asked |= changes
         claim = loss_message(conversation.losslessness)
         self._emit(events.Changed(settings_message(conversation.settings), claim))
 
@@ -225,18 +228,22 @@ class Worker:
     def _measure(self) -> None:
         pair, conversation = self._pair, self._loaded()
         assert pair is not None, "a conversation has a pair"
-        try:
-            curve = measure_plain(conversation.target, interrupted=lambda: not self._mailbox.empty)
-        except Exception:
-            _log.exception("while measuring plain decoding")
-            self._measurable, curve = False, None
-        if curve is not None:
-            self._plain = self._store.put(pair.key, curve)
-            self._emit(curve_message(curve, self._plain.measured))
+        draft = pair.draft.model if pair.draft else None
 
-    def _curve(self) -> PlainCurve:
-        assert self._plain is not None, "asked for only when measured"
-        return PlainCurve(self._plain.points)
+        def interrupted() -> bool:
+            return not self._mailbox.empty
+
+        try:
+            curve = measure_plain(conversation.target, interrupted=interrupted)
+            costs = measure_costs(conversation.target, draft, interrupted) if curve else None
+        except Exception:
+            _log.exception("while measuring")
+            self._measurable = False
+            return
+        if curve is not None and costs is not None:
+            self._plain = self._store.put(pair.key, curve, costs)
+            conversation.learn_costs(costs)
+            self._emit(curve_message(curve, self._plain.measured))
 
     def _loaded(self) -> Conversation:
         if self._conversation is None:

@@ -1,0 +1,176 @@
+"""Speculate as hard as pays: expected tokens per predicted second, learnt while it runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from specchat.controllers.options import GoodputOptions
+from specchat.core.costs import Costs, interpolate
+from specchat.core.round import Round
+from specchat.core.seams import Budget, Context
+from specchat.core.tree import TokenTree
+
+_UNKNOWN_ROW = 0.1
+"""What an extra row is taken to cost, as a share of one token, until it is measured."""
+
+_TRIAL_ROUNDS = 4
+"""Rounds of drafting at the beginning, before anything is concluded from them."""
+
+
+class Goodput:
+    """Chooses depth, nodes, or nothing at all, every round.
+
+    Depth k is worth E(k) / T(k): the tokens expected from a branch of that depth, by the acceptance seen at each
+    depth, over the time predicted for drafting and verifying it. The best k is taken; where that is 0 the round is
+    plain. With one acceptance rate a for all depths E(k) is (1 − a^(k+1)) / (1 − a).
+
+    What a row costs, in tokens that could have been written meanwhile, is the least chance a guess must have to earn
+    its row (the budget's floor). Drafters overrate or underrate themselves, so the floor is corrected by how their
+    promises came true.
+
+    While nothing is drafted nothing is learnt, so the drafter is tried again now and then, less often each time it
+    fails. A draft model is tried only when a reply begins: catching up later would cost more than a trial can tell.
+
+    Reference: Liu et al., SmartSpec, arXiv:2406.14066. Differs: acceptance is tracked per depth, and nodes are chosen
+    by their own chances instead of a length for all.
+    """
+
+    def __init__(self, options: GoodputOptions, budget: Budget, costs: Costs | None = None) -> None:
+        self._ceiling = budget
+        self._probe_every = options.probe
+        self._costs = _LearntCosts(costs)
+        self._accepted = [_Average(options.memory, 0.6) for _ in range(budget.depth)]
+        self._kept_promises = _Average(options.memory, 1.0)
+        self._nodes_per_level = _Average(options.memory, 1.0)
+        self._level_s = _Average(options.memory, 0.0)
+        self._passes = False  # whether drafting runs a model
+        self._drafting_rounds = 0
+        self._plain_rounds = 0
+        self._patience = options.probe
+
+    def plan(self, context: Context) -> Budget:
+        """The budget with the highest predicted goodput, within the user's own."""
+        ceiling = self._ceiling
+        if ceiling.nodes == 0:
+            return ceiling
+        depth, goodput = self.best_depth()
+        if depth == 0 and self._drafting_rounds >= _TRIAL_ROUNDS:
+            return self._plain_or_probe(context)
+        depth = depth or 1
+        self._plain_rounds, self._patience = 0, self._probe_every
+        return Budget(ceiling.nodes, depth, ceiling.width, self._floor(depth, goodput))
+
+    def observe(self, round: Round) -> None:
+        """Learn costs and acceptance from a round."""
+        tree, timings = round.tree, round.timings
+        self._costs.add(len(tree), timings.verify_s)
+        if tree.drafted == 0:
+            self._plain_rounds += 1
+            return
+        self._drafting_rounds += 1
+        self._passes = self._passes or round.draft_passes > 0
+        levels = max(tree.depths)
+        self._level_s.add(timings.draft_s / levels)
+        self._nodes_per_level.add(tree.drafted / levels)
+        for depth in range(1, min(levels, len(self._accepted)) + 1):
+            if round.accepted >= depth - 1:
+                self._accepted[depth - 1].add(float(round.accepted >= depth))
+        promised = expected_accepted(tree)
+        if promised is not None:
+            self._kept_promises.add(round.accepted / max(promised, 0.05), weight=promised)
+
+    def best_depth(self) -> tuple[int, float]:
+        """The depth with the highest goodput, 0 for plain decoding, and that goodput in tokens per second."""
+        best, best_goodput = 0, 1.0 / self._costs.verify_s(1)
+        expected, reach = 1.0, 1.0
+        for depth in range(1, self._ceiling.depth + 1):
+            reach *= self._accepted[depth - 1].value
+            expected += reach
+            goodput = expected / self._round_s(depth)
+            if goodput > best_goodput:
+                best, best_goodput = depth, goodput
+        return best, best_goodput
+
+    def _round_s(self, depth: int) -> float:
+        nodes = min(self._ceiling.nodes, math.ceil(depth * self._nodes_per_level.value))
+        return self._costs.verify_s(1 + nodes) + depth * self._level_s.value
+
+    def _floor(self, depth: int, goodput: float) -> float:
+        """The least chance worth a row: the tokens that its time would have written."""
+        nodes = min(self._ceiling.nodes, max(2, math.ceil(depth * self._nodes_per_level.value)))
+        row_s = (self._costs.verify_s(1 + nodes) - self._costs.verify_s(1)) / nodes
+        model_s = self._level_s.value if self._passes else 0.0
+        return min(0.95, max(0.0, goodput * (row_s + model_s)) / max(0.2, self._kept_promises.value))
+
+    def _plain_or_probe(self, context: Context) -> Budget:
+        due = context.round == 0 if self._passes else self._plain_rounds >= self._patience
+        if not due:
+            return Budget(nodes=0, depth=0, width=0)
+        self._plain_rounds, self._patience = 0, self._patience * 2
+        return Budget(1, 1, 1)
+
+
+@dataclass
+class _Average:
+    """A mean that forgets: the last `memory` values count, older ones fade. Begins at a prior worth two values."""
+
+    memory: int
+    prior: float
+    _sum: float = field(init=False)
+    _weight: float = field(init=False, default=2.0)
+
+    def __post_init__(self) -> None:
+        self._sum = 2.0 * self.prior
+
+    def add(self, value: float, weight: float = 1.0) -> None:
+        fade = 1.0 - 1.0 / self.memory
+        self._sum = self._sum * fade + value * weight
+        self._weight = self._weight * fade + weight
+
+    @property
+    def value(self) -> float:
+        return self._sum / self._weight
+
+
+class _LearntCosts:
+    """Seconds of a verification by rows: the profile's, corrected by what rounds really took."""
+
+    def __init__(self, costs: Costs | None) -> None:
+        self._seen: dict[int, float] = dict(costs.verify) if costs else {}
+
+    def add(self, rows: int, seconds: float) -> None:
+        """One verification was timed. A pass that took far longer than usual was disturbed and counts little."""
+        usual = self._seen.get(rows)
+        if usual is None:
+            self._seen[rows] = seconds
+        else:
+            self._seen[rows] = usual + 0.1 * (min(seconds, 2 * usual) - usual)
+
+    def verify_s(self, rows: int) -> float:
+        """Predicted seconds. More rows never cost less: what noise says to the contrary is not believed."""
+        if not self._seen:
+            return 1.0 + _UNKNOWN_ROW * (rows - 1)
+        points = sorted(self._seen.items())
+        if len(points) == 1:
+            (known, seconds) = points[0]
+            return seconds * (1 + _UNKNOWN_ROW * (rows - 1)) / (1 + _UNKNOWN_ROW * (known - 1))
+        if rows < points[0][0]:
+            return points[0][1] * (1 + _UNKNOWN_ROW * (rows - 1)) / (1 + _UNKNOWN_ROW * (points[0][0] - 1))
+        rising, most = [], 0.0
+        for known, seconds in points:
+            most = max(most, seconds)
+            rising.append((known, most))
+        return interpolate(tuple(rising), rows)
+
+
+def expected_accepted(tree: TokenTree) -> float | None:
+    """How many nodes should stand if the drafter's probabilities were true; None where it gave none."""
+    chance = [1.0] + [0.0] * (len(tree) - 1)
+    known = False
+    for parent in range(len(tree)):
+        for draw in tree.draws(parent):
+            if draw.guess.logprob is not None:
+                known = True
+                chance[draw.child] = max(chance[draw.child], chance[parent] * math.exp(min(0.0, draw.guess.logprob)))
+    return sum(chance[1:]) if known else None

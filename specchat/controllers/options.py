@@ -1,0 +1,15 @@
+"""Options of the controllers, apart from their code so that listing them imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specchat.registry import option
+
+
+@dataclass(frozen=True)
+class GoodputOptions:
+    """Options of `goodput`."""
+
+    memory: int = option(32, "rounds over which acceptance is averaged", unit="rounds", minimum=4, maximum=1024)
+    probe: int = option(16, "plain rounds before the drafter is tried again", unit="rounds", minimum=2, maximum=1024)

@@ -1,0 +1,60 @@
+"""Timing passes by their number of rows: what the controller plans with."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from specchat.core.costs import Costs
+from specchat.core.seams import Model
+from specchat.core.tree import ROOT, Guess, TokenTree
+
+VERIFY_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+DRAFT_ROWS = (1, 4)
+
+_CONTEXT_TOKENS = 512
+_WARM, _TIMED = 1, 5
+
+
+def measure_costs(target: Model, draft: Model | None, interrupted: Callable[[], bool] = lambda: False) -> Costs | None:
+    """Time passes of the target and of the draft model; None where somebody interrupted. Leaves caches empty."""
+    verify = _curve(target, VERIFY_ROWS, interrupted)
+    drafting = _curve(draft, DRAFT_ROWS, interrupted) if draft is not None else ()
+    return None if verify is None or drafting is None else Costs(verify, drafting)
+
+
+def _curve(
+    model: Model, row_counts: Sequence[int], interrupted: Callable[[], bool]
+) -> tuple[tuple[int, float], ...] | None:
+    context_tokens = min(_CONTEXT_TOKENS, model.context_tokens // 2)
+    points: list[tuple[int, float]] = []
+    try:
+        for rows in row_counts:
+            tree = _tree_of(rows, model.vocab_size)
+            seconds: list[float] = []
+            for _ in range(_WARM + _TIMED):
+                if interrupted():
+                    return None
+                seconds.append(_timed_read(model, tree, context_tokens))
+            points.append((rows, statistics.median(seconds[_WARM:])))
+    finally:
+        model.prefill(())
+    return tuple(points)
+
+
+def _timed_read(model: Model, tree: TokenTree, context_tokens: int) -> float:
+    model.pretend(context_tokens)
+    began = time.perf_counter()
+    reading = model.read(tree)
+    reading.logits[0].argmax().item()  # waits for the device
+    return time.perf_counter() - began
+
+
+def _tree_of(rows: int, vocab_size: int) -> TokenTree:
+    """A tree of so many rows: two branches, as deep as it takes. Which shape it has does not change its cost."""
+    tree = TokenTree(0, vocab_size)
+    tips = [ROOT, ROOT]
+    for node in range(rows - 1):
+        tips[node % 2] = tree.add(tips[node % 2], Guess(node % 2))
+    return tree.freeze()
