@@ -41,6 +41,12 @@ class Settings:
     dtype: str = option("auto", "number format of the weights", choices=("auto", "float32", "bfloat16", "int8", "int4"), live=False)
     device: str = option("auto", "where the models run: auto, cpu, cuda, cuda:1, mps", live=False)
     threads: int = option(0, "processor threads of the engine; 0 chooses", unit="threads", minimum=0, live=False)
+    prune_layer: int = option(
+        0, "drop unlikely nodes after this layer of the target; 0 never", unit="layers", minimum=0, maximum=1024
+    )
+    prune_keep: int = option(
+        64, "most likely tokens that early pruning keeps below a node", unit="tokens", minimum=1, maximum=65536
+    )
     stop: tuple[str, ...] = ()
     method_options: Mapping[str, Any] = field(default_factory=dict)
 

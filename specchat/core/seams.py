@@ -176,6 +176,9 @@ class Model(Protocol):
         Layers count from 0; tap i is the state after layer i.
         """
 
+    def head(self, hidden: Tensor) -> Tensor:
+        """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
+
     def keep(self, path: Sequence[int]) -> None:
         """End the round: keep the root and the accepted path, forget the rest of the tree.
 

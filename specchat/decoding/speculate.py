@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Context, Controller, Drafter, Model, OnLayer, TreePolicy
+from specchat.core.tree import TokenTree
+from specchat.decoding.pruning import EarlyPruning
 
 Cut = Callable[[Sequence[int]], int]
 """Emitted tokens → how many of them the reply still takes."""
@@ -28,6 +30,7 @@ class Speculator:
     rule: AcceptanceRule
     controller: Controller
     on_layer: OnLayer | None = None
+    pruning: EarlyPruning | None = None
 
     def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Read the prompt up to its last token, which is the first root."""
@@ -47,7 +50,7 @@ class Speculator:
         tree = self.policy.grow(self.drafter, context, budget)
         riders = self.drafter.riders(tree)
         drafted = time.perf_counter()
-        reading = self.target.read(tree, riders=riders, taps=self.drafter.taps, on_layer=self.on_layer)
+        reading = self.target.read(tree, riders=riders, taps=self.drafter.taps, on_layer=self._watching(tree))
         verified = time.perf_counter()
         verdict = self.rule.judge(tree, reading, context)
         verdict = verdict.cut(cut(verdict.emitted(tree)))
@@ -70,3 +73,7 @@ class Speculator:
         context.emit(round.emitted)
         other_s = time.perf_counter() - began - draft_s - verify_s
         return dataclasses.replace(round, timings=Timings(draft_s, verify_s, other_s))
+
+    def _watching(self, tree: TokenTree) -> OnLayer | None:
+        """Who looks into the target's pass: whoever was named, or early pruning."""
+        return self.on_layer if self.pruning is None else self.pruning.watching(tree)

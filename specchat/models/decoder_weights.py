@@ -124,7 +124,7 @@ class Builder:
 
     def _four_bit(self, name: str, layer: int | None) -> FourBit | None:
         group = self._source.four_bit(name, layer)
-        if group is None or group.numbers.shape[1] % GROUP:
+        if group is None or group.numbers.shape[0] % 16 or group.numbers.shape[1] % GROUP:  # what the kernel takes
             return None
         order = self._order(name, len(group.numbers))
         return group if order is None else group.permuted(order)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specchat.models.gguf_reader import GROUP, FourBit
 
-_PREFILL_ROWS = 24
+_PREFILL_ROWS = 96
 """From so many rows on, 4-bit weights are unpacked for the pass: multiplying is then dearer than unpacking."""
 
 

@@ -83,6 +83,11 @@ class ReferenceModel:
         start = len(self._rows.prefix)
         self.cache.keep_rows_(start, self._rows.keep(path))
 
+    @torch.inference_mode()
+    def head(self, hidden: Tensor) -> Tensor:
+        """(n, V) logits of (n, d) states after any layer."""
+        return self._head(self._decoder.norm(hidden))
+
     def pretend(self, tokens: int) -> None:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
         self._rows.pretend(tokens)

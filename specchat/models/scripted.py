@@ -80,6 +80,10 @@ class ScriptedModel:
             rider_states={} if rider_logits is None else dict.fromkeys(taps, rider_logits),
         )
 
+    def head(self, hidden: Tensor) -> Tensor:
+        """(n, V) logits: a scripted state is the logits themselves."""
+        return hidden
+
     def keep(self, path: Sequence[int]) -> None:
         self._rows.keep(path)
 

@@ -1,0 +1,154 @@
+"""The goodput controller: the closed form, off when nothing pays, on again when something does."""
+
+import math
+
+import pytest
+import torch
+
+from specchat.controllers.goodput import Goodput, expected_accepted
+from specchat.controllers.options import GoodputOptions
+from specchat.core.costs import Costs, interpolate
+from specchat.core.round import Round, Timings
+from specchat.core.seams import Budget, Context, Reading
+from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.core.verdict import Verdict, explain
+
+V = 50
+ROWS = (1, 2, 4, 8, 16, 32)
+
+
+def costs(base=1.0, per_row=0.1):
+    return Costs(tuple((rows, base + per_row * (rows - 1)) for rows in ROWS))
+
+
+def controller(given=None, nodes=16, depth=8, memory=32):
+    return Goodput(GoodputOptions(memory=memory), Budget(nodes, depth, 1), given or costs())
+
+
+def context(round_index=0):
+    made = Context([1, 2, 3], 2, V)
+    made.round = round_index
+    return made
+
+
+def chain(length, logprob=None):
+    tree, node = TokenTree(0, V), ROOT
+    for token in range(length):
+        node = tree.add(node, Guess(token, logprob=logprob))
+    return tree.freeze()
+
+
+def a_round(drafted, accepted, verify_s=None, draft_s=0.0, passes=0, logprob=None, given=None):
+    tree = chain(drafted, logprob)
+    path = tuple(range(1, accepted + 1))
+    reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
+    seconds = (given or costs()).verify_s(len(tree)) if verify_s is None else verify_s
+    verdict = Verdict(path, 9, explain(tree, path))
+    timings = Timings(draft_s, seconds, 0.0)
+    emitted = tuple(verdict.emitted(tree))
+    return Round(0, 3, [1, 2, 3], Budget(drafted), tree, reading, verdict, emitted, passes, timings)
+
+
+def taught(subject, rate, rounds=400, seed=0, **about):
+    """Rounds in which every draft token stands with the same probability, as deep as the controller asks."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(rounds):
+        depth = 8
+        accepted = 0
+        while accepted < depth and float(torch.rand((), generator=generator)) < rate:
+            accepted += 1
+        subject.observe(a_round(depth, accepted, **about))
+    return subject
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.6, 0.8, 0.9])
+@pytest.mark.parametrize("per_row", [0.02, 0.15, 0.4])
+def test_the_depth_is_the_closed_forms_best(rate, per_row):
+    given = costs(per_row=per_row)
+    subject = taught(controller(given, memory=1024), rate, rounds=3000, given=given)
+
+    def goodput(k):
+        return (1 - rate ** (k + 1)) / (1 - rate) / (1 + per_row * k)
+
+    depth, predicted = subject.best_depth()
+    best = max(range(9), key=goodput)
+    assert goodput(depth) >= 0.97 * goodput(best), "a depth as good as the best one, up to sampling noise"
+    assert math.isclose(predicted, goodput(depth), rel_tol=0.1)
+
+
+def test_it_turns_itself_off_when_nothing_is_accepted():
+    subject = controller()
+    plans = [plan_and_fail(subject, index) for index in range(600)]
+    assert sum(plan.nodes > 0 for plan in plans[100:]) <= 8
+    assert any(plan.nodes > 0 for plan in plans[100:]), "now and then it tries again"
+
+
+def plan_and_fail(subject, index):
+    plan = subject.plan(context(index))
+    subject.observe(a_round(min(plan.nodes, plan.depth), 0))
+    return plan
+
+
+def test_it_turns_itself_off_when_rows_are_dear():
+    given = costs(per_row=2.0)
+    subject = taught(controller(given), 0.7, given=given)
+    assert subject.plan(context(50)).nodes == 0
+
+
+def test_it_comes_back_when_drafts_become_good():
+    subject = controller()
+    for index in range(200):
+        plan_and_fail(subject, index)
+    for index in range(2000):
+        plan = subject.plan(context(index))
+        drafted = min(plan.nodes, plan.depth)
+        subject.observe(a_round(drafted, drafted))
+    assert subject.plan(context(9)).depth > 1
+
+
+def test_a_draft_model_that_does_not_pay_is_tried_only_when_a_reply_begins():
+    subject = taught(controller(), 0.1, draft_s=8.0, passes=8)
+    assert [subject.plan(context(index)).nodes for index in range(1, 300)] == [0] * 299
+    assert subject.plan(context(0)).nodes == 1
+
+
+def test_the_users_budget_is_a_ceiling():
+    subject = taught(controller(nodes=3, depth=2), 0.95)
+    plan = subject.plan(context())
+    assert (plan.nodes, plan.depth) <= (3, 2)
+    assert controller(nodes=0).plan(context()).nodes == 0
+
+
+def test_dear_rows_ask_for_likelier_guesses():
+    cheap = taught(controller(costs(per_row=0.01)), 0.8, given=costs(per_row=0.01), logprob=math.log(0.8))
+    dear = taught(controller(costs(per_row=0.3)), 0.8, given=costs(per_row=0.3), logprob=math.log(0.8))
+    assert cheap.plan(context()).floor < dear.plan(context()).floor
+
+
+def test_broken_promises_raise_the_floor():
+    given = costs(per_row=0.1)
+    honest = taught(controller(given), 0.6, given=given, logprob=math.log(0.6))
+    boasting = taught(controller(given), 0.6, given=given, logprob=math.log(0.95))
+    assert boasting.plan(context()).floor > honest.plan(context()).floor
+
+
+def test_without_a_profile_it_learns_from_what_rounds_took():
+    subject = Goodput(GoodputOptions(), Budget(16, 8, 1), None)
+    taught(subject, 0.9, verify_s=1.0)
+    for _ in range(50):
+        subject.observe(a_round(0, 0, verify_s=1.0))
+    assert subject.best_depth()[0] == 8
+
+
+def test_promises_are_the_sum_of_the_paths_chances():
+    assert expected_accepted(chain(3, math.log(0.5))) == pytest.approx(0.5 + 0.25 + 0.125)
+    assert expected_accepted(chain(3)) is None
+
+
+def test_costs_are_interpolated_and_extended():
+    points = ((1, 1.0), (4, 4.0), (8, 6.0))
+    assert interpolate(points, 1) == 1.0
+    assert interpolate(points, 2) == pytest.approx(2.0)
+    assert interpolate(points, 6) == pytest.approx(5.0)
+    assert interpolate(points, 12) == pytest.approx(8.0)
+    assert interpolate(points, 0) == 1.0

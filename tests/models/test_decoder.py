@@ -1,0 +1,168 @@
+"""Our own decoder says what transformers says, for every family it claims, and knows which it cannot run."""
+
+import pytest
+import torch
+import transformers
+
+from specchat.core.seams import Rider
+from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.models.decoder import Decoder
+from specchat.models.decoder_weights import Builder
+from specchat.models.reference import ReferenceModel
+from specchat.models.shape import Shape, unsupported
+from specchat.models.weight_source import TensorSource
+
+V = 61
+SIZES = {
+    "vocab_size": V,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "pad_token_id": None,
+}
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+FAMILIES = {
+    "llama": (transformers.LlamaConfig, {}),
+    "llama, scaled rotation": (transformers.LlamaConfig, {"rope_parameters": LLAMA3_ROPE}),
+    "llama, tied": (transformers.LlamaConfig, {"tie_word_embeddings": True}),
+    "mistral": (transformers.MistralConfig, {"sliding_window": None}),
+    "qwen2": (transformers.Qwen2Config, {}),
+    "qwen3": (transformers.Qwen3Config, {"head_dim": 32}),
+    "smollm3": (transformers.SmolLM3Config, {"no_rope_layers": [1, 0, 1]}),
+}
+# Largest error over the spread of the logits. Measured up to 0.03 and 0.07; anything wired wrongly is above 1.
+PRECISIONS = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.12}
+
+
+def network(family):
+    config_class, extra = FAMILIES[family]
+    torch.manual_seed(0)
+    net = transformers.AutoModelForCausalLM.from_config(config_class(**SIZES, **extra)).eval().float()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.normal_(std=0.25)
+    return net
+
+
+def decoder(net, precision="float32", context_tokens=512):
+    source = TensorSource(net.state_dict())
+    return Decoder(Builder(Shape.of(net.config), source, precision, torch.device("cpu")).build(), context_tokens)
+
+
+def prompt(count=40):
+    return [int(t) for t in torch.randint(0, V, (count,), generator=torch.Generator().manual_seed(1))]
+
+
+def branching_tree():
+    tree = TokenTree(5, V)
+    left, right = tree.add(ROOT, Guess(7)), tree.add(ROOT, Guess(9))
+    tree.add(left, Guess(3))
+    tip = tree.add(right, Guess(2))
+    return tree.freeze(), right, tip
+
+
+def two_rounds(model):
+    """Logits over a tree, and over the next round's root after keeping a scattered path."""
+    tree, right, tip = branching_tree()
+    model.prefill(prompt())
+    first = model.read(tree).logits
+    model.keep([right, tip])
+    second = model.read(TokenTree(8, V).freeze()).logits
+    model.keep([])
+    return torch.cat([first, second])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_it_says_what_transformers_says(family, precision):
+    net = network(family)
+    assert unsupported(net.config) is None
+    expected = two_rounds(ReferenceModel(net, 512))
+    error = (two_rounds(decoder(net, precision)) - expected).abs().max() / expected.std()
+    assert error < PRECISIONS[precision]
+
+
+def test_a_dropped_node_is_computed_no_further():
+    net = network("llama")
+    own = decoder(net)
+    tree, right, tip = branching_tree()
+    own.prefill(prompt())
+    whole = own.read(tree).logits
+    spent = own.counters.node_layers
+    own.prefill(prompt())
+    reading = own.read(tree, on_layer=lambda layer, hidden, nodes: {0, right, tip} if layer == 0 else None)
+    assert own.counters.node_layers - spent == 5 + 3 + 3
+    assert reading.alive == {0, right, tip}
+    assert set(reading.pruned.values()) == {0}
+    for node in reading.alive:
+        torch.testing.assert_close(reading.after(node), whole[node], rtol=1e-4, atol=1e-4)
+    own.keep([right, tip])
+    after = own.read(TokenTree(8, V).freeze()).logits
+    torch.testing.assert_close(after[0], two_rounds(decoder(net))[-1], rtol=1e-4, atol=1e-4)
+
+
+def test_riders_and_taps_agree_with_the_reference():
+    net = network("qwen3")
+    embedding = torch.randn(64, generator=torch.Generator().manual_seed(2))
+    readings = []
+    for model in (ReferenceModel(net, 512), decoder(net)):
+        tree, right, _ = branching_tree()
+        model.prefill(prompt())
+        riders = [Rider(right, embedding), Rider(right, embedding, after=0), Rider(ROOT, embedding)]
+        readings.append(model.read(tree, riders=riders, taps=(0, 2)))
+    first, second = readings
+    torch.testing.assert_close(first.rider_logits, second.rider_logits, rtol=1e-4, atol=1e-3)
+    for layer in (0, 2):
+        torch.testing.assert_close(first.taps[layer], second.taps[layer], rtol=1e-4, atol=1e-3)
+        torch.testing.assert_close(first.rider_states[layer], second.rider_states[layer], rtol=1e-4, atol=1e-3)
+
+
+def test_an_early_head_on_the_last_layer_is_the_head():
+    own = decoder(network("llama"))
+    own.prefill(prompt())
+    tree, _, _ = branching_tree()
+    reading = own.read(tree, taps=(2,))
+    torch.testing.assert_close(own.head(reading.taps[2]), reading.logits)
+
+
+def test_twins_share_weights_and_nothing_else():
+    own = decoder(network("llama"))
+    twin = own.twin()
+    own.prefill(prompt())
+    assert twin.cached(prompt()) == 0
+    assert twin.weights is own.weights
+
+
+def test_a_long_text_outgrows_the_first_cache():
+    net = network("llama")
+    own, reference = decoder(net, context_tokens=2000), ReferenceModel(net, 2000)
+    text = prompt(1500)
+    for model in (own, reference):
+        model.prefill(text)
+    root = TokenTree(3, V).freeze()
+    torch.testing.assert_close(own.read(root).logits, reference.read(root).logits, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [
+        (transformers.GPT2Config(), "gpt2"),
+        (transformers.LlamaConfig(**SIZES, hidden_act="gelu"), "gelu"),
+        (
+            transformers.LlamaConfig(**SIZES, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}),
+            "yarn",
+        ),
+    ],
+)
+def test_what_it_cannot_run_it_says(config, word):
+    assert word in unsupported(config)
