@@ -1,0 +1,108 @@
+"""Record `assets/demo.jsonl`: one short chat with the real SmolLM2, as the engine tells it, untouched.
+
+    python assets/record_demo.py [FILE]
+
+The recording is what the app plays where weights cannot be had. It is made in one go and never edited: if it
+should look different, change the questions or the settings below and record again.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from specchat import __version__
+from specchat.engine import events
+from specchat.engine.client import Engine
+
+SETTINGS = {
+    "pair": "smol",
+    "policy": "expansion",
+    "width": 3,
+    "depth": 6,
+    "nodes": 14,
+    "temperature": 0.4,
+    "seed": 1,
+    "max_tokens": 200,
+    "stop": ["[Your Name]"],
+}
+
+QUESTIONS = (
+    "Write a short letter to a friend about a walk by the sea.",
+    "Now write the same letter again, but about a walk in the mountains.",
+)
+
+KEPT = (events.Ready, events.Started, events.Prefilled, events.RoundDone, events.Finished)
+"""What a recording holds after its header, just as `specchat run --record` writes it."""
+
+
+def main(file: Path) -> None:
+    """Ask the questions one after another in one chat and write down every event of the replies."""
+    header = events.Header(
+        version=events.PROTOCOL,
+        specchat=__version__,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        command="python assets/record_demo.py",
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Engine(Path(folder) / "engine.log")
+        try:
+            told = [header, *_chat(engine)]
+        finally:
+            engine.close()
+    file.write_bytes(b"".join(events.encode(event) for event in told))
+    print(f"{file}: {len(told)} events, {file.stat().st_size / 1000:.0f} kB")
+
+
+def _chat(engine: Engine) -> Iterator[events.Event]:
+    stream = _heard(engine)
+    yield _ready_and_measured(engine, stream)
+    messages: list[events.Message] = []
+    for number, question in enumerate(QUESTIONS, 1):
+        messages.append(events.Message("user", question))
+        engine.send(events.Generate(number, messages))
+        reply = ""
+        for event in stream:
+            if isinstance(event, KEPT):
+                yield event
+            if isinstance(event, events.RoundDone):
+                reply += "".join(piece.text for piece in event.pieces)
+            if isinstance(event, events.Finished):
+                reply += event.tail
+                break
+        print(f"> {question}\n\n{reply}\n")
+        messages.append(events.Message("assistant", reply))
+
+
+def _ready_and_measured(engine: Engine, stream: Iterator[events.Event]) -> events.Ready:
+    """The pair, with plain decoding measured, so that the speed-ups in the recording are measured ones."""
+    engine.send(events.Load(SETTINGS))
+    for event in stream:
+        match event:
+            case events.Ready(plain=None):
+                print("measuring plain decoding …")
+            case events.PlainSpeed():
+                engine.send(events.Load(SETTINGS))  # the same pair, told again with what was measured
+            case events.Ready():
+                return event
+    raise SystemExit("the engine said no more")
+
+
+def _heard(engine: Engine) -> Iterator[events.Event]:
+    """The engine's events; anything that went wrong ends the recording."""
+    for event in engine.events():
+        if isinstance(event, events.Failed):
+            raise SystemExit(f"not recorded: {event.message}")
+        if isinstance(event, events.Died):
+            raise SystemExit(f"not recorded, the engine died: {event.last_words}")
+        yield event
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).with_name("demo.jsonl"))

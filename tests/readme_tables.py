@@ -1,0 +1,137 @@
+"""The tables of README.md, made from what the program itself lists. `python tests/readme_tables.py` rewrites them.
+
+Each stands between `<!-- NAME -->` and `<!-- end NAME -->`; the text around them is nobody's but the author's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from specchat.config import Catalog, PairSpec, load_catalog
+from specchat.decoding.families import FAMILIES, methods
+from specchat.registry import Option, options_of
+from specchat.settings import OPTIONS
+from specchat.tui.commands import help_sections
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def methods_table() -> str:
+    """Every method of every family."""
+    rows = [
+        (family, f"`{m.name}`", _with_papers(m.summary), _with_papers(m.source), m.lossless) for family, m in methods()
+    ]
+    return _table(("family", "name", "what it does", "source", "lossless"), rows)
+
+
+def method_options_table() -> str:
+    """Every option that a method has for itself."""
+    rows = [
+        (f"`{m.name}.{o.name}`", _default(o), _values(o), o.help) for _, m in methods() for o in options_of(m.options)
+    ]
+    return _table(("option", "default", "values", "meaning"), rows)
+
+
+def settings_table() -> str:
+    """Every setting with a single value."""
+    rows = [
+        (f"`{o.name}`", _default(o), _values(o), o.help, "at once" if o.live else "after a reload")
+        for o in OPTIONS.values()
+    ]
+    return _table(("setting", "default", "values", "meaning", "acts"), rows)
+
+
+def pairs_table() -> str:
+    """Every pair that comes with specchat."""
+    catalog = load_catalog()
+    rows = [
+        (f"`{p.name}`", p.target, p.draft or "none", _size(catalog, p), _tried(p), p.summary)
+        for p in catalog.pairs.values()
+    ]
+    return _table(("pair", "target", "draft model", "to fetch", "tried", "in words"), rows)
+
+
+def keys_table() -> str:
+    """Every key, as the app's own help page lists them."""
+    return _table(("key", "does"), [(_keys(key), help) for key, help in _help("Keys")])
+
+
+def commands_table() -> str:
+    """Every slash command, as the app's own help page lists them."""
+    return _table(("command", "does"), [(f"`{command}`", help) for command, help in _help("Commands")])
+
+
+SECTIONS: dict[str, Callable[[], str]] = {
+    "keys": keys_table,
+    "commands": commands_table,
+    "pairs": pairs_table,
+    "methods": methods_table,
+    "method options": method_options_table,
+    "settings": settings_table,
+}
+
+
+def up_to_date(text: str) -> str:
+    """README's text with every table made anew."""
+    for name, table in SECTIONS.items():
+        begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
+        assert text.count(begin) == text.count(end) == 1, f"README.md must hold {begin} … {end} once"
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n{table()}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _with_papers(text: str) -> str:
+    """The text with every arXiv number as a link."""
+    return re.sub(r"arXiv:(\d{4}\.\d{5})", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
+
+
+def _default(option: Option) -> str:
+    default = str(option.default).lower() if option.kind == "bool" else option.default
+    return f"`{default}`" if default != "" else "empty"
+
+
+def _values(option: Option) -> str:
+    table = next((table for table in FAMILIES if table.family == option.name), None)
+    if table is not None:
+        return "a name from the table above"
+    return "true, false" if option.kind == "bool" else option.range_text()
+
+
+def _size(catalog: Catalog, pair: PairSpec) -> str:
+    """What the weights take to fetch, where models.toml knows it."""
+    specs = catalog.models_of(pair)
+    if all(spec.scripted for spec in specs):
+        return "nothing"
+    sizes = [file.size for spec in specs for file in spec.files]
+    if not all(spec.files for spec in specs) or None in sizes:
+        return "the hub says"
+    total = sum(size or 0 for size in sizes)
+    return f"{total / 1e9:.1f} GB" if total >= 1e9 else f"{total / 1e6:.0f} MB"
+
+
+def _tried(pair: PairSpec) -> str:
+    return "no" if pair.notes.startswith("untested") else "yes"
+
+
+def _keys(keys: str) -> str:
+    return " ".join(word if word == "twice" else _key(word) for word in keys.split())
+
+
+def _key(word: str) -> str:
+    return f"`{word.removesuffix(',')}`" + ("," if word.endswith(",") else "")
+
+
+def _help(title: str) -> list[tuple[str, str]]:
+    return next(entries for name, entries in help_sections() if name == title)
+
+
+if __name__ == "__main__":
+    README.write_text(up_to_date(README.read_text(encoding="utf-8")), encoding="utf-8")

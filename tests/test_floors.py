@@ -1,0 +1,127 @@
+"""The floors hold at run time too: a linter reads import statements, these tests look at what was really imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+HEADLESS = sorted(
+    place.stem
+    for place in (ROOT / "specchat").iterdir()
+    if (place.suffix == ".py" or (place / "__init__.py").exists())
+    and place.stem not in ("__init__", "__main__", "cli", "tui", "bench")
+)
+"""Everything below the app, the commands and the measuring: the engine's side, and what both sides share."""
+
+TORCH_FREE = (
+    "specchat", "specchat.errors", "specchat.registry", "specchat.settings", "specchat.config",
+    "specchat.drafters", "specchat.drafters.options", "specchat.trees", "specchat.trees.options",
+    "specchat.acceptance", "specchat.controllers", "specchat.decoding.families",
+    "specchat.engine.events", "specchat.engine.text", "specchat.engine.client", "specchat.engine.describe",
+    "specchat.engine.replay", "specchat.engine.host", "specchat.models.weights",
+    "specchat.cli", "specchat.cli.flags", "specchat.cli.methods", "specchat.cli.models", "specchat.cli.run",
+    "specchat.cli.engines", "specchat.cli.chat",
+)  # fmt: skip
+"""What lists, asks and plays back, but never computes."""
+
+HEAVY = ("torch", "transformers")
+DRAWING = ("textual", "rich")
+
+_IMPORT_ALL = """
+import importlib, json, sys
+modules, unwanted = json.loads(sys.argv[1])
+guilty = {}
+for module in modules:
+    before = {name for name in unwanted if name in sys.modules}
+    importlib.import_module(module)
+    guilty |= {name: module for name in unwanted if name in sys.modules and name not in before}
+print(json.dumps(guilty))
+"""
+
+_RUN_COMMAND = """
+import atexit, json, sys
+unwanted = json.loads(sys.argv[1])
+sys.argv = ["specchat", *sys.argv[2:]]
+@atexit.register
+def tell():
+    print("imported:", json.dumps([name for name in unwanted if name in sys.modules]), file=sys.stderr)
+from specchat.cli import main
+main()
+"""
+
+
+def modules_of(package: str) -> list[str]:
+    """The package or module of this name inside specchat, and everything in it."""
+    place = ROOT / "specchat" / package
+    files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    dotted = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    return [name.removesuffix(".__init__") for name in dotted]
+
+
+def imported_by(modules: list[str], unwanted: tuple[str, ...]) -> dict[str, str]:
+    """Which of the unwanted packages a fresh interpreter has after importing these modules, and whose fault it is."""
+    return json.loads(_python(_IMPORT_ALL, json.dumps([modules, unwanted])).stdout)
+
+
+def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("package", HEADLESS)
+def test_a_headless_module_imports_nothing_that_draws(package: str) -> None:
+    assert imported_by(modules_of(package), DRAWING) == {}
+
+
+@pytest.mark.skipif(not (ROOT / "specchat/bench").is_dir(), reason="there is no such package")
+def test_measuring_does_not_load_the_app() -> None:
+    assert imported_by(modules_of("bench"), ("textual", "specchat.tui")) == {}
+
+
+def test_what_only_lists_or_asks_imports_no_model_library() -> None:
+    assert imported_by(list(TORCH_FREE), HEAVY) == {}
+
+
+def test_the_app_imports_no_model_library() -> None:
+    assert imported_by(modules_of("tui"), HEAVY) == {}
+
+
+def test_this_test_would_notice() -> None:
+    assert imported_by(["specchat.tui.app"], DRAWING) == dict.fromkeys(DRAWING, "specchat.tui.app")
+    assert imported_by(["specchat.core.noise"], HEAVY) == {"torch": "specchat.core.noise"}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["methods"], ["models", "list"]], ids=" ".join)
+def test_a_command_that_only_tells_imports_no_model_library(words: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN_COMMAND, json.dumps([*HEAVY, "textual"]), *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SPECCHAT_HOME": str(tmp_path)},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip().endswith("imported: []")
+
+
+def test_every_package_stands_on_a_floor_and_imports_from_floors_below() -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,136 @@
+"""What is written for people agrees with what the program does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from readme_tables import README, SECTIONS, up_to_date
+from typer.main import get_command
+
+from specchat.cli import app
+from specchat.engine import events
+from specchat.settings import OPTIONS
+
+ROOT = README.parent
+PAPERS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+
+INSTALL_AND_CHAT = "pip install -e . && specchat"
+INSTALL_AND_TEST = "pip install -e '.[test]' && pytest"
+
+
+def fenced_lines(text: str) -> list[str]:
+    """The lines inside fenced blocks of shell commands."""
+    return [line for block in re.findall(r"^\s*```sh\n(.*?)^\s*```", text, re.M | re.S) for line in block.splitlines()]
+
+
+def anchors(text: str) -> set[str]:
+    """What headings of a page can be linked by."""
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.+)$", text, re.M)}
+
+
+def test_every_table_is_what_the_program_lists() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert text == up_to_date(text), "run: python tests/readme_tables.py"
+
+
+def test_a_stale_table_would_be_noticed() -> None:
+    text = README.read_text(encoding="utf-8")
+    for name in SECTIONS:
+        stale = text.replace(f"<!-- {name} -->\n", f"<!-- {name} -->\nstale\n")
+        assert stale != text
+        assert up_to_date(stale) == up_to_date(text)
+
+
+def test_two_commands_do_all_the_set_up() -> None:
+    lines = fenced_lines(README.read_text(encoding="utf-8"))
+    assert lines[:2] == [INSTALL_AND_CHAT, INSTALL_AND_TEST]
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)
+def test_every_link_inside_the_project_leads_somewhere(paper: Path) -> None:
+    text = paper.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        page = paper.parent / file if file else paper
+        assert page.exists(), f"{paper.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(page.read_text(encoding="utf-8")), f"{paper.name} links to {target}"
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)
+def test_every_command_that_is_shown_exists(paper: Path) -> None:
+    known: Any = get_command(app)
+    for line in fenced_lines(paper.read_text(encoding="utf-8")):
+        for part in re.split(r"\||&&", line.partition("  #")[0]):
+            words = shlex.split(part, comments=True)
+            if words[:1] == ["specchat"]:
+                _check(known, words[1:], line)
+
+
+def _check(command: Any, words: list[str], line: str) -> None:
+    """Parse the words as the command line would, without running anything."""
+    subcommands = getattr(command, "commands", {})
+    name = next((word for word in words if word in subcommands), None)
+    if name is not None and words[0] == name:
+        _check(subcommands[name], words[1:], line)
+        return
+    flags = {flag for parameter in command.params for flag in parameter.opts} | {"--install-completion"}
+    for word in words:
+        assert not word.startswith("--") or word in flags, f"{line!r} shows {word}, which does not exist"
+    if subcommands:
+        assert not words or words[0].startswith("-"), f"{line!r} shows {words[0]}, which does not exist"
+
+
+@pytest.mark.parametrize("message", [*get_args(events.Event), *get_args(events.Command)], ids=lambda m: m.__name__)
+def test_every_message_and_field_is_described(message: type[msgspec.Struct]) -> None:
+    text = (ROOT / "docs/recording.md").read_text(encoding="utf-8")
+    tag = message.__struct_config__.tag
+    if message in get_args(events.Event):
+        section = re.search(rf"^### {tag}\n(.*?)(?=^##)", text, re.M | re.S)
+    else:
+        section = re.search(rf"^\| (`{tag}` .*)$", text, re.M)
+    assert section is not None, f"docs/recording.md does not describe {tag!r}"
+    for name in message.__struct_fields__:
+        assert f"`{name}`" in section[1], f"docs/recording.md does not describe {tag}.{name}"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [events.Tree, events.Draw, events.Verdict, events.Piece, events.Timings, events.Stats, events.Loss, events.Message,
+     events.MethodInfo, events.OptionInfo],
+    ids=lambda part: part.__name__,
+)  # fmt: skip
+def test_every_part_of_a_message_is_described(part: type[msgspec.Struct]) -> None:
+    text = (ROOT / "docs/recording.md").read_text(encoding="utf-8")
+    assert [name for name in part.__struct_fields__ if f"`{name}`" not in text] == []
+
+
+def test_the_described_version_is_the_one_spoken() -> None:
+    text = (ROOT / "docs/recording.md").read_text(encoding="utf-8")
+    assert f"**Version {events.PROTOCOL}.**" in text
+
+
+def test_the_readme_names_every_setting() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert [name for name in OPTIONS if f"`{name}`" not in text] == []
+
+
+def test_the_checks_take_the_readmes_own_command() -> None:
+    script = ROOT / ".ci/run"
+    assert script.stat().st_mode & 0o111, ".ci/run must be executable"
+    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
+    source = script.read_text(encoding="utf-8")
+    program = re.search(r"awk '(.*?)' README.md", source)
+    assert program is not None
+    found = subprocess.run(
+        ["awk", program[1], "README.md"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert found == INSTALL_AND_TEST
