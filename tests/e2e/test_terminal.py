@@ -1,0 +1,126 @@
+"""From start to quit in a real terminal, as a person does it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.terminal import Terminal
+
+pytestmark = pytest.mark.e2e
+
+ENTER, ESCAPE, CTRL_C, CTRL_J, F2 = "\r", "\x1b", "\x03", "\n", "\x1bOQ"
+
+
+@pytest.fixture
+def chat(request: pytest.FixtureRequest) -> Iterator[Terminal]:
+    columns, rows = getattr(request, "param", (120, 40))
+    terminal = Terminal(["--pair", "scripted", "--drafter", "draft_model", "--controller", "fixed"], columns, rows)
+    yield terminal
+    terminal.close()
+
+
+def ready(text: str) -> bool:
+    return "● scripted" in text
+
+
+def drafting(text: str) -> bool:
+    return re.search(r"tree w\d+ d\d+ · \d+ node", text) is not None
+
+
+def finished(text: str) -> bool:
+    return re.search(r"\d+\stok\s·\s\d", text) is not None
+
+
+def test_start_ask_watch_stop_change_the_width_ask_again_quit(chat: Terminal) -> None:
+    chat.until("Say something")
+    chat.until(ready)
+    chat.type("hello" + ENTER)
+    chat.until(drafting)
+    chat.type(ESCAPE)
+    stopped = chat.until(lambda text: "stopped" in text or "cancelled" in text)
+    assert "hello" in stopped
+    chat.type("/set width 4" + ENTER)
+    chat.type("tell me more" + ENTER)
+    chat.until(lambda text: "tree w4" in text)
+    chat.until(finished)
+    chat.type(CTRL_C)
+    chat.type(CTRL_C)
+    assert chat.gone() == 0
+
+
+@pytest.mark.parametrize("chat", [(80, 24), (40, 12)], indirect=True)
+def test_a_small_terminal_holds_a_whole_chat(chat: Terminal) -> None:
+    chat.until(ready)
+    chat.type("hello" + ENTER)
+    chat.until(finished)
+    chat.type(CTRL_C + CTRL_C)
+    assert chat.gone() == 0
+
+
+def test_a_line_can_be_broken_everywhere(chat: Terminal) -> None:
+    chat.until(ready)
+    chat.type("first" + CTRL_J + "second" + ENTER)
+    shown = chat.until("second")
+    lines = shown.split("\n")
+    first = next(i for i, line in enumerate(lines) if "first" in line)
+    assert "second" in lines[first + 1]
+
+
+def test_a_killed_engine_is_reported_and_the_chat_goes_on(chat: Terminal) -> None:
+    chat.until(ready)
+    chat.type("hello" + ENTER)
+    chat.until(drafting)
+    for child in children_of(chat.process.pid):
+        os.kill(child, signal.SIGKILL)
+    shown = chat.until(lambda text: "Ctrl+R" in text)
+    assert "hello" in shown
+    chat.type("\x12")
+    chat.until(ready)
+    chat.type("again" + ENTER)
+    chat.until(finished)
+
+
+def children_of(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="finds the engine through /proc")
+def test_the_engine_leaves_with_the_app(chat: Terminal) -> None:
+    chat.until(ready)
+    engines = children_of(chat.process.pid)
+    assert engines
+    chat.type(CTRL_C + CTRL_C)
+    chat.gone()
+    assert not any(alive(pid) for pid in engines)
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_recording_plays_without_an_engine(tmp_path, request: pytest.FixtureRequest) -> None:
+    recording = tmp_path / "reply.jsonl"
+    writer = Terminal(["run", "hello", "--pair", "scripted", "--max-tokens", "40", "--record", str(recording)])
+    try:
+        assert writer.gone(60) == 0
+    finally:
+        writer.close()
+    player = Terminal(["replay", str(recording)])
+    try:
+        player.until("hello")
+        player.until(finished)
+        assert children_of(player.process.pid) == []
+        player.type(CTRL_C + CTRL_C)
+        assert player.gone() == 0
+    finally:
+        player.close()
