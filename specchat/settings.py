@@ -38,7 +38,9 @@ class Settings:
     )
     seed: int = option(-1, "same seed, same text; -1 draws a fresh one for every reply", minimum=-1)
     max_tokens: int = option(512, "longest reply", unit="tokens", minimum=1)
-    dtype: str = option("auto", "number format of the weights", choices=("auto", "float32", "bfloat16", "int8", "int4"), live=False)
+    dtype: str = option(
+        "auto", "number format of the weights", choices=("auto", "float32", "bfloat16", "int8", "int4"), live=False
+    )
     device: str = option("auto", "where the models run: auto, cpu, cuda, cuda:1, mps", live=False)
     threads: int = option(0, "processor threads of the engine; 0 chooses", unit="threads", minimum=0, live=False)
     prune_layer: int = option(

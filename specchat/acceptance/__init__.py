@@ -11,4 +11,18 @@ ACCEPTANCE_RULES = Table(
         "SpecInfer arXiv:2305.09781, SpecExec arXiv:2406.02532",
         lossless="yes, and the same seed gives the same text as plain decoding",
     ),
+    Method(
+        "multi_step",
+        "specchat.acceptance.multi_step:MultiStep",
+        "try the draft's independent draws in turn, each against what is left of the target's law",
+        "SpecInfer arXiv:2305.09781",
+        lossless="yes, in distribution; the seed's text differs from plain decoding's",
+    ),
+    Method(
+        "recursive",
+        "specchat.acceptance.recursive:Recursive",
+        "the same with draws without replacement: no two children are wasted on one token",
+        "RSD arXiv:2402.14160",
+        lossless="yes, in distribution; the seed's text differs from plain decoding's",
+    ),
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from specchat.acceptance.walk import walk
 from specchat.core.noise import Stream
 from specchat.core.seams import Context, Reading
-from specchat.core.tree import ROOT, DrawKind, TokenTree
-from specchat.core.verdict import Verdict, explain
+from specchat.core.tree import DrawKind, TokenTree
+from specchat.core.verdict import Verdict
 from specchat.registry import NoOptions
 
 
@@ -29,17 +30,10 @@ class Follow:
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """Walk down from the root for as long as the target's own token is a living child."""
-        drawn = self._greedy(reading) if context.sampling.greedy and not context.sampling.penalised else None
-        path: list[int] = []
-        node = ROOT
-        while True:
-            token = drawn[reading.row(node)] if drawn is not None else self._draw(tree, node, reading, context)
-            child = tree.child(node, token)
-            if child is None or child not in reading.alive:
-                break
-            path.append(child)
-            node = child
-        return Verdict(tuple(path), token, explain(tree, path, reading.pruned))
+        if context.sampling.greedy and not context.sampling.penalised:
+            drawn = self._greedy(reading)
+            return walk(tree, reading, lambda node: drawn[reading.row(node)])
+        return walk(tree, reading, lambda node: self._draw(tree, node, reading, context))
 
     def _greedy(self, reading: Reading) -> list[int]:
         """The most likely token after every row, in one copy to the host."""

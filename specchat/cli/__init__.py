@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from specchat.cli.bench import bench
+from specchat.cli.check import check
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
 from specchat.errors import SpecchatError
@@ -87,6 +89,10 @@ def doctor() -> None:
     from specchat.cli.doctor import print_report
 
     print_report()
+
+
+app.command()(bench)
+app.command()(check)
 
 
 @app.command(hidden=True)

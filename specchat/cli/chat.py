@@ -67,5 +67,3 @@ def _demo() -> Path | None:
         return shipped_file("assets/demo.jsonl")
     except SpecchatError:
         return None
-
-

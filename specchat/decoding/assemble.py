@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS
+from specchat.core.costs import Costs
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Budget, Drafter, Model
+from specchat.core.tree import DrawKind
 from specchat.decoding.families import methods
+from specchat.decoding.pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
@@ -34,6 +38,13 @@ class DrafterChoice:
 
     name: str
     options: Any
+    members: tuple[DrafterChoice, ...] = ()
+
+    def all(self) -> Iterator[DrafterChoice]:
+        """This one, and the drafters it is made of."""
+        yield self
+        for member in self.members:
+            yield from member.all()
 
 
 def check_settings(settings: Settings, has_draft_model: bool) -> None:
@@ -50,30 +61,39 @@ def check_settings(settings: Settings, has_draft_model: bool) -> None:
         if owner not in known:
             raise UsageError(f"method option {key!r} names no method{nearest(owner, known)}")
         known[owner].make_options(settings.options_for(owner))
-    if chosen["drafter"].needs_draft_model and not has_draft_model:
-        raise CombinationError(
-            f"drafter {settings.drafter!r} needs a draft model and pair {settings.pair!r} has none; "
-            "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
-        )
+    for choice in _choice(settings.drafter, settings).all():
+        if DRAFTERS[choice.name].needs_draft_model and not has_draft_model:
+            raise CombinationError(
+                f"drafter {choice.name!r} needs a draft model and pair {settings.pair!r} has none; "
+                "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
+            )
+    _check_draws(settings, chosen["rule"].load().wanted)
 
 
 def choose_drafter(settings: Settings) -> DrafterChoice:
     """The drafter these settings ask for. A controller that never speculates needs none."""
-    name = "none" if settings.controller == "off" else settings.drafter
-    return DrafterChoice(name, DRAFTERS[name].make_options(settings.options_for(name)))
+    return _choice("none" if settings.controller == "off" else settings.drafter, settings)
 
 
 def make_drafter(choice: DrafterChoice, target: Model, draft: Model | None) -> Drafter:
     """Build the drafter from the parts it may need."""
-    drafter: Drafter = DRAFTERS[choice.name].load()(choice.options, Parts(target.vocab_size, draft))
+    options = {member.name: member.options for member in choice.all()}
+    drafter: Drafter = DRAFTERS[choice.name].load()(choice.options, Parts(target.vocab_size, draft, options))
     return drafter
 
 
-def assemble(settings: Settings, target: Model, draft: Model | None, drafter: Drafter | None = None) -> Speculator:
+def assemble(
+    settings: Settings,
+    target: Model,
+    draft: Model | None,
+    drafter: Drafter | None = None,
+    costs: Costs | None = None,
+) -> Speculator:
     """The speculator these settings ask for.
 
     Args:
         drafter: one to go on using (it has learnt something), instead of building it anew.
+        costs: what passes cost on this machine, as far as it has been measured.
 
     Raises:
         CombinationError: parts that cannot be right together.
@@ -87,15 +107,27 @@ def assemble(settings: Settings, target: Model, draft: Model | None, drafter: Dr
         drafter=drafter or make_drafter(choose_drafter(settings), target, draft),
         policy=_make(TREE_POLICIES[settings.policy], settings),
         rule=_make(ACCEPTANCE_RULES[settings.rule], settings),
-        controller=controller.load()(controller.make_options(settings.options_for(controller.name)), budget),
+        pruning=EarlyPruning(target, settings.prune_layer, settings.prune_keep) if settings.prune_layer else None,
+        controller=controller.load()(controller.make_options(settings.options_for(controller.name)), budget, costs),
     )
 
 
 def losslessness(rule: AcceptanceRule, name: str) -> Losslessness:
-    """What may be claimed for whatever this rule judges. Computed from the rule's own properties."""
+    """What may be claimed for what this rule judges, its other parts having been let through by `assemble`.
+
+    A rule that wants points is right about any tree. One that wants sampled draws is right about trees whose draws
+    are distributed as they say, and gets no others: `check_settings` refuses drafters that cannot draw so and
+    policies that choose among draws by their tokens; points it judges as `follow` does.
+    """
     if not rule.lossless:
         return Losslessness(False, f"rule {name!r} changes the target's distribution on purpose")
-    return Losslessness(True, f"rule {name!r} keeps exactly what the target itself draws")
+    if rule.wanted is DrawKind.POINT:
+        return Losslessness(True, f"rule {name!r} keeps exactly what the target itself draws")
+    return Losslessness(
+        True,
+        f"rule {name!r} accepts draws of the draft so that the text is distributed exactly as the target's; "
+        "for one seed it may differ from plain decoding's",
+    )
 
 
 def sampling(settings: Settings) -> Sampling:
@@ -105,3 +137,39 @@ def sampling(settings: Settings) -> Sampling:
 
 def _make(method: Method, settings: Settings) -> Any:
     return method.load()(method.make_options(settings.options_for(method.name)))
+
+
+def _choice(name: str, settings: Settings) -> DrafterChoice:
+    options = DRAFTERS[name].make_options(settings.options_for(name))
+    members = tuple(_choice(member, settings) for member in getattr(options, "members", ()))
+    return DrafterChoice(name, options, members)
+
+
+def _check_draws(settings: Settings, wanted: DrawKind) -> None:
+    """Refuse a rule that judges by draft probabilities where the draws have none that are true.
+
+    At temperature 0 all draws are points and every such rule is `follow`.
+    """
+    if wanted is DrawKind.POINT or settings.temperature == 0.0:
+        return
+    choice = choose_drafter(settings)
+    if not any(wanted in _draw_kinds(part) for part in choice.all()):
+        able = [name for name in DRAFTERS if name != "none" and wanted in _draw_kinds(_choice(name, Settings()))]
+        raise CombinationError(
+            f"rule {settings.rule!r} judges draws by the probability they were drawn with, and drafter "
+            f"{choice.name!r} with its options proposes points, which have none; nearest that works: rule 'follow', "
+            f"or drafter {' or '.join(map(repr, able))} with its default options"
+        )
+    if not getattr(TREE_POLICIES[settings.policy].load(), "keeps_draws", False):
+        keeping = [name for name, method in TREE_POLICIES.items() if getattr(method.load(), "keeps_draws", False)]
+        raise CombinationError(
+            f"rule {settings.rule!r} needs draws that keep their distribution, and policy {settings.policy!r} "
+            "chooses among them by their tokens; nearest that works: rule 'follow', or policy "
+            + " or ".join(map(repr, keeping))
+        )
+
+
+def _draw_kinds(choice: DrafterChoice) -> Collection[DrawKind]:
+    """The kinds of draws a drafter makes with these options; points alone where it says nothing."""
+    declared = getattr(DRAFTERS[choice.name].load(), "draw_kinds", None)
+    return declared(choice.options) if declared is not None else (DrawKind.POINT,)

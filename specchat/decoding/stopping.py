@@ -32,8 +32,9 @@ class StopStrings:
         self._held += text
         matches = [(place, s) for s in self.strings if (place := self._held.find(s)) >= 0]
         if matches:
-            # The earliest one wins, and of several there the longest: that is what a reader would call the stop.
-            place, self.found = min(matches, key=lambda match: (match[0], -len(match[1])))
+            # The one complete first wins, and of several complete there the longest: so it does not depend on the
+            # pieces in which the text arrives.
+            place, self.found = min(matches, key=lambda match: (match[0] + len(match[1]), match[0]))
             shown, self._held = self._held[:place], ""
             return shown
         keep = max((self._overlap(s) for s in self.strings), default=0)

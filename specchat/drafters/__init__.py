@@ -1,6 +1,12 @@
 """Drafters guess what the target will say. This table is all that listing them needs."""
 
-from specchat.drafters.options import DraftModelOptions, PromptLookupOptions
+from specchat.drafters.options import (
+    DraftModelOptions,
+    MergeOptions,
+    PromptLookupOptions,
+    SuffixOptions,
+    TokenRecyclingOptions,
+)
 from specchat.registry import Method, Table
 
 DRAFTERS = Table(
@@ -25,5 +31,26 @@ DRAFTERS = Table(
         "Speculative Decoding arXiv:2211.17192; coupled draws after arXiv:2408.07978",
         options=DraftModelOptions,
         needs_draft_model=True,
+    ),
+    Method(
+        "token_recycling",
+        "specchat.drafters.token_recycling:TokenRecycling",
+        "for every token, the successors the target last thought likely, rejected guesses included",
+        "Token Recycling arXiv:2408.08696",
+        options=TokenRecyclingOptions,
+    ),
+    Method(
+        "suffix",
+        "specchat.drafters.suffix:Suffix",
+        "continues as the text, or an earlier reply, went on after the same words, by counting",
+        "SuffixDecoding arXiv:2411.04975",
+        options=SuffixOptions,
+    ),
+    Method(
+        "merge",
+        "specchat.drafters.merge:Merge",
+        "several drafters in one tree, each guess weighted by how often its like was right",
+        "SpecInfer arXiv:2305.09781, RASD arXiv:2503.03434",
+        options=MergeOptions,
     ),
 )

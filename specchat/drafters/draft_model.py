@@ -15,6 +15,10 @@ from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 
+_SURENESS = 0.5
+"""Temperature of the noisy scores at which their softmax says how often a coupled draw agrees with the target. In a
+simulation with 2000 tokens and drafts of three qualities it said 0.76 where 0.90, 0.77 and 0.63 agreed."""
+
 
 class DraftModel:
     """Reads each frontier once and proposes what the draft model holds likely after it.
@@ -31,11 +35,17 @@ class DraftModel:
 
     taps: Sequence[int] = ()
 
+    @staticmethod
+    def draw_kinds(options: DraftModelOptions) -> frozenset[DrawKind]:
+        """The kinds of draws it can make: forced to its favourites or to the target's noise, points alone."""
+        return frozenset(DrawKind) if options.drawing == "auto" else frozenset({DrawKind.POINT})
+
     def __init__(self, options: DraftModelOptions, parts: Parts) -> None:
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
         self._drawing = options.drawing
+        self._kinds = self.draw_kinds(options)
         self._tree: TokenTree | None = None
         self._logits: dict[int, Tensor] = {}
 
@@ -75,17 +85,24 @@ class DraftModel:
 
     def _guesses(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
         logits = self._logits[node]
-        if context.wanted is not DrawKind.POINT and not context.sampling.greedy:
+        if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
             return self._drawn(tree, node, width, context)
         if self._drawing == "coupled" or (self._drawing == "auto" and not context.sampling.greedy):
-            law = context.law_after(tree, node, logits)
-            chosen = law.best(width, context.noise, Stream.TARGET, context.position(tree, node))
-        else:
-            path = tree.path_tokens(node) if context.sampling.penalised else ()
-            chosen = penalise(logits, context.sampling, context.counts, path).topk(min(width, logits.numel())).indices
-        logprobs = torch.log_softmax(logits.float(), dim=-1)[chosen]
-        pairs = zip(chosen.tolist(), logprobs.tolist(), strict=True)
-        return [Guess(token, logprob=logprob, proposer="draft_model") for token, logprob in pairs]
+            return self._coupled(tree, node, width, context)
+        path = tree.path_tokens(node) if context.sampling.penalised else ()
+        best = penalise(logits, context.sampling, context.counts, path).topk(min(width, logits.numel())).indices
+        return _points(best, torch.log_softmax(logits.float(), dim=-1)[best])
+
+    def _coupled(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
+        """The tokens that win with the target's own noise, with the chance that the target agrees.
+
+        That chance is about how far ahead they won, not about q: a softmax over the noisy scores.
+        """
+        law = context.law_after(tree, node, self._logits[node])
+        ids = law.all_ids()
+        scores = law.logprobs + context.noise.gumbel(Stream.TARGET, context.position(tree, node), ids)
+        places = scores.topk(min(width, ids.numel())).indices
+        return _points(ids[places], torch.log_softmax(scores / _SURENESS, dim=-1)[places])
 
     def _drawn(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
         """Draws from q with the drafter's own noise: independent ones, or without replacement."""
@@ -103,3 +120,8 @@ class DraftModel:
     def _forget_tree(self) -> None:
         self._tree = None
         self._logits = {}
+
+
+def _points(tokens: Tensor, logprobs: Tensor) -> list[Guess]:
+    pairs = zip(tokens.tolist(), logprobs.tolist(), strict=True)
+    return [Guess(token, logprob=logprob, proposer="draft_model") for token, logprob in pairs]

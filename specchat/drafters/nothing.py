@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specchat.core.round import Round
 from specchat.core.seams import Context, Proposal, Rider
-from specchat.core.tree import TokenTree
+from specchat.core.tree import DrawKind, TokenTree
 from specchat.drafters.parts import Parts
 from specchat.registry import NoOptions
 
@@ -16,6 +16,11 @@ class Nothing:
 
     taps: Sequence[int] = ()
     passes = 0
+
+    @staticmethod
+    def draw_kinds(options: NoOptions) -> frozenset[DrawKind]:
+        """No draws, so there is none that a rule could not judge."""
+        return frozenset(DrawKind)
 
     def __init__(self, options: NoOptions, parts: Parts) -> None:
         del options, parts

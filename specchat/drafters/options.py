@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specchat.errors import UsageError
 from specchat.registry import option
 
 
@@ -25,3 +26,49 @@ class DraftModelOptions:
         "auto is coupled when the temperature is above 0",
         choices=("auto", "top", "coupled"),
     )
+
+
+@dataclass(frozen=True)
+class TokenRecyclingOptions:
+    """Options of `token_recycling`."""
+
+    k: int = option(8, "successors kept for every token", unit="tokens", minimum=1, maximum=64)
+    remember: bool = option(True, "keep the successors when another text begins")
+
+
+@dataclass(frozen=True)
+class SuffixOptions:
+    """Options of `suffix`."""
+
+    depth: int = option(
+        64, "longest run looked at, match and continuation together", unit="tokens", minimum=2, maximum=256
+    )
+    factor: float = option(1.0, "tokens drafted per token of the match", minimum=0.0, maximum=16.0)
+    offset: int = option(1, "tokens drafted on top of that", unit="tokens", minimum=0, maximum=64)
+    min_probability: float = option(
+        0.1, "continuations less likely than this are not drafted", minimum=0.001, maximum=1.0
+    )
+    remember: int = option(65536, "tokens of past replies kept; the oldest replies go first", unit="tokens", minimum=0)
+
+    def limit(self, match: int) -> int:
+        """How many tokens a match of this length may draft."""
+        return int(self.factor * match) + self.offset
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """Options of `merge`."""
+
+    of: str = option("suffix,token_recycling", "drafters whose guesses are merged, separated by commas")
+
+    def __post_init__(self) -> None:
+        names = self.members
+        if "merge" in names:
+            raise UsageError(f"merge.of = {self.of!r}: merge cannot be one of the drafters it merges")
+        if not names or len(set(names)) != len(names):
+            raise UsageError(f"merge.of = {self.of!r} must name different drafters, such as suffix,token_recycling")
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Names of the drafters it is made of; whether they exist, the drafters' table knows."""
+        return tuple(name for name in self.of.replace(" ", "").split(",") if name)

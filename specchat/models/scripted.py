@@ -37,6 +37,10 @@ class ScriptedModel:
         self._pace_s = pace_s
         self._rows = Rows()
 
+    def twin(self) -> ScriptedModel:
+        """The same script with a memory of its own."""
+        return ScriptedModel(self.vocab_size, self._says, self.context_tokens, self._pace_s)
+
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
         return common_prefix(self._rows.prefix, tokens)

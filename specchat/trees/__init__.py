@@ -1,7 +1,7 @@
 """Tree policies decide which guesses deserve a place. This table is all that listing them needs."""
 
 from specchat.registry import Method, Table
-from specchat.trees.options import ExpansionOptions
+from specchat.trees.options import BestFirstOptions, ExpansionOptions, TemplateOptions
 
 TREE_POLICIES = Table(
     "policy",
@@ -17,5 +17,19 @@ TREE_POLICIES = Table(
         "a set number of children at each depth",
         "SpecInfer arXiv:2305.09781",
         options=ExpansionOptions,
+    ),
+    Method(
+        "best_first",
+        "specchat.trees.best_first:BestFirst",
+        "the guesses most likely to be reached and to stand, wherever they are in the tree",
+        "DySpec arXiv:2410.11744, SpecExec arXiv:2406.02532",
+        options=BestFirstOptions,
+    ),
+    Method(
+        "template",
+        "specchat.trees.template:Template",
+        "a fixed shape: which ranks get children, and which ranks below those",
+        "Token Recycling arXiv:2408.08696, Sequoia arXiv:2402.12374",
+        options=TemplateOptions,
     ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from specchat.core.seams import Budget, Context, Drafter
 from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
@@ -13,6 +15,8 @@ class Chain:
 
     Reference: Chen et al., Accelerating Large Language Model Decoding with Speculative Sampling, arXiv:2302.01318.
     """
+
+    keeps_draws: Final = True
 
     def __init__(self, options: NoOptions) -> None:
         del options

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from specchat.core.seams import Budget, Context, Drafter
 from specchat.core.tree import TokenTree
 from specchat.trees.levels import grow_by_levels
@@ -16,9 +18,11 @@ class Expansion:
     Reference: Miao et al., SpecInfer, arXiv:2305.09781.
     """
 
+    keeps_draws: Final = True
+
     def __init__(self, options: ExpansionOptions) -> None:
         self._widths = options.per_depth()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        widths = self._widths[: budget.depth] or (budget.width, *[1] * (budget.depth - 1))
+        widths = self._widths or (budget.width, *[1] * (budget.depth - 1))
         return grow_by_levels(drafter, context, budget, widths)

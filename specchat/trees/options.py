@@ -19,7 +19,78 @@ class ExpansionOptions:
 
     def per_depth(self) -> tuple[int, ...]:
         """The widths as numbers; empty where none were given."""
-        words = [w for w in self.widths.replace(" ", "").split(",") if w]
-        if not all(w.isdecimal() and int(w) >= 1 for w in words):
-            raise UsageError(f"expansion.widths = {self.widths!r} must be whole numbers from 1, such as 3,2,1")
-        return tuple(int(w) for w in words)
+        return _counts("expansion.widths", self.widths)
+
+
+@dataclass(frozen=True)
+class BestFirstOptions:
+    """Options of `best_first`."""
+
+    batch: int = option(
+        0,
+        "nodes the drafter is asked about in one call; 0: whole levels where a call costs a pass, else a few",
+        unit="nodes",
+        minimum=0,
+        maximum=512,
+    )
+    floor: float = option(
+        0.0, "guesses less likely than this to be reached and to stand get no place", minimum=0.0, maximum=1.0
+    )
+
+
+RankPath = tuple[int, ...]
+"""A node of a static tree: the rank of the guess at every level on the way down to it."""
+
+
+@dataclass(frozen=True)
+class TemplateOptions:
+    """Options of `template`. With width 8, depth 6 and 80 nodes the defaults are the published tree of 80 nodes."""
+
+    paths: str = option("", "every node as its ranks on the way down, such as 0,1,0-0,0-1,0-0-0; empty: by counts")
+    counts: str = option(
+        "8,21,25,15,8,3", "nodes at depth 1, 2, …, the likeliest ones; empty: the best tree for the nodes allowed"
+    )
+    rates: str = option(
+        "0.5,0.15,0.08,0.05,0.04,0.03,0.02,0.015", "how often the best, second best, … guess is right, falling"
+    )
+
+    def __post_init__(self) -> None:
+        self.rank_paths()
+        self.per_depth()
+        self.by_rank()
+
+    def rank_paths(self) -> tuple[RankPath, ...]:
+        """The explicit paths; refuses a node whose parent or whose better-ranked sibling is missing."""
+        words = [w for w in self.paths.replace(" ", "").split(",") if w]
+        if not all(part.isdecimal() for word in words for part in word.split("-")):
+            raise UsageError(f"template.paths = {self.paths!r} must be ranks from 0, such as 0,1,0-0")
+        paths = {tuple(int(part) for part in word.split("-")) for word in words}
+        for path in sorted(paths):
+            parent, before = path[:-1], (*path[:-1], path[-1] - 1)
+            if (parent and parent not in paths) or (path[-1] and before not in paths):
+                missing = "-".join(map(str, parent if parent and parent not in paths else before))
+                raise UsageError(f"template.paths has {'-'.join(map(str, path))} but not {missing}")
+        return tuple(sorted(paths))
+
+    def per_depth(self) -> tuple[int, ...]:
+        """The counts as numbers; empty where none were given."""
+        return _counts("template.counts", self.counts)
+
+    def by_rank(self) -> tuple[float, ...]:
+        """The rates as numbers, best rank first."""
+        try:
+            rates = tuple(float(word) for word in self.rates.split(","))
+        except ValueError:
+            rates = ()
+        if not rates or not all(0 < rate < 1 for rate in rates) or list(rates) != sorted(rates, reverse=True):
+            raise UsageError(
+                f"template.rates = {self.rates!r} must be falling numbers between 0 and 1, such as 0.5,0.2"
+            )
+        return rates
+
+
+def _counts(name: str, text: str) -> tuple[int, ...]:
+    words = [w for w in text.replace(" ", "").split(",") if w]
+    if not all(w.isdecimal() and int(w) >= 1 for w in words):
+        raise UsageError(f"{name} = {text!r} must be whole numbers from 1, such as 3,2,1")
+    return tuple(int(w) for w in words)

@@ -1,0 +1,32 @@
+"""Multi-step speculative sampling: independent draws from the draft, one after another against the target's law."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from specchat.acceptance.recursion import token_after
+from specchat.acceptance.walk import walk
+from specchat.core.seams import Context, Reading
+from specchat.core.tree import DrawKind, TokenTree
+from specchat.core.verdict import Verdict
+from specchat.registry import NoOptions
+
+
+class MultiStep:
+    """Try the children of a node in turn; each was drawn from q, independently of the others.
+
+    Two independent draws of the same token are two tries. With one draw per node this is speculative sampling.
+
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (for one draw Leviathan et al., arXiv:2211.17192). Differs:
+    draws are tried in the order they were made instead of in a random one, which for independent draws is the same.
+    """
+
+    lossless: Final = True
+    wanted: Final = DrawKind.IID
+
+    def __init__(self, options: NoOptions) -> None:
+        del options
+
+    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        """Walk down while the token that the recursion gives is a living child."""
+        return walk(tree, reading, lambda node: token_after(tree, node, reading, context))

@@ -1,0 +1,113 @@
+"""Which token follows a node whose children were drawn from a draft's law: the recursion that all p/q rules share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.core.noise import Stream
+from specchat.core.sampling import Law
+from specchat.core.seams import Context, Reading
+from specchat.core.tree import Draw, DrawKind, TokenTree
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One sampled draw before its coin is flipped.
+
+    Args:
+        index: its place among all draws of its parent.
+        token: the drawn token.
+        chance: probability with which it is accepted.
+        left: (V,) what remains of the target's law where it is not.
+    """
+
+    index: int
+    token: int
+    chance: float
+    left: Tensor
+
+
+def token_after(tree: TokenTree, node: int, reading: Reading, context: Context) -> int:
+    """The token that follows `node`: the first sampled draw whose coin says yes, else one from what is left of p.
+
+    The last draw uses the target's stream, as plain decoding does, so a node whose children are all points (and
+    every node at temperature 0) gets exactly the token that `follow` gives it. It cannot be a rejected draw, of
+    whose token nothing is left; where it is a child, that child was proposed as a point.
+
+    Synchronises with the device once per sampled draw and once for the last one.
+    """
+    law = context.law_after(tree, node, reading.after(node))
+    position = context.position(tree, node)
+    draws = tree.draws(node)
+    if any(draw.guess.kind is not DrawKind.POINT for draw in draws):
+        left = law.dense(context.vocab_size)
+        for trial in trials(left, draws):
+            salt = (context.round, node, trial.index)
+            if context.noise.uniform(Stream.ACCEPT, position, trial.token, salt) < trial.chance:
+                return trial.token
+            left = trial.left
+        law = _law(left)
+    return law.draw(context.noise, Stream.TARGET, position)
+
+
+def trials(p: Tensor, draws: Sequence[Draw]) -> Iterator[Trial]:
+    """Every sampled draw in its order, put to the test against what the draws before it left of the target's law.
+
+    A draw that is distributed as g, given that it happens and that those before it were rejected, is accepted
+    with probability min(1, r(x)/g(x)). Accepting it gives token x with probability min(r(x), g(x)); rejecting it
+    leaves norm((r − g)+); together that is r again, whatever g was. So the token is distributed as p, by induction
+    from the last draw backwards. g is q for independent draws; for draws without replacement it is q without the
+    tokens the same proposer drew here before, and those of other proposers do not matter.
+
+    Arithmetic alone, no coins: the law of the outcome can be enumerated.
+
+    Args:
+        p: (V,) float64, the target's processed law.
+        draws: all draws at one node; points are skipped, for they have no law to be tested against.
+    """
+    left = p
+    taken: dict[str, list[int]] = defaultdict(list)
+    for index, draw in enumerate(draws):
+        guess = draw.guess
+        if guess.kind is DrawKind.POINT:
+            continue
+        assert guess.q is not None, f"{guess.proposer} says it sampled a draw, but not from what"
+        q = guess.q.to(left)
+        earlier = taken[guess.proposer] if guess.kind is DrawKind.WOR else []
+        g = _without(q, earlier) if earlier else q
+        taken[guess.proposer].append(guess.token)
+        if g is None:
+            continue  # nothing representable was left to draw from, whatever the token: a draw without a law
+        remaining = _residual(left, g)
+        yield Trial(index, guess.token, _chance(left, g, guess.token), remaining)
+        left = remaining
+
+
+def _chance(r: Tensor, g: Tensor, token: int) -> float:
+    wanted, offered = torch.stack([r[token], g[token]]).tolist()
+    return 1.0 if wanted >= offered else wanted / offered
+
+
+def _residual(r: Tensor, g: Tensor) -> Tensor:
+    """(V,) norm((r − g)+). Where r = g nothing is ever rejected; rounding that claims otherwise keeps r."""
+    rest = (r - g).clamp_(min=0.0)
+    mass = float(rest.sum())
+    return rest.div_(mass) if mass > 0.0 else r
+
+
+def _without(q: Tensor, tokens: Sequence[int]) -> Tensor | None:
+    """(V,) q without these tokens, renormalised; None where nothing else has a probability."""
+    rest = q.clone()
+    rest[list(tokens)] = 0.0
+    mass = float(rest.sum())
+    return rest.div_(mass) if mass > 0.0 else None
+
+
+def _law(p: Tensor) -> Law:
+    ids = torch.nonzero(p).squeeze(1)
+    return Law(ids, p[ids].log())

@@ -1,0 +1,88 @@
+"""Which configurations are compared: `drafter[:policy[:rule[:controller]]][:key=value…]`, several with commas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.decoding.families import FAMILIES
+from specchat.errors import UsageError, nearest
+from specchat.settings import Settings
+
+AUTO = "auto"
+"""The settings as they are: the pair's own defaults, and whatever flags were given."""
+
+SHAPE = ("width", "depth", "nodes")
+"""Settings that a configuration may set. What changes the text itself must be the same for all that are compared."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One way to decode: plain, or a combination of methods."""
+
+    name: str
+    settings: Settings
+
+    @property
+    def plain(self) -> bool:
+        return self.settings.controller == "off"
+
+
+def plain_of(settings: Settings) -> Configuration:
+    """The denominator: the same settings without speculation."""
+    return Configuration("plain", settings.but({"controller": "off"}))
+
+
+def parse_configurations(text: str, base: Settings) -> tuple[Configuration, ...]:
+    """The configurations a comparison names; each once.
+
+    Args:
+        text: `"auto,prompt_lookup:chain:nodes=4"`. A piece of digits goes on with the value before it, so that
+            `expansion.widths=3,2,1` can be written.
+        base: what is not said is taken from here, except the controller, which is then `fixed`: what was named
+            is what runs.
+
+    Raises:
+        UsageError: a word that is no method, a key that is no setting, or a value out of range.
+    """
+    pieces: list[str] = []
+    for piece in (word.strip() for word in text.split(",")):
+        if piece.isdecimal() and pieces and "=" in pieces[-1]:
+            pieces[-1] += f",{piece}"
+        elif piece:
+            pieces.append(piece)
+    if not pieces:
+        raise UsageError("--compare names no configuration; try --compare auto")
+    return tuple(Configuration(piece, _settings(piece, base)) for piece in dict.fromkeys(pieces))
+
+
+def _settings(piece: str, base: Settings) -> Settings:
+    words = piece.split(":")
+    names = [word for word in words if "=" not in word]
+    changes: dict[str, Any] = {}
+    if names == [AUTO]:
+        names = []
+    elif not names or "=" in words[0]:
+        raise UsageError(f"--compare {piece!r} must begin with a drafter or with {AUTO}")
+    else:
+        changes["controller"] = "fixed"
+    if len(names) > len(FAMILIES):
+        raise UsageError(f"--compare {piece!r} names more than drafter, policy, rule and controller")
+    for table, name in zip(FAMILIES, names, strict=False):
+        if name not in table:
+            known = [*table, *([AUTO] if table is FAMILIES[0] else [])]
+            raise UsageError(f"--compare {piece!r}: no {table.family} is called {name!r}{nearest(name, known)}")
+        changes[table.family] = name
+    options: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            continue
+        if "." in key:
+            options[key] = value
+        elif key in SHAPE:
+            changes[key] = value
+        else:
+            hint = nearest(key, (*SHAPE, "METHOD.OPTION"))
+            raise UsageError(f"--compare {piece!r}: {key!r} cannot be set there{hint}")
+    return base.but({**changes, **({"method_options": options} if options else {})})

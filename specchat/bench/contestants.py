@@ -1,0 +1,127 @@
+"""Who is measured: one configuration of ours over the loaded pair, cold or taught by other prompts' replies."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Protocol
+
+from specchat.bench.compare import Configuration
+from specchat.bench.energy import EnergyMeter
+from specchat.bench.measured import Work, Written
+from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
+
+if TYPE_CHECKING:
+    from specchat.engine.pairs import LoadedPair
+
+_WARM_UP_TOKENS = 16
+
+
+class Contestant(Protocol):
+    """Anything that writes replies to prompts given as tokens."""
+
+    @property
+    def name(self) -> str:
+        """What the report calls it."""
+
+    def begin(self) -> None:
+        """A new question begins: what was learnt from the last one is forgotten, unless it may be kept."""
+
+    def warm_up(self, prompt: list[int]) -> None:
+        """Write a few tokens that nobody counts."""
+
+    def write(self, prompt: list[int], seed: int) -> Written:
+        """Write one reply."""
+
+
+class Ours:
+    """One configuration. A cold one gets a new conversation, hence a drafter that knows nothing, for every question.
+
+    Args:
+        taught: go on with the same drafter from question to question; `forget` starts anew.
+    """
+
+    def __init__(self, configuration: Configuration, pair: LoadedPair, taught: bool = False) -> None:
+        self.configuration = configuration
+        self.taught = taught
+        self._pair = pair
+        self._meter = EnergyMeter(pair.device)
+        self._conversation = self._new()
+
+    @property
+    def name(self) -> str:
+        return f"{self.configuration.name} (warm)" if self.taught else self.configuration.name
+
+    @property
+    def lossless(self) -> bool:
+        return self._conversation.losslessness.lossless
+
+    def begin(self) -> None:
+        if not self.taught:
+            self._conversation = self._new()
+
+    def forget(self) -> None:
+        """Everything learnt so far is gone."""
+        self._conversation = self._new()
+
+    def warm_up(self, prompt: list[int]) -> None:
+        settings = self.configuration.settings.but({"max_tokens": _WARM_UP_TOKENS})
+        for _ in self._new(Configuration(self.name, settings)).reply(prompt, 0):
+            pass
+
+    def write(self, prompt: list[int], seed: int) -> Written:
+        """One reply, from an empty cache: every contestant reads the whole prompt."""
+        self._empty_caches()
+        tokens: list[int] = []
+        texts: list[str] = []
+        by_rows: dict[int, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+        before = self._meter.joules()
+        ended: Ended | None = None
+        for event in self._conversation.reply(prompt, seed):
+            match event:
+                case Spoken(round=round, texts=new):
+                    tokens += round.emitted
+                    texts += new
+                    passes, seconds = by_rows[len(round.tree)]
+                    by_rows[len(round.tree)] = (passes + 1, seconds + round.timings.verify_s)
+                case Ended():
+                    ended = event
+                case Begun():
+                    pass
+        assert ended is not None, "a reply ends"
+        return Written(
+            tokens=tuple(tokens),
+            text="".join(texts) + ended.tail,
+            stop=ended.stop.value,
+            prefill_s=ended.prefill_s,
+            decode_s=ended.at_s - ended.prefill_s,
+            work=_work(ended, by_rows),
+            energy_j=self._meter.since(before),
+        )
+
+    def _new(self, configuration: Configuration | None = None) -> Conversation:
+        pair = self._pair
+        settings = (configuration or self.configuration).settings
+        return Conversation(pair.target.model, pair.draft.model if pair.draft else None, pair.vocabulary, settings)
+
+    def _empty_caches(self) -> None:
+        self._pair.target.model.prefill(())
+        if self._pair.draft is not None:
+            self._pair.draft.model.prefill(())
+
+
+def _work(ended: Ended, by_rows: dict[int, tuple[int, float]]) -> Work:
+    """The ledger's figures; what passed on the clock besides drafting and verifying is other work."""
+    ledger = ended.ledger
+    decode_s = ended.at_s - ended.prefill_s
+    return Work(
+        rounds=ledger.rounds,
+        drafted=ledger.drafted,
+        accepted=ledger.accepted,
+        draft_passes=ledger.draft_passes,
+        draft_s=ledger.draft_s,
+        verify_s=ledger.verify_s,
+        other_s=max(0.0, decode_s - ledger.draft_s - ledger.verify_s),
+        offered_by_depth=tuple(ledger.offered_by_depth),
+        accepted_by_depth=tuple(ledger.accepted_by_depth),
+        verify_by_rows=dict(by_rows),
+    )

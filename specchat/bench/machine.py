@@ -1,0 +1,143 @@
+"""Where and with what a figure was measured: hardware, versions, commit, command, date, peak memory."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specchat import __version__
+
+if TYPE_CHECKING:
+    import torch
+
+_PACKAGES = ("torch", "transformers", "llama-cpp-python")
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a reader must know to believe a figure, or to measure it again."""
+
+    made: str
+    command: str
+    commit: str | None
+    processor: str
+    cores: int
+    memory_bytes: int | None
+    load_average: float | None
+    accelerator: str | None
+    system: str
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+def circumstances() -> Circumstances:
+    """As they are now. The load average tells whether the machine was busy with something else."""
+    return Circumstances(
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        command="specchat " + shlex.join(sys.argv[1:]),
+        commit=_commit(),
+        processor=_processor(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        memory_bytes=_memory_bytes(),
+        load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        accelerator=_accelerator(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        versions={"specchat": __version__, "python": platform.python_version(), **_versions()},
+    )
+
+
+@dataclass(frozen=True)
+class PeakMemory:
+    """The most that was held: by the process on the host, and on the CUDA device where there is one."""
+
+    resident_bytes: int
+    cuda_bytes: int | None = None
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Begin to count anew, as far as the system lets us."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory(device: torch.device) -> PeakMemory:
+    """The peak since `reset_peak_memory`, or since the process began where that was refused."""
+    cuda: int | None = None
+    if device.type == "cuda":
+        import torch
+
+        cuda = int(torch.cuda.max_memory_allocated(device))
+    return PeakMemory(_peak_resident(), cuda)
+
+
+def _peak_resident() -> int:
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    with suppress(ImportError):
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    return 0
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory_bytes() -> int | None:
+    with suppress(AttributeError, ValueError, OSError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def _accelerator() -> str | None:
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name(0)
+    return None
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def _commit() -> str | None:
+    """The commit of the source tree this runs from, with a + where files have changed since."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    git = ["git", "-C", str(root)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10)
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if commit.returncode:
+        return None
+    return commit.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -1,0 +1,51 @@
+"""How well a precision still reads: perplexity of a fixed text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specchat.bench.one_row import chained
+
+if TYPE_CHECKING:
+    from specchat.engine.pairs import LoadedPair
+
+TEXT = Path(__file__).with_name("text.txt")
+"""A short story of our own, the same for every model and precision."""
+
+_ROWS = 32
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """e to the mean surprise per token: comparable between precisions of one model, not between models."""
+
+    value: float
+    tokens: int
+
+
+def measure_perplexity(pair: LoadedPair, text: str | None = None) -> Perplexity | None:
+    """Perplexity of the fixed text, read through the same passes that verify drafts; None for less than two tokens."""
+    import torch
+
+    target = pair.target.model
+    tokens = _tokens(pair, TEXT.read_text(encoding="utf-8") if text is None else text)[: target.context_tokens - _ROWS]
+    if len(tokens) < 2:
+        return None
+    with torch.inference_mode():
+        surprise = 0.0
+        for token, logits in zip(tokens[1:], chained(target, tokens[:1], tokens[1:], _ROWS), strict=True):
+            surprise -= float(torch.log_softmax(logits.float(), dim=-1)[token])
+    target.prefill(())
+    return Perplexity(math.exp(surprise / (len(tokens) - 1)), len(tokens) - 1)
+
+
+def _tokens(pair: LoadedPair, text: str) -> list[int]:
+    """The text as tokens, without a chat format around it."""
+    if pair.target.tokenizer is None:
+        from specchat.models.recital import RecitalVocabulary
+
+        return RecitalVocabulary().encode(text)
+    return [int(token) for token in pair.target.tokenizer.encode(text)]

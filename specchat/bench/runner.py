@@ -1,0 +1,241 @@
+"""Runs a whole benchmark: for every precision load the pair once, let all contestants race, judge their texts."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from specchat.bench.compare import Configuration, parse_configurations, plain_of
+from specchat.bench.loaded import load_pair
+from specchat.bench.machine import circumstances, peak_memory, reset_peak_memory
+from specchat.bench.measured import Measured
+from specchat.bench.perplexity import Perplexity, measure_perplexity
+from specchat.bench.report import Report, Result, Run, summarise
+from specchat.bench.same_text import Comparison, SameText
+from specchat.bench.workloads import Question, Workload
+from specchat.config import load_catalog
+from specchat.errors import UsageError, nearest
+from specchat.settings import OPTIONS, Settings
+
+if TYPE_CHECKING:
+    from specchat.bench.contestants import Contestant, Ours
+    from specchat.bench.race import Race
+    from specchat.engine.pairs import LoadedPair
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Args:
+        settings: in force for every contestant; each precision and configuration changes its own part.
+        compare: the configurations, as `--compare` names them.
+        dtypes: precisions to run; empty is the settings' own.
+        warm: measure every configuration a second time with a drafter that has seen other prompts' replies.
+        peers: measure other engines beside ours.
+        perplexity: read the fixed text in every precision.
+    """
+
+    settings: Settings
+    workload: Workload
+    compare: str = "auto"
+    dtypes: tuple[str, ...] = ()
+    warm: bool = False
+    peers: bool = False
+    perplexity: bool = True
+
+
+@dataclass
+class Progress:
+    """What a person waiting wants to hear; `step` is called before each reply."""
+
+    say: Callable[[str], None] = lambda what: None
+    begin: Callable[[str, int], None] = lambda title, steps: None
+    step: Callable[[str, str], None] = lambda who, what: None
+
+
+def parse_dtypes(text: str) -> tuple[str, ...]:
+    """`float32,bfloat16` as the precisions they name.
+
+    Raises:
+        UsageError: a precision that the settings do not know.
+    """
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    for name in names:
+        if name not in OPTIONS["dtype"].choices:
+            raise UsageError(f"--dtypes: {name!r} is no number format{nearest(name, OPTIONS['dtype'].choices)}")
+    return names
+
+
+@dataclass
+class Bench:
+    """One benchmark. `report` can be asked for at any time; after an interruption it says what was measured so far."""
+
+    plan: Plan
+    progress: Progress = field(default_factory=Progress)
+    _runs: list[Run] = field(default_factory=list)
+    _current: _Precision | None = None
+
+    def run(self) -> Report:
+        """Measure everything; KeyboardInterrupt passes through, and `report` then holds what there is."""
+        _refuse_early(self.plan)
+        for dtype in self.plan.dtypes or (self.plan.settings.dtype,):
+            settings = self.plan.settings.but({"dtype": dtype})
+            self._current = _Precision(self.plan, settings, self.progress)
+            self._current.measure()
+            self._runs.append(self._current.result(judged=True))
+            self._current = None
+            gc.collect()
+        return self.report(complete=True)
+
+    def report(self, complete: bool = False) -> Report:
+        """The figures so far."""
+        runs = list(self._runs)
+        if self._current is not None and self._current.started:
+            runs.append(self._current.result(judged=False))
+        settings = self.plan.settings
+        names = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "seed")
+        return Report(
+            circumstances=circumstances(),
+            workload=self.plan.workload.name,
+            questions=len(self.plan.workload.questions),
+            settings={name: getattr(settings, name) for name in names},
+            runs=tuple(runs),
+            complete=complete,
+        )
+
+
+class _Precision:
+    """The pair in one number format, and everybody who is measured on it."""
+
+    def __init__(self, plan: Plan, settings: Settings, progress: Progress) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._progress = progress
+        self._pair: LoadedPair | None = None
+        self._race: Race | None = None
+        self._perplexity: Perplexity | None = None
+        self._ours: list[Ours] = []
+        self._peers: list[Contestant] = []
+        self._notes: list[str] = []
+        self._comparison: Comparison | None = None
+
+    @property
+    def started(self) -> bool:
+        return self._race is not None and bool(self._race.measured)
+
+    def measure(self) -> None:
+        """Load, read the fixed text, race."""
+        from specchat.bench.race import Race
+
+        self._progress.say(f"loading {self._settings.pair} in {self._settings.dtype}")
+        pair = self._pair = load_pair(self._settings, self._progress.say)
+        self._notes += pair.notes
+        reset_peak_memory(pair.device)
+        if self._plan.perplexity:
+            self._progress.say("reading the fixed text")
+            self._perplexity = measure_perplexity(pair)
+        self._ours = self._contestants(pair)
+        race = self._race = Race(
+            contestants=self._ours,
+            encode=lambda messages: pair.vocabulary.encode_chat(messages),
+            room=pair.target.model.context_tokens - self._settings.max_tokens - 1,
+            seed=max(0, self._settings.seed),
+            on_reply=self._progress.step,
+            notes=self._notes,
+        )
+        if self._plan.peers:
+            self._peers = self._find_peers(pair, self._plan.workload.questions)
+            race.contestants = [*self._ours, *self._peers]
+        self._progress.begin(f"{pair.name} {pair.precision}", race.steps(self._plan.workload.questions))
+        race.run(self._plan.workload.questions)
+
+    def result(self, judged: bool) -> Run:
+        """The figures so far; texts are compared where `judged`."""
+        import torch
+
+        pair, race = self._pair, self._race
+        assert pair is not None, "asked for after measuring began"
+        assert race is not None, "asked for after measuring began"
+        by_name = {c.name: [m for m in race.measured if m.contestant == c.name] for c in race.contestants}
+        plain = by_name[self._ours[0].name]
+        memory = peak_memory(pair.device)
+        results = [self._our_result(ours, plain, by_name[ours.name], judged) for ours in self._ours]
+        results += [
+            Result(peer.name, "peer", getattr(peer, "about", {}), summarise(plain, by_name[peer.name]))
+            for peer in self._peers
+        ]
+        return Run(
+            pair=pair.name,
+            target=pair.target.name,
+            draft=pair.draft.name if pair.draft else None,
+            device=str(pair.device),
+            dtype=pair.precision,
+            threads=torch.get_num_threads(),
+            load_s=pair.load_s,
+            weight_bytes=pair.target.weight_bytes + (pair.draft.weight_bytes if pair.draft else 0),
+            results=tuple(results),
+            memory=memory,
+            perplexity=self._perplexity,
+            notes=tuple(self._notes),
+            measured=tuple(race.measured),
+        )
+
+    def _contestants(self, pair: LoadedPair) -> list[Ours]:
+        """Plain first, then every configuration cold, then warm where asked for."""
+        from specchat.bench.contestants import Ours
+
+        chosen = [c for c in parse_configurations(self._plan.compare, self._settings) if not c.plain]
+        ours = [Ours(configuration, pair) for configuration in (plain_of(self._settings), *chosen)]
+        if self._plan.warm:
+            ours += [Ours(configuration, pair, taught=True) for configuration in chosen]
+        return ours
+
+    def _find_peers(self, pair: LoadedPair, questions: Sequence[Question]) -> list[Contestant]:
+        from specchat.bench.peers import find_peers
+
+        self._progress.say("loading other engines")
+        sample = pair.vocabulary.encode_chat([{"role": "user", "content": questions[0].turns[0]}])
+        found = find_peers(pair, self._settings, sample)
+        self._notes += found.notes
+        return found.peers
+
+    def _our_result(self, ours: Ours, plain: list[Measured], own: list[Measured], judged: bool) -> Result:
+        plainly = ours is self._ours[0]
+        return Result(
+            name=ours.name,
+            kind="plain" if plainly else "ours",
+            settings=_method_settings(ours.configuration),
+            groups=summarise(plain, own),
+            lossless=ours.lossless,
+            same_text=self._compare(ours, plain, own) if judged and not plainly else None,
+        )
+
+    def _compare(self, ours: Ours, plain: list[Measured], own: list[Measured]) -> SameText:
+        from specchat.decoding.assemble import sampling
+
+        law = sampling(ours.configuration.settings)
+        promised = ours.configuration.settings.rule == "follow" or (ours.lossless and law.greedy)
+        if self._comparison is None:
+            assert self._pair is not None, "compared after measuring"
+            self._comparison = Comparison(self._pair.target.model, exact=self._pair.precision == "float32")
+        return self._comparison.compare(plain, own, law, promised)
+
+
+def _refuse_early(plan: Plan) -> None:
+    """Refuse typing errors and parts that do not fit before anything is loaded."""
+    from specchat.decoding.assemble import check_settings
+
+    pair = load_catalog().pair(plan.settings.pair)
+    for configuration in parse_configurations(plan.compare, plan.settings):
+        check_settings(configuration.settings, pair.draft is not None)
+
+
+def _method_settings(configuration: Configuration) -> dict[str, Any]:
+    names = ("drafter", "policy", "rule", "controller", "width", "depth", "nodes")
+    chosen: dict[str, Any] = {name: getattr(configuration.settings, name) for name in names}
+    if configuration.settings.method_options:
+        chosen["method_options"] = dict(configuration.settings.method_options)
+    return chosen

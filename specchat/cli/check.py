@@ -1,0 +1,93 @@
+"""`specchat check`: the proof on this machine that speculation changes nothing but the waiting."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specchat.cli.flags import Output, takes_settings
+
+if TYPE_CHECKING:
+    from specchat.bench.check import Proof
+
+
+class Budget(StrEnum):
+    """How much is tried: under a minute for a small model, or a few minutes."""
+
+    small = "small"
+    full = "full"
+
+
+@takes_settings
+def check(
+    settings: dict[str, Any],
+    budget: Annotated[Budget, typer.Option(help="small: under a minute for a small model; full: minutes.")] = (
+        Budget.small
+    ),
+    output: Annotated[Output, typer.Option(help="text; or one JSON object.")] = Output.text,
+) -> None:
+    """Prove on this machine that the text is the target's own, whatever drafts for it.
+
+    Five checks, of the combination that is set: the greedy text, the text of a seed, a draft model that is always
+    right, one that is always wrong, and the law of what is sampled. Where a check could pass by not looking, a
+    planted fault must be caught. Exit code 1 if any of them fails.
+    """
+    from specchat.bench.loaded import prepare_environment, settings_in_force
+
+    chosen = settings_in_force(settings)
+    prepare_environment(chosen.threads)
+
+    from specchat.bench.check import EFFORTS, prove
+
+    shown = sys.stderr.isatty()
+
+    def say(what: str) -> None:
+        if shown:
+            sys.stderr.write(f"\r\x1b[K{what}")
+            sys.stderr.flush()
+
+    try:
+        proof = prove(chosen, EFFORTS[budget.value], say)
+    finally:
+        say("")
+    if output is Output.text:
+        _print(proof)
+    else:
+        _print_json(proof, indent=output is Output.json)
+    raise typer.Exit(0 if proof.ok else 1)
+
+
+def _print_json(proof: Proof, indent: bool) -> None:
+    import msgspec
+
+    from specchat.bench.export import plain_data
+
+    data = msgspec.json.encode({**plain_data(proof), "ok": proof.ok})
+    print((msgspec.json.format(data) if indent else data).decode())
+
+
+def _print(proof: Proof) -> None:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    glyphs = {"passed": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": ("–", "dim")}
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 100)
+    s = proof.settings
+    draft = f" + {proof.draft}" if proof.draft else ""
+    console.print(Text(f"{proof.pair}: {proof.target}{draft} · {proof.precision} · {proof.device}", "bold"))
+    shape = f"width {s['width']}, depth {s['depth']}, nodes {s['nodes']}"
+    console.print(Text(f"{s['drafter']} × {s['policy']} × {s['rule']} × {s['controller']}, {shape}\n"))
+    for finding in proof.findings:
+        glyph, style = glyphs[finding.status]
+        console.print(Text.assemble((f"{glyph} ", style), (finding.claim, "bold"), f": {finding.status}"))
+        console.print(Padding(Text(finding.detail, "dim"), (0, 0, 0, 2)))
+    about = proof.circumstances
+    console.print(
+        Text("\neverything holds" if proof.ok else "\nSOMETHING DOES NOT HOLD", "" if proof.ok else "bold red")
+    )
+    versions = " · ".join(f"{name} {version}" for name, version in about.versions.items())
+    console.print(Text(f"{about.accelerator or about.processor} · {versions} · {about.made}", "dim"))

@@ -1,0 +1,165 @@
+"""Several drafters in one tree: the same guess is one child, and how far to trust whom is learnt on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from specchat.core.round import Round
+from specchat.core.seams import Context, Drafter, Proposal, Reading, Rider
+from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.drafters import DRAFTERS
+from specchat.drafters.options import MergeOptions
+from specchat.drafters.parts import Parts
+
+_HABIT = 8.0
+"""How many trials of experience a guess's own probability counts for."""
+
+Cell = tuple[tuple[str, int], ...]
+"""Who proposed a token and how surely: guesses that share a cell are trusted alike."""
+
+
+class Merge:
+    """Asks all members about every node and merges what they say by token, the most trusted first.
+
+    How likely a token is to stand is learnt for every combination of proposers and their sureness, from the nodes
+    where the text showed what followed, whether or not the guess had got a place in the tree. A token that several
+    propose is one guess, with all their names.
+
+    Sampled draws of a member come first, untouched and in their order: only points may be reordered or left out by
+    token. Beside points they get half of the width.
+
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (merging by trie); Quan et al., RASD, arXiv:2503.03434
+    (retrieved and drafted tokens in one tree). Differs: guesses are ordered by learnt acceptance, not pruned.
+    """
+
+    def __init__(self, options: MergeOptions, parts: Parts) -> None:
+        self._members: list[Drafter] = [_member(name, parts) for name in options.members]
+        self._trust = _Trust()
+        self._riders = [0] * len(self._members)  # how many of each member ride along in this round
+        self._said: dict[tuple[int, ...], list[_Candidate]] = {}  # this round's points, by path below the root
+
+    @property
+    def taps(self) -> Collection[int]:
+        return sorted({layer for member in self._members for layer in member.taps})
+
+    @property
+    def passes(self) -> int:
+        return sum(member.passes for member in self._members)
+
+    def start(self, history: Sequence[int]) -> None:
+        self._said.clear()
+        for member in self._members:
+            member.start(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        if not frontier:
+            return []
+        proposals = [member.propose(tree, frontier, width, context) for member in self._members]
+        return [
+            self._merged(tuple(tree.path_tokens(node)), [list(proposal[i]) for proposal in proposals], width)
+            for i, node in enumerate(frontier)
+        ]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        riders: list[Rider] = []
+        for index, member in enumerate(self._members):
+            own, before = member.riders(tree), len(riders)
+            riders += [
+                rider if rider.after is None else dataclasses.replace(rider, after=rider.after + before)
+                for rider in own
+            ]
+            self._riders[index] = len(own)
+        return riders
+
+    def observe(self, round: Round) -> None:
+        """Learn whom to trust, then let every member learn; each sees the rows of its own riders alone."""
+        self._learn(round.emitted)
+        self._said.clear()
+        ends = list(itertools.accumulate(self._riders, initial=0))
+        for member, (start, end) in zip(self._members, itertools.pairwise(ends), strict=True):
+            member.observe(dataclasses.replace(round, reading=_with_riders(round.reading, start, end)))
+
+    def _merged(self, path: tuple[int, ...], said: Sequence[Sequence[Guess]], width: int) -> list[Guess]:
+        draws = [guess for guesses in said for guess in guesses if guess.kind is not DrawKind.POINT]
+        candidates = _by_token(said)
+        self._said[path] = candidates
+        if draws and candidates:
+            draws = draws[: max(1, width // 2)]
+        believed = [(self._trust.probability(candidate), candidate) for candidate in candidates]
+        believed.sort(key=lambda pair: -pair[0])
+        room = max(0, width - len(draws))
+        return [*draws[:width], *(candidate.guess(probability) for probability, candidate in believed[:room])]
+
+    def _learn(self, emitted: Sequence[int]) -> None:
+        for place, following in enumerate(emitted):
+            for candidate in self._said.get(tuple(emitted[:place]), ()):
+                self._trust.count(candidate, candidate.token == following)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A token that points propose at one node: by whom, how surely, and what they make its probability."""
+
+    token: int
+    cell: Cell
+    claimed: float
+
+    def guess(self, probability: float) -> Guess:
+        names = "+".join(name for name, _ in self.cell)
+        return Guess(self.token, logprob=math.log(probability), proposer=names)
+
+
+class _Trust:
+    """How often guesses of a cell were right, beginning with what their proposers claim."""
+
+    def __init__(self) -> None:
+        self._trials: dict[Cell, int] = {}
+        self._hits: dict[Cell, int] = {}
+
+    def count(self, candidate: _Candidate, right: bool) -> None:
+        self._trials[candidate.cell] = self._trials.get(candidate.cell, 0) + 1
+        self._hits[candidate.cell] = self._hits.get(candidate.cell, 0) + right
+
+    def probability(self, candidate: _Candidate) -> float:
+        hits, trials = self._hits.get(candidate.cell, 0), self._trials.get(candidate.cell, 0)
+        return (hits + _HABIT * candidate.claimed) / (trials + _HABIT)
+
+
+def _by_token(said: Sequence[Sequence[Guess]]) -> list[_Candidate]:
+    """The points of all members, merged by token, in the order they were first said."""
+    cells: dict[int, list[tuple[str, int]]] = {}
+    claims: dict[int, float] = {}
+    for guesses in said:
+        for rank, guess in enumerate(guesses):
+            if guess.kind is DrawKind.POINT:
+                claim = 0.5 ** (rank + 1) if guess.logprob is None else min(1.0, math.exp(guess.logprob))
+                cells.setdefault(guess.token, []).append((guess.proposer, _sureness(claim)))
+                claims[guess.token] = max(claim, claims.get(guess.token, 0.0))
+    return [_Candidate(token, tuple(cell), claims[token]) for token, cell in cells.items()]
+
+
+def _sureness(probability: float) -> int:
+    """0 for certain, 1 for a half or more, 2 for a quarter or more, … 6 for all that is less."""
+    return 0 if probability >= 0.99 else min(6, math.ceil(-math.log2(max(probability, 1e-9))))
+
+
+def _with_riders(reading: Reading, start: int, end: int) -> Reading:
+    """The reading with the rows of some riders alone."""
+    if reading.rider_logits is None:
+        return reading
+    return dataclasses.replace(
+        reading,
+        rider_logits=reading.rider_logits[start:end],
+        rider_states={layer: rows[start:end] for layer, rows in reading.rider_states.items()},
+    )
+
+
+def _member(name: str, parts: Parts) -> Drafter:
+    method = DRAFTERS[name]
+    options = parts.options.get(name)
+    drafter: Drafter = method.load()(method.options() if options is None else options, parts)
+    return drafter

@@ -1,0 +1,87 @@
+"""What the target nearly said is worth remembering: for every token, the successors it last thought likely."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from specchat.core.round import Round
+from specchat.core.seams import Context, Proposal, Rider
+from specchat.core.tree import Guess, TokenTree
+from specchat.drafters.options import TokenRecyclingOptions
+from specchat.drafters.parts import Parts
+from specchat.structures.successors import Successors
+
+_HABIT = 32
+"""How many tokens of experience the first guess at acceptance by rank counts for."""
+
+
+class TokenRecycling:
+    """Proposes after every node the successors of its token, from a table that every verified node refreshes.
+
+    Verification computes the target's logits after rejected nodes too; the top k of each are kept as the successors
+    of that node's token. The table knows no context beyond one token, but it is always recent, takes a table lookup
+    per node, and grows wide trees. It outlives texts.
+
+    The log-probability of a successor is how often its rank was right so far: for every emitted token, where it stood
+    among the successors of the token before it.
+
+    Reference: Luo et al., Turning Trash into Treasure: Token Recycling, arXiv:2408.08696. Differs: a token that was
+    never seen proposes nothing instead of zeros; where a token occurs twice in a tree, the accepted node has the last
+    word; the tree is the policy's business (`template` is the paper's), so ranks carry probabilities.
+    """
+
+    taps: Sequence[int] = ()
+    passes = 0
+
+    def __init__(self, options: TokenRecyclingOptions, parts: Parts) -> None:
+        self._vocab_size = parts.vocab_size
+        self._remember = options.remember
+        self._successors = Successors(parts.vocab_size, options.k)
+        self._forget()
+
+    def start(self, history: Sequence[int]) -> None:
+        """The table is about tokens, not about a text: it stays, unless the options say otherwise."""
+        if not self._remember:
+            self._forget()
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        logprobs = [math.log(hits / self._seen) for hits in self._hits[:width]]
+        return [self._guesses(tree.tokens[node], logprobs) for node in frontier]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        return ()
+
+    def observe(self, round: Round) -> None:
+        self._count_ranks([round.tree.tokens[0], *round.emitted])
+        self._learn(round)
+
+    def _guesses(self, token: int, logprobs: Sequence[float]) -> list[Guess]:
+        pairs = zip(self._successors.after(token), logprobs, strict=False)
+        return [Guess(successor, logprob=logprob, proposer="token_recycling") for successor, logprob in pairs]
+
+    def _count_ranks(self, text: Sequence[int]) -> None:
+        for token, following in itertools.pairwise(text):
+            successors = self._successors.after(token)
+            if not successors:
+                continue
+            self._seen += 1
+            for rank, successor in enumerate(successors):
+                if successor == following:
+                    self._hits[rank] += 1
+                    break
+
+    def _learn(self, round: Round) -> None:
+        """Keep the top k after every node that was read to the end. One copy to the host."""
+        standing = set(round.verdict.path)
+        nodes = sorted(round.reading.alive, key=lambda node: (node in standing, node))
+        rows = [round.reading.row(node) for node in nodes]
+        logits = round.reading.logits[rows][:, : self._vocab_size]
+        for node, best in zip(nodes, logits.topk(self._successors.k).indices.tolist(), strict=True):
+            self._successors.learn(round.tree.tokens[node], best)
+
+    def _forget(self) -> None:
+        self._successors.clear()
+        self._seen = float(_HABIT)
+        self._hits = [_HABIT * 0.45 * 0.4**rank for rank in range(self._successors.k)]

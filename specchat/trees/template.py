@@ -1,0 +1,109 @@
+"""A static tree: which ranks get a child, and which ranks below those, decided before any text is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.tree import ROOT, TokenTree
+from specchat.trees.options import RankPath, TemplateOptions
+
+
+class Template:
+    """The same shape in every round, written as paths of ranks: (0, 2) is the third guess after the best guess.
+
+    The shape is one of three, the first that is given: explicit paths; a number of nodes for every depth, filled
+    with the paths of most worth; or the paths of most worth altogether, which is the best static tree for that
+    many nodes. A path is worth the product of its ranks' acceptance rates. The budget's width bounds the ranks, its
+    depth the paths, and its nodes keep the paths of most worth.
+
+    The shape looks at ranks and never at tokens, and has no rank without the better ones, so draws keep their law.
+
+    Reference: Luo et al., Token Recycling, arXiv:2408.08696, for the counts 8, 21, 25, 15, 8, 3 (80 nodes). Differs:
+    which nodes get those children is our rule. Chen et al., Sequoia, arXiv:2402.12374, for the best static tree
+    from acceptance rates by rank; where rates fall with the rank, taking the best first reaches its optimum.
+    """
+
+    keeps_draws: Final = True
+
+    def __init__(self, options: TemplateOptions) -> None:
+        self._paths = options.rank_paths()
+        self._counts = options.per_depth()
+        self._rates = options.by_rank()
+
+    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        tree = TokenTree(context.root, context.vocab_size)
+        children = children_counts(self.shape(budget))
+        level: dict[RankPath, int] = {(): ROOT}
+        while level := {path: node for path, node in level.items() if path in children}:
+            width = max(children[path] for path in level)
+            proposal = drafter.propose(tree, list(level.values()), width, context)
+            below: dict[RankPath, int] = {}
+            for (path, node), guesses in zip(level.items(), proposal, strict=True):
+                for rank, guess in enumerate(guesses[: children[path]]):
+                    size = len(tree)
+                    if (child := tree.add(node, guess)) == size:
+                        below[(*path, rank)] = child
+            level = below
+        return tree.freeze()
+
+    def shape(self, budget: Budget) -> tuple[RankPath, ...]:
+        """The paths that fit into the budget, parents first and better ranks first."""
+        return _shape(self._paths, self._counts, self._rates, budget)
+
+
+@lru_cache(maxsize=64)
+def _shape(
+    paths: tuple[RankPath, ...], counts: tuple[int, ...], rates: tuple[float, ...], budget: Budget
+) -> tuple[RankPath, ...]:
+    if not paths:
+        paths = best_by_depth(counts, rates, budget.width) if counts else best_paths(rates, budget)
+    fitting = [path for path in paths if len(path) <= budget.depth and max(path) < budget.width]
+    fitting.sort(key=lambda path: (-worth(path, rates), len(path), path))
+    return tuple(sorted(fitting[: budget.nodes], key=lambda path: (len(path), path)))
+
+
+def worth(path: RankPath, rates: Sequence[float]) -> float:
+    """How likely the whole path is to stand: the product of its ranks' rates; ranks without one share the last."""
+    product = 1.0
+    for rank in path:
+        product *= rates[min(rank, len(rates) - 1)]
+    return product
+
+
+def best_by_depth(counts: Sequence[int], rates: Sequence[float], width: int) -> tuple[RankPath, ...]:
+    """At every depth so many paths: of all children of the paths one level up, those of most worth."""
+    chosen: list[RankPath] = []
+    level: list[RankPath] = [()]
+    for count in counts:
+        level = _best([(*path, rank) for path in level for rank in range(width)], rates, count)
+        chosen += level
+    return tuple(chosen)
+
+
+def best_paths(rates: Sequence[float], budget: Budget) -> tuple[RankPath, ...]:
+    """The paths of most worth: the static tree with the most expected accepted tokens for its nodes.
+
+    At each depth no more than `nodes` paths can be among them, and those are children of the same kept one up.
+    """
+    chosen: list[RankPath] = []
+    level: list[RankPath] = [()]
+    for _ in range(budget.depth):
+        level = _best([(*path, rank) for path in level for rank in range(budget.width)], rates, budget.nodes)
+        chosen = _best([*chosen, *level], rates, budget.nodes)
+        level = [path for path in level if path in set(chosen)]
+    return tuple(chosen)
+
+
+def children_counts(paths: Sequence[RankPath]) -> Mapping[RankPath, int]:
+    """How many children every path that has some gets; () is the root."""
+    counts: dict[RankPath, int] = {}
+    for path in paths:
+        counts[path[:-1]] = max(counts.get(path[:-1], 0), path[-1] + 1)
+    return counts
+
+
+def _best(paths: Sequence[RankPath], rates: Sequence[float], count: int) -> list[RankPath]:
+    return sorted(paths, key=lambda path: (-worth(path, rates), len(path), path))[:count]

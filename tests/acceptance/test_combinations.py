@@ -1,0 +1,106 @@
+"""What fits with a rule that judges by draft probabilities is computed from what drafters and policies can do."""
+
+from __future__ import annotations
+
+import pytest
+from contracts.kit import converse, scripted_draft, scripted_target
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.decoding.assemble import assemble, check_settings, choose_drafter, losslessness
+from specchat.drafters import DRAFTERS
+from specchat.errors import CombinationError, UsageError
+from specchat.settings import Settings
+from specchat.trees import TREE_POLICIES
+from specchat.trees.chain import Chain
+
+PQ = pytest.mark.parametrize("rule", ["multi_step", "recursive"])
+DRAWERS = ["draft_model", "none"]
+
+
+def settings(**changes):
+    return Settings().but({"temperature": 0.8, **changes})
+
+
+@PQ
+@pytest.mark.parametrize("drafter", sorted(set(DRAFTERS) - set(DRAWERS)))
+def test_drafters_that_only_propose_points_are_refused_with_the_nearest_that_works(rule, drafter):
+    words = f"rule '{rule}' .* drafter '{drafter}' .* nearest that works: rule 'follow', or drafter 'draft_model'"
+    with pytest.raises(CombinationError, match=words):
+        check_settings(settings(rule=rule, drafter=drafter), has_draft_model=True)
+
+
+@PQ
+@pytest.mark.parametrize("drafter", DRAWERS)
+@pytest.mark.parametrize("policy", list(TREE_POLICIES))
+def test_drafters_that_draw_fit_with_every_policy(rule, drafter, policy):
+    chosen = settings(rule=rule, drafter=drafter, policy=policy)
+    check_settings(chosen, has_draft_model=True)
+    speculator = assemble(chosen, scripted_target(), scripted_draft())
+    assert losslessness(speculator.rule, rule).lossless
+    assert "distributed exactly" in losslessness(speculator.rule, rule).reason
+
+
+@PQ
+@pytest.mark.parametrize("drawing", ["top", "coupled"])
+def test_a_draft_model_that_is_forced_to_points_is_refused(rule, drawing):
+    chosen = settings(rule=rule, drafter="draft_model", method_options={"draft_model.drawing": drawing})
+    with pytest.raises(CombinationError, match="'draft_model' with its options proposes points"):
+        check_settings(chosen, has_draft_model=True)
+
+
+@PQ
+def test_a_merge_draws_if_a_member_draws(rule):
+    merge = {"rule": rule, "drafter": "merge"}
+    check_settings(settings(**merge, method_options={"merge.of": "suffix,draft_model"}), has_draft_model=True)
+    forced = {"merge.of": "suffix,draft_model", "draft_model.drawing": "coupled"}
+    with pytest.raises(CombinationError):
+        check_settings(settings(**merge, method_options=forced), has_draft_model=True)
+
+
+@PQ
+def test_at_temperature_0_and_without_speculation_everything_fits(rule):
+    check_settings(Settings().but({"rule": rule, "drafter": "suffix"}), has_draft_model=False)
+    check_settings(settings(rule=rule, drafter="suffix", controller="off"), has_draft_model=False)
+
+
+@PQ
+def test_a_policy_that_chooses_draws_by_their_tokens_is_refused(rule, monkeypatch):
+    monkeypatch.delattr(Chain, "keeps_draws")
+    with pytest.raises(CombinationError, match=r"policy 'chain' chooses among them .* or policy 'expansion'"):
+        check_settings(settings(rule=rule, drafter="draft_model", policy="chain"), has_draft_model=True)
+    check_settings(settings(drafter="draft_model", policy="chain"), has_draft_model=True)
+
+
+@PQ
+def test_a_running_conversation_refuses_the_change_and_keeps_what_it_had(rule):
+    conversation = converse(scripted_target(), scripted_draft(), drafter="suffix", temperature=0.0, rule=rule)
+    before = conversation.settings
+    with pytest.raises(CombinationError):
+        conversation.change(before.but({"temperature": 0.8}))
+    assert conversation.settings is before
+    conversation.change(before.but({"temperature": 0.8, "drafter": "draft_model"}))
+
+
+def test_a_merge_of_a_draft_model_needs_one():
+    chosen = settings(drafter="merge", method_options={"merge.of": "suffix,draft_model"})
+    with pytest.raises(CombinationError, match="'draft_model' needs a draft model"):
+        check_settings(chosen, has_draft_model=False)
+
+
+def test_a_merge_of_unknown_drafters_is_refused_with_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'token_recycling'"):
+        check_settings(
+            settings(drafter="merge", method_options={"merge.of": "suffix,token_recycle"}), has_draft_model=False
+        )
+
+
+def test_a_merge_is_another_one_when_the_options_of_a_member_change():
+    first = choose_drafter(settings(drafter="merge"))
+    assert first == choose_drafter(settings(drafter="merge", width=7))
+    assert first != choose_drafter(settings(drafter="merge", method_options={"suffix.factor": 2.0}))
+    assert first == choose_drafter(settings(drafter="merge", method_options={"prompt_lookup.max_ngram": 2}))
+
+
+def test_every_rule_that_wants_draws_is_in_these_tests():
+    wanting = {name for name, method in ACCEPTANCE_RULES.items() if method.load().wanted.value != "point"}
+    assert wanting == {"multi_step", "recursive"}

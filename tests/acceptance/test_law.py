@@ -1,0 +1,165 @@
+"""Whole replies under the p/q rules are distributed as the target's, and broken rules are caught at it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from contracts.kit import (
+    Always,
+    Proposing,
+    context_for,
+    draft_says,
+    exact_laws,
+    law_p_values,
+    make_policy,
+    make_rule,
+    plain_text,
+    scripted_draft,
+    scripted_target,
+    speak,
+    target_says,
+)
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.acceptance.recursion import trials
+from specchat.core.noise import Stream
+from specchat.core.sampling import Sampling
+from specchat.core.seams import Budget
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.core.verdict import Reason
+from specchat.decoding.speculate import Speculator
+from specchat.drafters import DRAFTERS
+from specchat.drafters.parts import Parts
+from specchat.trees import TREE_POLICIES
+
+SMALL = 5
+WARM = Sampling(temperature=0.8)
+SAMPLES = 1000
+PROMPT = [1, 3, 1]
+RULES = ["multi_step", "recursive"]
+PQ = pytest.mark.parametrize("rule", RULES)
+
+
+def draft_model(**options):
+    method = DRAFTERS["draft_model"]
+    return method.load()(method.make_options(options), Parts(SMALL, scripted_draft(SMALL)))
+
+
+def merged():
+    method = DRAFTERS["merge"]
+    return method.load()(method.make_options({"of": "draft_model,suffix"}), Parts(SMALL, scripted_draft(SMALL)))
+
+
+def samples(rule, policy, drafter, on_layer=None, count=SAMPLES, budget=Budget(6, 2, 3)):  # noqa: B008
+    target = scripted_target(SMALL)
+    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES[rule]), Always(budget))
+    texts, rounds = [], []
+    for seed in range(count):
+        context = context_for(WARM, seed, SMALL, PROMPT)
+        text, done = speak(Speculator(target, drafter, *parts, on_layer), 3, context)
+        texts.append(text)
+        rounds += done
+    return texts, rounds
+
+
+def exact():
+    return exact_laws(target_says(SMALL), PROMPT, 3, WARM, SMALL)
+
+
+@PQ
+@pytest.mark.parametrize("policy", list(TREE_POLICIES))
+def test_texts_are_distributed_as_the_targets(rule, policy):
+    texts, rounds = samples(rule, policy, draft_model())
+    assert min(law_p_values(texts, exact()).values()) > 1e-4
+    kinds = {draw.guess.kind for round in rounds for draw in round.tree.draws(ROOT)}
+    assert kinds == {make_rule(ACCEPTANCE_RULES[rule]).wanted}
+    assert sum(round.accepted for round in rounds) > 0.2 * SAMPLES
+
+
+@PQ
+def test_texts_with_points_among_the_draws_are_distributed_as_the_targets(rule):
+    texts, rounds = samples(rule, "best_first", merged())
+    assert min(law_p_values(texts, exact()).values()) > 1e-4
+    kinds = {draw.guess.kind for round in rounds for n in range(len(round.tree)) for draw in round.tree.draws(n)}
+    assert kinds == {make_rule(ACCEPTANCE_RULES[rule]).wanted, DrawKind.POINT}
+
+
+@PQ
+def test_pruning_by_token_in_the_middle_of_the_pass_keeps_the_law(rule):
+    def prune(layer, hidden, nodes):
+        return [node for place, node in enumerate(nodes) if node == ROOT or int(hidden[place].argmax()) != 2]
+
+    texts, rounds = samples(rule, "expansion", draft_model(), on_layer=prune)
+    assert min(law_p_values(texts, exact()).values()) > 1e-4
+    assert any(Reason.PRUNED in round.verdict.reasons for round in rounds)
+    ended_at_a_dead_child = [
+        round for round in rounds if (n := round.tree.child(ROOT, round.emitted[0])) and n in round.reading.pruned
+    ]
+    assert ended_at_a_dead_child, "a pruned draw was the emitted token: the case the argument is about"
+
+
+def liar(kind: DrawKind):
+    """Draws from the draft's law and calls it by another: whatever is distributed as it says, this is not."""
+
+    def guesses(tree, node, width, context):
+        text = [*context.history, *tree.path_tokens(node)]
+        law = context.law_after(tree, node, draft_says(SMALL)(text))
+        q = law.dense(SMALL)
+        wrong = q.flip(0)
+        token = law.draw(context.noise, Stream.DRAFT, context.position(tree, node), (context.round, node))
+        return [Guess(token, kind, wrong, float(wrong[token].log()), "liar")]
+
+    return Proposing(guesses)
+
+
+@PQ
+def test_a_q_that_was_not_sampled_from_is_caught(rule):
+    texts, _ = samples(rule, "chain", liar(DrawKind.IID))
+    assert min(law_p_values(texts, exact()).values()) < 1e-9
+
+
+@PQ
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(repetition_penalty=1.4)], ids=["greedy", "penalised"])
+def test_at_temperature_0_they_write_what_the_target_writes(rule, sampling):
+    context = context_for(sampling, 7, SMALL, PROMPT)
+    parts = (make_policy(TREE_POLICIES["expansion"]), make_rule(ACCEPTANCE_RULES[rule]), Always(Budget(6, 3, 2)))
+    text, rounds = speak(Speculator(scripted_target(SMALL), draft_model(), *parts), 30, context)
+    plain = context_for(sampling, 7, SMALL, PROMPT)
+    alone = Always(Budget(0, 0, 0))
+    rest = (make_policy(TREE_POLICIES["chain"]), make_rule(ACCEPTANCE_RULES["follow"]), alone)
+    assert text == speak(Speculator(scripted_target(SMALL), draft_model(), *rest), 30, plain)[0]
+    assert sum(round.accepted for round in rounds) > 0
+
+
+@PQ
+def test_a_tree_of_points_gets_the_very_text_of_follow(rule):
+    def points(tree, node, width, context):
+        return [Guess(token) for token in range(min(width, SMALL))]
+
+    def text(name):
+        parts = (make_policy(TREE_POLICIES["expansion"]), make_rule(ACCEPTANCE_RULES[name]), Always(Budget(8, 3, 3)))
+        return speak(Speculator(scripted_target(SMALL), Proposing(points), *parts), 40, context_for(WARM, 3, SMALL))
+
+    (ours, rounds), (theirs, _) = text(rule), text("follow")
+    assert ours == theirs == plain_text(scripted_target(SMALL), 40, WARM, 3)
+    assert any(round.accepted for round in rounds)
+
+
+def test_every_draw_of_every_round_has_a_coin_of_its_own():
+    """The same tree judged in many rounds: a coin that came from somewhere else would fall the same way each time."""
+    target, rule = scripted_target(SMALL), make_rule(ACCEPTANCE_RULES["multi_step"])
+    tree = TokenTree(PROMPT[-1], SMALL)
+    p = context_for(WARM, 3, SMALL, PROMPT).law_after(tree, ROOT, target_says(SMALL)(PROMPT)).dense(SMALL)
+    token = int(p.argmin())
+    q = torch.full((SMALL,), (1 - 2 * float(p[token])) / (SMALL - 1), dtype=torch.float64)
+    q[token] = 2 * p[token]  # so the coin decides evenly
+    tree.add(ROOT, Guess(token, DrawKind.IID, q, proposer="a"))
+    tree.freeze()
+    accepted = []
+    for number in range(400):
+        context = context_for(WARM, 3, SMALL, PROMPT)
+        context.round = number
+        target.prefill(context.history[:-1])
+        accepted.append(bool(rule.judge(tree, target.read(tree), context).path))
+    assert [trial.chance for trial in trials(p, tree.draws(ROOT))] == [0.5]
+    assert abs(sum(accepted) / 400 - 0.5) < 0.1

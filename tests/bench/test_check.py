@@ -1,0 +1,154 @@
+"""The proof: it passes what is right, and fails when what it checks, or how it checks, is broken."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from racers import quick_pair, quick_settings
+
+from specchat.acceptance.follow import Follow
+from specchat.bench.check import FAILED, PASSED, SKIPPED, Effort
+from specchat.bench.check_law import check_law
+from specchat.bench.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
+from specchat.bench.subject import Subject
+from specchat.core.noise import Stream
+from specchat.core.sampling import Law
+from specchat.core.tree import ROOT
+from specchat.core.verdict import Verdict, explain
+from specchat.decoding.vocabulary import Vocabulary
+from specchat.models.recital import RecitalVocabulary
+from specchat.models.scripted import ScriptedModel, random_says
+
+EFFORT = Effort(prompts=2, tokens=20, seeds=2, sampled_tokens=12, twin_tokens=16, adversary_tokens=12, samples=300)
+SAYS = random_says(RecitalVocabulary().size, seed=2, memory=2, sharpness=1.0)
+ALL = (check_greedy, check_seeded, check_twin, check_adversary, check_law)
+
+
+class Endless(RecitalVocabulary):
+    """No token ends a reply, so that random text goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eos_ids = frozenset()
+
+
+def subject(target=None, exact: bool = True, vocabulary: Vocabulary | None = None, **settings) -> Subject:
+    target = target or ScriptedModel(RecitalVocabulary().size, SAYS)
+    return Subject(target, None, vocabulary or Endless(), quick_settings(**settings), EFFORT, exact)
+
+
+@pytest.mark.parametrize("check", ALL)
+def test_what_is_right_passes(check):
+    finding = check(subject())
+    assert finding.status == PASSED, finding.detail
+
+
+@pytest.mark.parametrize("check", ALL)
+def test_the_scripted_pair_passes(check):
+    pair = quick_pair()
+    assert check(Subject.of(pair, quick_settings(), EFFORT)).status == PASSED
+
+
+@pytest.mark.parametrize("rule", ["multi_step", "recursive"])
+def test_rules_that_keep_the_law_pass_all_but_the_text_of_a_seed(rule):
+    mine = subject(rule=rule, policy="expansion")
+    assert check_seeded(mine).status == SKIPPED
+    for check in (check_greedy, check_twin, check_adversary, check_law):
+        finding = check(mine)
+        assert finding.status == PASSED, finding.detail
+
+
+def gullible(self, tree, reading, context):
+    """A broken rule: the first child always stands."""
+    path, node = [], ROOT
+    while children := tree.children(node):
+        node = children[0]
+        path.append(node)
+    law = context.law_after(tree, node, reading.after(node))
+    token = law.draw(context.noise, Stream.TARGET, context.position(tree, node))
+    return Verdict(tuple(path), token, explain(tree, path))
+
+
+@pytest.mark.parametrize("check", [check_seeded, check_adversary, check_law])
+def test_a_rule_that_believes_its_draft_fails(check, monkeypatch):
+    monkeypatch.setattr(Follow, "judge", gullible)
+    assert check(subject(drafter="prompt_lookup", temperature=0.9)).status == FAILED
+
+
+def test_a_rule_that_believes_its_draft_fails_greedily(monkeypatch):
+    mine = subject(target=quick_pair().target.model)
+    assert mine.greedy_plain
+    monkeypatch.setattr(Follow, "judge", gullible)
+    finding = check_greedy(mine)
+    assert finding.status == FAILED
+    assert "first difference" in finding.detail
+
+
+class Lopsided(ScriptedModel):
+    """Says something else as soon as a pass has more than one row."""
+
+    def read(self, tree, *arguments, **named):
+        reading = super().read(tree, *arguments, **named)
+        if len(tree) > 1:
+            return dataclasses.replace(reading, logits=reading.logits.flip(-1))
+        return reading
+
+
+def test_a_target_that_depends_on_the_size_of_the_pass_fails():
+    mine = subject(target=Lopsided(RecitalVocabulary().size, SAYS))
+    assert check_adversary(mine).status == FAILED
+
+
+def test_a_control_that_catches_nothing_fails_the_check():
+    mine = subject(exact=False)
+    mine.__dict__["moved"] = 1e9  # everything would count as a tie
+    finding = check_greedy(mine)
+    assert finding.status == FAILED
+    assert "NOT caught" in finding.detail
+
+
+def test_a_twin_that_is_none_fails():
+    target = ScriptedModel(RecitalVocabulary().size, SAYS)
+    target.twin = lambda: ScriptedModel(target.vocab_size, random_says(target.vocab_size, seed=3))
+    assert check_twin(subject(target=target)).status == FAILED
+
+
+def test_a_biased_draw_fails_the_law(monkeypatch):
+    best = Law.best
+
+    def lazy(self, count, noise, stream, position, salt=()):
+        if stream is Stream.TARGET and position % 2 and noise.seed % 3 == 0:
+            return self.all_ids()[self.logprobs.argmax(keepdim=True)]
+        return best(self, count, noise, stream, position, salt)
+
+    mine = subject()
+    monkeypatch.setattr(Law, "best", lazy)
+    other = subject(target=ScriptedModel(RecitalVocabulary().size, SAYS))
+    results = [check_law(mine).status, check_law(other).status]
+    assert results == [FAILED, FAILED]
+
+
+def test_too_sure_a_target_is_skipped_not_passed():
+    def certain(text):
+        logits = torch.full((RecitalVocabulary().size,), -1e9)
+        logits[(text[-1] + 1) % 200] = 0.0
+        return logits
+
+    finding = check_law(subject(target=ScriptedModel(RecitalVocabulary().size, certain)))
+    assert finding.status == SKIPPED
+
+
+def test_a_lossy_rule_is_not_asked_for_what_it_does_not_promise(monkeypatch):
+    monkeypatch.setattr(Follow, "lossless", False)
+    mine = subject()
+    assert [check(mine).status for check in (check_greedy, check_adversary, check_law)] == [SKIPPED] * 3
+
+
+def test_the_adversary_never_guesses_right():
+    target = ScriptedModel(40, random_says(40))
+    prompt, reply = [1, 2, 3], [7, 0, 39, 21]
+    says = always_wrong(prompt, reply, target)
+    for place, right in enumerate(reply):
+        assert right not in says([*prompt, *reply[:place]]).topk(4).indices.tolist()

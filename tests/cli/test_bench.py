@@ -1,0 +1,150 @@
+"""`specchat bench` and `specchat check`: output, exit codes, errors before anything is loaded, interruption."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from specchat.bench.race import Race
+from specchat.cli.bench import bench
+from specchat.cli.check import check
+from specchat.errors import SpecchatError, UsageError
+from specchat.models import loading
+
+app = typer.Typer()
+app.command()(bench)
+app.command()(check)
+
+QUICK = ("--pair", "scripted", "--limit", "2", "--max-tokens", "8", "--first-turns", "--no-perplexity")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """The scripted pair, without its pretended slowness, whatever number format is asked for."""
+    monkeypatch.setattr(loading, "_RECITAL", {"target": (6, 0.0), "draft": (2, 0.0)})
+    monkeypatch.delenv("SPECCHAT_MIRRORS", raising=False)
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def error_of(*arguments: str) -> SpecchatError:
+    error = run(*arguments).exception
+    assert isinstance(error, SpecchatError), error
+    return error
+
+
+def test_the_report_is_one_json_object_and_the_progress_is_elsewhere():
+    found = run("bench", *QUICK, "--compare", "auto,prompt_lookup:chain:nodes=3", "--output", "json")
+    assert found.exit_code == 0, found.output
+    report = json.loads(found.stdout)
+    (one,) = report["runs"]
+    assert [r["name"] for r in one["results"]] == ["plain", "auto", "prompt_lookup:chain:nodes=3"]
+    assert report["complete"]
+    assert report["circumstances"]["versions"]["specchat"]
+    assert all(r["same_text"]["equal"] == 2 for r in one["results"][1:])
+
+
+def test_the_table_and_a_line_for_each_reply():
+    table = run("bench", *QUICK)
+    assert "replies are plain's, token by token" in table.stdout
+    lines = [json.loads(line) for line in run("bench", *QUICK, "--output", "jsonl").stdout.splitlines()]
+    assert {line["contestant"] for line in lines} == {"plain", "auto"}
+
+
+def test_a_report_is_saved_with_perplexity_for_each_number_format(tmp_path):
+    file = tmp_path / "report.json"
+    arguments = [word for word in QUICK if word != "--no-perplexity"]
+    found = run("bench", *arguments, "--dtypes", "float32,bfloat16", "--warm", "--save", str(file))
+    assert found.exit_code == 0, found.output
+    report = json.loads(file.read_text())
+    assert len(report["runs"]) == 2
+    assert all(one["perplexity"]["value"] > 1 for one in report["runs"])
+    assert "auto (warm)" in [r["name"] for r in report["runs"][0]["results"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--compare", "sufix"), "is called 'sufix'"),
+        (("--dtypes", "float23"), "did you mean 'float32'"),
+        (("--prompts", "nothing-here"), "neither a file nor a prompt set"),
+        (("--category", "cod"), "did you mean 'code'"),
+        (("--save", "/nowhere/at/all.json"), "cannot be written"),
+        (("--plot", "x.jpeg"), "must end in"),
+        (("--drafter", "draft_model"), "needs a draft model"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(arguments, said):
+    error = error_of("bench", *QUICK, *arguments)
+    assert isinstance(error, UsageError)
+    assert said in str(error)
+
+
+def test_an_interruption_prints_what_was_measured(monkeypatch):
+    whole = Race._hold
+
+    def interrupted(self, question, contestants, number):
+        yield from whole(self, question, contestants, number)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Race, "_hold", interrupted)
+    found = run("bench", *QUICK, "--output", "json")
+    assert found.exit_code == 130
+    report = json.loads(found.stdout)
+    assert not report["complete"]
+    assert len(report["runs"][0]["measured"]) == 2
+
+
+def test_an_interruption_before_anything_was_measured_is_no_error(monkeypatch):
+    def interrupted(self, question, contestants, number):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(Race, "_hold", interrupted)
+    found = run("bench", *QUICK)
+    assert found.exit_code == 130
+    assert "interrupted" in found.stdout
+
+
+def test_the_check_passes_and_prints_a_page():
+    found = run("check", "--pair", "scripted")
+    assert found.exit_code == 0, found.output
+    assert "everything holds" in found.stdout
+    assert len(found.stdout.splitlines()) < 40
+
+
+def test_the_check_as_json_holds_every_finding():
+    data = json.loads(run("check", "--pair", "scripted", "--output", "json").stdout)
+    assert data["ok"]
+    assert [finding["status"] for finding in data["findings"]] == ["passed"] * 5
+
+
+def test_a_check_that_fails_exits_with_1(monkeypatch):
+    from specchat.acceptance.follow import Follow
+    from specchat.core.verdict import Verdict, explain
+
+    def wrong(self, tree, reading, context):
+        return Verdict((), 65 if len(tree) > 1 else 66, explain(tree, ()))
+
+    monkeypatch.setattr(Follow, "judge", wrong)
+    found = run("check", "--pair", "scripted")
+    assert found.exit_code == 1
+    assert "SOMETHING DOES NOT HOLD" in found.stdout
+
+
+def test_asking_for_help_imports_no_torch():
+    code = (
+        "import sys, typer; from typer.testing import CliRunner\n"
+        "from specchat.cli.bench import bench; from specchat.cli.check import check\n"
+        "app = typer.Typer(); app.command()(bench); app.command()(check)\n"
+        "for name in ('bench', 'check'): assert CliRunner().invoke(app, [name, '--help']).exit_code == 0\n"
+        "assert 'torch' not in sys.modules and 'rich.progress' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

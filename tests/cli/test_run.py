@@ -1,0 +1,227 @@
+"""`specchat run` and `specchat methods` as a user meets them: what they print, where, and how they exit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specchat.decoding.families import methods
+from specchat.engine import events as ev
+
+PROGRAM = [sys.executable, "-m", "specchat"]
+SCRIPTED = ["--pair", "scripted", "--seed", "7"]
+PATIENCE_S = 60
+
+
+def specchat(*words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    given = {"input": text} if text is not None else {"stdin": subprocess.DEVNULL}
+    return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False, **given)
+
+
+def run(*words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    return specchat("run", *SCRIPTED, *words, text=text)
+
+
+def one_line(ended: subprocess.CompletedProcess[str]) -> str:
+    """What was said on standard error: exactly one line, and no traceback."""
+    lines = ended.stderr.strip().splitlines()
+    assert len(lines) == 1, ended.stderr
+    assert lines[0].startswith("specchat: ")
+    assert "Traceback" not in ended.stderr
+    return lines[0]
+
+
+# ----------------------------------------------------------------------------------------------- output
+
+
+def test_json_is_one_object_with_the_agreed_keys():
+    ended = run("--output", "json", "--max-tokens", "20", "--temperature", "0.8", "Hello")
+    assert ended.returncode == 0
+    result = json.loads(ended.stdout)
+    assert list(result) == [
+        "text", "tokens", "stop", "pair", "drafter", "policy", "rule", "controller", "lossless", "seed", "stats",
+    ]  # fmt: skip
+    assert (result["stop"], result["pair"], result["seed"], result["lossless"]) == ("length", "scripted", 7, True)
+    assert len(result["tokens"]) == result["stats"]["tokens"] == 20
+    asked = {
+        "rounds", "tokens", "drafted", "accepted", "tokens_per_s", "acceptance_length", "acceptance_rate",
+        "prefill_s", "draft_s", "verify_s", "other_s",
+    }  # fmt: skip
+    assert asked <= set(result["stats"])
+    assert ended.stderr == ""
+
+
+def test_text_is_the_reply_and_nothing_else_and_a_recording_holds_every_event(tmp_path):
+    file = tmp_path / "run.jsonl"
+    ended = run("--record", str(file), "--max-tokens", "20", "--temperature", "0.8", "Hello")
+    assert ended.returncode == 0
+    events = [ev.decode_event(line) for line in file.read_bytes().splitlines()]
+    assert [type(event) for event in (events[0], events[-1])] == [ev.Header, ev.Finished]
+    kinds = {type(event) for event in events}
+    assert kinds == {ev.Header, ev.Ready, ev.Started, ev.Prefilled, ev.RoundDone, ev.Finished} or kinds == {
+        ev.Header, ev.Ready, ev.Started, ev.RoundDone, ev.Finished,
+    }  # fmt: skip
+    pieces = [piece.text for event in events if isinstance(event, ev.RoundDone) for piece in event.pieces]
+    assert ended.stdout == "".join(pieces) + events[-1].tail + "\n"
+    assert ended.stderr == ""
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_jsonl_is_the_event_stream_and_the_prompt_may_come_through_a_pipe():
+    ended = run("--output", "jsonl", "--max-tokens", "10", "--system", "Be brief.", text="Hello\n")
+    assert ended.returncode == 0
+    events = [ev.decode_event(line) for line in ended.stdout.encode().splitlines()]
+    started = next(event for event in events if isinstance(event, ev.Started))
+    assert started.messages == [ev.Message("system", "Be brief."), ev.Message("user", "Hello")]
+    assert isinstance(events[-1], ev.Finished)
+    assert isinstance(events[0], ev.Header)
+
+
+def test_a_prompt_and_a_pipe_go_together():
+    ended = run("--output", "jsonl", "--max-tokens", "1", "Sum this up:", text="a text\n")
+    events = [ev.decode_event(line) for line in ended.stdout.encode().splitlines()]
+    started = next(event for event in events if isinstance(event, ev.Started))
+    assert started.messages == [ev.Message("user", "Sum this up:\n\na text")]
+
+
+# ------------------------------------------------------------------------------------------- interruption
+
+
+def interrupted(*words: str) -> tuple[subprocess.Popen[str], str]:
+    """A run that was interrupted by Ctrl+C right after its first output."""
+    process = subprocess.Popen(
+        [*PROGRAM, "run", *SCRIPTED, "--nodes", "0", "--max-tokens", "400", "--temperature", "0.8", *words, "Hello"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    return process, process.stdout.read(1) if "json" not in words else ""
+
+
+def test_ctrl_c_keeps_the_partial_text_and_exits_with_130(tmp_path):
+    file = tmp_path / "run.jsonl"
+    process, first = interrupted("--record", str(file))
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert errors == ""
+    events = [ev.decode_event(line) for line in file.read_bytes().splitlines()]
+    assert isinstance(events[-1], ev.Finished), "the recording ends with the reply's own end"
+    assert events[-1].stop == "cancelled"
+    pieces = [piece.text for event in events if isinstance(event, ev.RoundDone) for piece in event.pieces]
+    assert first + rest == "".join(pieces) + events[-1].tail + "\n"
+
+
+SILENT_ENGINE = "import sys, time; print('here', file=sys.stderr, flush=True); time.sleep(60)"
+
+
+def test_ctrl_c_before_the_reply_has_begun_just_leaves():
+    process = subprocess.Popen(
+        [*PROGRAM, "run", *SCRIPTED, "--engine", shlex.join([sys.executable, "-c", SILENT_ENGINE]), "Hello"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    log = Path(os.environ["SPECCHAT_HOME"]) / "state" / "logs" / f"engine-{process.pid}.log"
+    while process.poll() is None and not (log.exists() and log.read_text()):
+        os.sched_yield()  # the engine's own first words say that the run waits for it now
+    process.send_signal(signal.SIGINT)
+    said, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert said == ""
+    assert "Traceback" not in errors
+
+
+# ------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--width", "0"], "width = 0 is outside its range: 1 to 64"),
+        (["--temperature", "nan"], "temperature"),
+        (["--temperature", "-1"], "0 to 10"),
+        (["--top-p", "1.5"], "0 to 1"),
+        (["--set", "nonsense"], "METHOD.OPTION=VALUE"),
+        (["--record", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["--engine", "'unclosed"], "command line"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_value_that_cannot_be_is_refused_before_anything_starts(words, said):
+    ended = run(*words, "Hello")
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert said in one_line(ended)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--drafter", "chian"], "chian"),
+        (["--policy", "chian"], "did you mean 'chain'?"),
+        (["--set", "expansion.widths=x"], "whole numbers from 1"),
+        (["--drafter", "draft_model"], "nearest that works"),
+        (["--pair", "scirpted"], "scripted"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_does_not_exist_or_does_not_fit_is_one_line_and_exit_code_2(words, said):
+    ended = run(*words, "Hello")
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert said in one_line(ended)
+
+
+def test_no_prompt_at_all_is_said_and_is_exit_code_2():
+    ended = run(text="")
+    assert ended.returncode == 2
+    assert "there is no prompt" in one_line(ended)
+
+
+def test_an_engine_that_dies_is_said_and_is_exit_code_1():
+    ended = run("--engine", f"{sys.executable} -c 'raise SystemExit(\"out of luck\")'", "Hello")
+    assert ended.returncode == 1
+    assert "out of luck" in one_line(ended)
+
+
+def test_a_program_that_is_not_there_is_said_and_is_exit_code_1():
+    ended = run("--engine", "/nowhere/engine", "Hello")
+    assert ended.returncode == 1
+    assert "/nowhere/engine" in one_line(ended)
+
+
+def test_a_flag_that_does_not_exist_is_exit_code_2():
+    ended = run("--wdith", "3", "Hello")
+    assert ended.returncode == 2
+    assert "--width" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# ------------------------------------------------------------------------------------------------ methods
+
+
+def test_methods_as_json_is_the_tables():
+    ended = specchat("methods", "--output", "json")
+    assert ended.returncode == 0
+    listed = json.loads(ended.stdout)
+    assert [(m["family"], m["name"]) for m in listed] == [(family, method.name) for family, method in methods()]
+    assert all({"summary", "source", "lossless", "options", "needs_draft_model"} <= set(method) for method in listed)
+
+
+def test_methods_as_text_names_them_all():
+    ended = specchat("methods")
+    assert ended.returncode == 0
+    for _, method in methods():
+        assert method.name in ended.stdout

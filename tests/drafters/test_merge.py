@@ -1,0 +1,272 @@
+"""Merged drafters share one tree: no token twice, every proposer named, trust learnt, everything handed on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from contracts.kit import (
+    PROMPT,
+    Always,
+    Proposing,
+    V,
+    context_for,
+    make_policy,
+    make_rule,
+    plain_text,
+    scripted_draft,
+    scripted_target,
+    speak,
+    target_says,
+)
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.round import Round
+from specchat.core.sampling import Sampling
+from specchat.core.seams import Budget, Reading, Rider
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.core.verdict import Verdict, explain
+from specchat.decoding.speculate import Speculator
+from specchat.drafters import DRAFTERS
+from specchat.drafters.merge import Merge
+from specchat.drafters.options import MergeOptions, SuffixOptions
+from specchat.drafters.parts import Parts
+from specchat.errors import UsageError
+from specchat.trees import TREE_POLICIES
+
+
+def build(name, draft=None, **options):
+    method = DRAFTERS[name]
+    return method.load()(method.make_options(options), Parts(V, draft))
+
+
+def of(*members):
+    """A merge of drafters made by hand."""
+    merged = Merge(MergeOptions("none"), Parts(V))
+    merged._members = list(members)
+    merged._riders = [0] * len(members)
+    return merged
+
+
+def saying(name, *pairs):
+    """A drafter that says the same about every node: (token, probability)…"""
+    guesses = [Guess(token, logprob=math.log(p), proposer=name) for token, p in pairs]
+    return Proposing(lambda tree, node, width, context: guesses[:width])
+
+
+def ask(drafter, width=8, context=None, wanted=DrawKind.POINT):
+    context = context or context_for()
+    context.wanted = wanted
+    return list(drafter.propose(TokenTree(context.root, V), [ROOT], width, context)[0])
+
+
+def play(drafter, tree, emitted, **reading):
+    """A round over this tree in which the target said `emitted`."""
+    path = tree.follow(emitted)
+    read = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))), **reading)
+    verdict = Verdict(path, emitted[len(path)] if len(path) < len(emitted) else None, explain(tree, path))
+    drafter.observe(Round(0, len(PROMPT), PROMPT, Budget(8, 3, 2), tree, read, verdict, tuple(emitted)))
+
+
+def test_one_token_is_one_guess_with_all_its_proposers():
+    guesses = ask(of(saying("a", (4, 0.5), (5, 0.2)), saying("b", (5, 0.6), (6, 0.1))))
+    assert [(guess.token, guess.proposer) for guess in guesses] == [(5, "a+b"), (4, "a"), (6, "b")]
+
+
+def test_the_merged_tree_is_smaller_than_its_parts_together_and_holds_them_all():
+    parts = [saying("a", (4, 0.5), (5, 0.2)), saying("b", (5, 0.6), (6, 0.1))]
+    grow = make_policy(TREE_POLICIES["expansion"], widths="8,8,8").grow
+
+    def paths(drafter):
+        tree = grow(drafter, context_for(), Budget(500, 3, 8))
+        return {tuple(tree.path_tokens(node)) for node in range(1, len(tree))}
+
+    both = paths(of(*parts))
+    alone = [paths(part) for part in parts]
+    assert alone[0] | alone[1] < both, "and combinations of the two below each other"
+    assert len(alone[0]) == len(alone[1]) == 14
+    first = [{path for path in tree if len(path) == 1} for tree in (both, *alone)]
+    assert len(first[0]) < len(first[1]) + len(first[2])
+
+
+def test_the_width_bounds_the_tokens_and_the_most_trusted_stay():
+    guesses = ask(of(saying("a", (1, 0.3), (2, 0.2)), saying("b", (3, 0.4), (4, 0.1))), width=2)
+    assert [guess.token for guess in guesses] == [3, 1]
+
+
+def test_trust_is_learnt_per_proposer_and_sureness_also_from_guesses_without_a_place():
+    boaster, modest = saying("boaster", (1, 0.9)), saying("modest", (2, 0.3))
+    merged = of(boaster, modest)
+    assert [guess.token for guess in ask(merged)] == [1, 2]
+    for _ in range(30):
+        ask(merged)
+        play(merged, TokenTree(PROMPT[-1], V).freeze(), [2])  # nothing got a place in this tree
+    learnt = ask(merged)
+    assert [guess.token for guess in learnt] == [2, 1]
+    assert math.exp(learnt[0].logprob) > 0.7
+    assert math.exp(learnt[1].logprob) < 0.3
+
+
+def test_trust_is_learnt_only_where_the_text_shows_what_followed():
+    merged = of(saying("a", (1, 0.5), (2, 0.25)))
+    tree = TokenTree(PROMPT[-1], V)
+    child, other = tree.add(ROOT, Guess(1)), tree.add(ROOT, Guess(2))
+    for _ in range(200):
+        merged.propose(tree, [ROOT, child, other], 2, context_for())
+        play(merged, tree, [1, 1])
+    # The node of token 2 was never reached: had it counted, token 1 would have seemed right less often than always.
+    assert math.exp(ask(merged)[0].logprob) > 0.97
+    assert math.exp(ask(merged)[1].logprob) < 0.02
+
+
+def test_an_untested_probability_stays_as_claimed():
+    assert [round(math.exp(guess.logprob), 6) for guess in ask(of(saying("a", (1, 0.5), (2, 0.2))))] == [0.5, 0.2]
+
+
+# ---------------------------------------------------------------------------------------- sampled draws
+
+
+def drawing(name, tokens, kind=DrawKind.IID):
+    q = torch.full((V,), 1 / V, dtype=torch.float64)
+    guesses = [Guess(token, kind, q, math.log(1 / V), name) for token in tokens]
+    return Proposing(lambda tree, node, width, context: guesses[:width])
+
+
+def test_sampled_draws_come_first_in_their_order_and_are_not_chosen_by_token():
+    for tokens in ((9, 9, 1), (1, 9, 3), (5, 1, 1)):
+        guesses = ask(of(saying("a", (1, 0.9), (2, 0.5), (3, 0.4)), drawing("d", tokens)), 4, wanted=DrawKind.IID)
+        assert [guess.token for guess in guesses if guess.kind is DrawKind.IID] == list(tokens[:2])
+        assert [guess.kind for guess in guesses[:2]] == [DrawKind.IID] * 2
+        assert [guess.token for guess in guesses[2:]] == [1, 2]
+
+
+def test_draws_alone_get_the_whole_width():
+    assert len(ask(of(drawing("d", (9, 9, 1, 2))), 4, wanted=DrawKind.IID)) == 4
+
+
+# ---------------------------------------------------------------------------------------- handed on
+
+
+class Riding:
+    """Attaches so many riders, in a chain, and keeps what it is given back."""
+
+    passes = 3
+
+    def __init__(self, layer, count, mark):
+        self.taps = (layer, 7)
+        self.started, self.seen = [], None
+        self._riders = [Rider(ROOT, torch.tensor([mark]), after=i - 1 if i else None) for i in range(count)]
+
+    def start(self, history):
+        self.started.append(list(history))
+
+    def propose(self, tree, frontier, width, context):
+        return [() for _ in frontier]
+
+    def riders(self, tree):
+        return self._riders
+
+    def observe(self, round):
+        self.seen = round.reading
+
+
+def test_riders_taps_passes_and_start_are_those_of_all_members():
+    first, second = Riding(1, 2, 1.0), Riding(4, 3, 2.0)
+    merged = of(first, second)
+    merged.start([1, 2])
+    assert first.started == second.started == [[1, 2]]
+    assert list(merged.taps) == [1, 4, 7]
+    assert merged.passes == 6
+    riders = merged.riders(TokenTree(3, V).freeze())
+    assert [float(rider.embedding[0]) for rider in riders] == [1, 1, 2, 2, 2]
+    assert [rider.after for rider in riders] == [None, 0, None, 2, 3]
+
+
+def test_every_member_sees_the_rows_of_its_own_riders():
+    first, second = Riding(1, 2, 1.0), Riding(4, 3, 2.0)
+    merged, tree = of(first, second), TokenTree(PROMPT[-1], V).freeze()
+    merged.riders(tree)
+    rows = torch.arange(5.0)[:, None].expand(5, V)
+    play(merged, tree, [2], rider_logits=rows, rider_states={4: rows * 10})
+    assert first.seen.rider_logits[:, 0].tolist() == [0, 1]
+    assert second.seen.rider_logits[:, 0].tolist() == [2, 3, 4]
+    assert second.seen.rider_states[4][:, 0].tolist() == [20, 30, 40]
+
+
+def test_members_learn():
+    merged = build("merge", of="suffix,token_recycling")
+    context = context_for()
+    parts = (make_policy(TREE_POLICIES["best_first"]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(8, 4, 4)))
+    _, rounds = speak(Speculator(scripted_target(), merged, *parts), 200, context)
+    proposers = {d.guess.proposer for r in rounds for n in range(len(r.tree)) for d in r.tree.draws(n)}
+    assert proposers == {"suffix", "token_recycling", "suffix+token_recycling"}
+
+
+# ---------------------------------------------------------------------------------------- members
+
+
+def test_members_get_their_own_options():
+    merged = Merge(MergeOptions("suffix"), Parts(V, options={"suffix": SuffixOptions(factor=0.0, offset=0)}))
+    history = [1, 2, 3, 1, 2]
+    merged.start(history)
+    assert ask(merged, context=context_for(prompt=history)) == []
+    default = Merge(MergeOptions("suffix"), Parts(V))
+    default.start(history)
+    assert [guess.token for guess in ask(default, context=context_for(prompt=history))] == [3]
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ("suffix,merge", "merge cannot be one of the drafters it merges"),
+        ("suffix,suffix", "must name different drafters"),
+        ("", "must name different drafters"),
+        ("sufix", "no drafter is called 'sufix'; did you mean 'suffix'"),
+    ],
+)
+def test_members_that_cannot_be_are_refused(named, words):
+    with pytest.raises(UsageError, match=words):
+        build("merge", of=named)
+
+
+@pytest.mark.parametrize("named", ["suffix,token_recycling", "draft_model,suffix", "prompt_lookup,draft_model"])
+@pytest.mark.parametrize("policy", ["chain", "expansion", "best_first", "template"])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8)], ids=["greedy", "warm"])
+def test_the_text_is_the_targets_own(named, policy, sampling):
+    merged, target = build("merge", scripted_draft(), of=named), scripted_target()
+    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(12, 4, 4)))
+    text, rounds = speak(Speculator(target, merged, *parts), 80, context_for(sampling))
+    assert text == plain_text(scripted_target(), 80, sampling)
+    assert sum(round.accepted for round in rounds) > 0
+
+
+def test_a_draft_model_reads_the_nodes_that_others_proposed_and_stays_in_step():
+    """The stranger proposes what the target says; below it the draft model must know where it is."""
+
+    def right(tree, node, width, context):
+        return [Guess(int(target_says()([*context.history, *tree.path_tokens(node)]).argmax()), proposer="stranger")]
+
+    merged = build("merge", scripted_draft(), of="draft_model")
+    merged._members.append(Proposing(right))
+    merged._riders.append(0)
+    parts = (make_policy(TREE_POLICIES["expansion"]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(12, 3, 3)))
+    _, rounds = speak(Speculator(scripted_target(), merged, *parts), 40, context_for())
+    assert all(round.accepted >= 2 for round in rounds)
+    last, context = rounds[-1], context_for()
+    alone = build("draft_model", scripted_draft())
+    context.history = list(last.history[: last.start])
+    alone.start(context.history)
+    for node in range(len(last.tree)):
+        by_draft = {d.guess.token for d in last.tree.draws(node) if "draft_model" in d.guess.proposer}
+        fresh = alone.propose(last.tree, [node], 3, context)[0]
+        assert by_draft <= {guess.token for guess in fresh}
+
+
+def test_a_round_is_handed_on_unchanged_but_for_riders():
+    member = Riding(1, 0, 0.0)
+    merged, tree = of(member), TokenTree(PROMPT[-1], V).freeze()
+    play(merged, tree, [2])
+    assert member.seen is not None
+    assert replace(member.seen) == member.seen or torch.equal(member.seen.logits, torch.zeros(1, V))
