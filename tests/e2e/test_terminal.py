@@ -24,6 +24,10 @@ def chat(request: pytest.FixtureRequest) -> Iterator[Terminal]:
     terminal.close()
 
 
+FIGURES = r"\d+\stok\s·\s\d"
+"""The line of figures under a reply that is complete."""
+
+
 def ready(text: str) -> bool:
     return "● scripted" in text
 
@@ -33,7 +37,7 @@ def drafting(text: str) -> bool:
 
 
 def finished(text: str) -> bool:
-    return re.search(r"\d+\stok\s·\s\d", text) is not None
+    return re.search(FIGURES, text) is not None
 
 
 def test_start_ask_watch_stop_change_the_width_ask_again_quit(chat: Terminal) -> None:
@@ -47,7 +51,7 @@ def test_start_ask_watch_stop_change_the_width_ask_again_quit(chat: Terminal) ->
     chat.type("/set width 4" + ENTER)
     chat.type("tell me more" + ENTER)
     chat.until(lambda text: "tree w4" in text)
-    chat.until(finished)
+    chat.until(lambda text: len(re.findall(FIGURES, text)) == 2)
     chat.type(CTRL_C)
     chat.type(CTRL_C)
     assert chat.gone() == 0
