@@ -35,11 +35,11 @@ def choose_device(wanted: str) -> torch.device:
 def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bool) -> str:
     """The precision a setting names; `auto` takes the fastest that keeps what the file holds.
 
-    On a processor with 8-bit dot products that is int8 for files that are quantised anyway. Elsewhere it is bfloat16
-    where the device computes it natively, else float32.
+    On a processor that is int4 for files of 4-bit weights: they are the file's own, and nothing is faster up to some
+    ten rows. Elsewhere it is bfloat16 where the device computes it natively, else float32.
 
     Args:
-        quantised: whether the weights come in 4 to 8 bits.
+        quantised: whether the weights come in about 4 bits.
         own: whether our own decoder runs the model; transformers' networks take float32 and bfloat16 only.
 
     Raises:
@@ -47,18 +47,13 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
     """
     whole_numbers = own and device.type == "cpu"
     if wanted == "auto":
-        if whole_numbers and quantised and native_int8():
-            return "int8"
+        if whole_numbers and quantised:
+            return "int4"
         return "bfloat16" if native_bfloat16(device) else "float32"
     if wanted in ("int8", "int4") and not whole_numbers:
         where = "on a processor" if own else "for architectures of specchat's own decoder"
         raise UsageError(f"dtype = {wanted!r} works only {where}; nearest that works: bfloat16")
     return wanted
-
-
-def native_int8() -> bool:
-    """Whether the processor multiplies 8-bit numbers four at a time (VNNI, AMX, or Arm's dot product)."""
-    return bool(_cpu_flags() & {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp"})
 
 
 def native_bfloat16(device: torch.device) -> bool:
