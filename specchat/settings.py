@@ -38,17 +38,17 @@ class Settings:
     )
     seed: int = option(-1, "same seed, same text; -1 draws a fresh one for every reply", minimum=-1)
     max_tokens: int = option(512, "longest reply", unit="tokens", minimum=1)
-    dtype: str = option(
-        "auto", "number format of the weights", choices=("auto", "float32", "bfloat16", "int8", "int4"), live=False
-    )
-    device: str = option("auto", "where the models run: auto, cpu, cuda, cuda:1, mps", live=False)
-    threads: int = option(0, "processor threads of the engine; 0 chooses", unit="threads", minimum=0, live=False)
     prune_layer: int = option(
         0, "drop unlikely nodes after this layer of the target; 0 never", unit="layers", minimum=0, maximum=1024
     )
     prune_keep: int = option(
         64, "most likely tokens that early pruning keeps below a node", unit="tokens", minimum=1, maximum=65536
     )
+    dtype: str = option(
+        "auto", "number format of the weights", choices=("auto", "float32", "bfloat16", "int8", "int4"), live=False
+    )
+    device: str = option("auto", "where the models run: auto, cpu, cuda, cuda:1, mps", live=False)
+    threads: int = option(0, "processor threads of the engine; 0 chooses", unit="threads", minimum=0, live=False)
     stop: tuple[str, ...] = ()
     method_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -67,11 +67,13 @@ class Settings:
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "stop":
-            strings = [value] if isinstance(value, str) else list(value)
-            if not all(isinstance(s, str) and s for s in strings):
+            strings = [value] if isinstance(value, str) else value
+            if not isinstance(strings, list | tuple) or not all(isinstance(s, str) and s for s in strings):
                 raise UsageError(f"stop = {value!r} must hold texts that are not empty")
             return tuple(strings)
         if name == "method_options":
+            if not isinstance(value, Mapping):
+                raise UsageError(f"method_options = {value!r} must be a table of METHOD.OPTION = VALUE")
             for key in value:
                 if key.count(".") != 1:
                     raise UsageError(f"method option {key!r} must be written METHOD.OPTION=VALUE")

@@ -110,7 +110,7 @@ def test_every_shipped_model_is_used_by_a_pair_and_says_its_licence():
 def test_no_shipped_pair_shares_its_name_with_another_model_than_its_target():
     catalog = config.load_catalog()
     for name in set(catalog.pairs) & set(catalog.models):
-        assert catalog.models_of(catalog.pairs[name]) == (catalog.models[name],)
+        assert catalog.models_of(catalog.pairs[name])[0] == catalog.models[name]
 
 
 def test_a_pairs_models_are_its_target_and_its_draft_model():
@@ -219,7 +219,7 @@ PAIRS_REFUSED = [
     ('target = "scripted"\n[pairs.p.defaults]\ndept = 3', ["line 4", "setting 'dept'", "did you mean 'depth'"]),
     ('target = "scripted"\ndefaults = { depth = 99 }', ["line 3", "depth = 99", "1 to 64"]),
     ('target = "scripted"\ndefaults = { depth = "6" }', ["depth = '6' is not a whole number (1 to 64)"]),
-    ('target = "scripted"\ndefaults = { dtype = "int3" }', ["dtype = 'int3'", "float32"]),
+    ('target = "scripted"\ndefaults = { dtype = "int3" }', ["dtype = 'int3'", "did you mean 'int8'"]),
     ('target = "scripted"\ndefaults = { pair = "smol" }', ["pair = 'smol'", "cannot be a default"]),
 ]
 

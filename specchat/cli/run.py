@@ -74,6 +74,7 @@ class _Run:
                 event = next(stream, None)
             except KeyboardInterrupt:
                 self._interrupt()
+                stream = self.engine.events()  # the interrupt ended the generator, not the engine
                 continue
             if event is None:
                 return 130 if self.interrupted else 1

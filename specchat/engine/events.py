@@ -6,7 +6,7 @@ recordings, replay, tests and benchmarks; a recording is a `Header` line followe
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -348,6 +348,8 @@ Event = (
     | Died
 )
 
+_T = TypeVar("_T")
+
 _encoder = msgspec.json.Encoder()
 _commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 _events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
@@ -360,9 +362,16 @@ def encode(message: Command | Event) -> bytes:
 
 def decode_command(line: bytes) -> Command:
     """A command from its line; raises msgspec.DecodeError where the line is none."""
-    return _commands.decode(line)
+    return _decoded(_commands, line)
 
 
 def decode_event(line: bytes) -> Event:
     """An event from its line; raises msgspec.DecodeError where the line is none."""
-    return _events.decode(line)
+    return _decoded(_events, line)
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T:
+    try:
+        return decoder.decode(line)
+    except (UnicodeDecodeError, RecursionError) as error:  # broken text, or brackets without end
+        raise msgspec.DecodeError(str(error)) from None

@@ -14,7 +14,7 @@ import msgspec
 
 from specchat.engine.client import engine_environment
 from specchat.engine.describe import hello
-from specchat.engine.events import Cancel, Command, Event, Failed, Loading, Quit, decode_command, encode
+from specchat.engine.events import Cancel, Command, Event, Failed, Load, Loading, Quit, decode_command, encode
 
 _LAST_CALL_S = 5.0
 """How long a pass may take to notice that nobody listens any more."""
@@ -33,6 +33,9 @@ class Mailbox:
         match command:
             case Cancel():
                 self._cancelled.add(command.id)
+            case Load():
+                self._cancelled.discard(None)  # what was cancelled is older than this
+                self._waiting.put(command)
             case Quit():
                 self.quitting.set()
                 self._waiting.put(command)

@@ -89,7 +89,6 @@ class Worker:
         pair = catalog.pair(name)
         settings = Settings().but({**pair.defaults, **defaults, **command.settings, "pair": name})
         torch.set_num_threads(settings.threads or default_threads())
-        self._mailbox.forget_cancel(None)
         loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
         if self._pair is None or not self._serves(self._pair, settings):
             loaded = self._load_pair(loader, settings)

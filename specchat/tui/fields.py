@@ -16,6 +16,7 @@ _SECTIONS = (
     ("speculation", ("drafter", "policy", "rule", "controller", "width", "depth", "nodes")),
     ("sampling", ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens")),
     ("penalties", ("repetition_penalty", "presence_penalty", "frequency_penalty")),
+    ("early pruning", ("prune_layer", "prune_keep")),
     ("engine · needs a reload", ("dtype", "device", "threads")),
 )
 

@@ -78,7 +78,7 @@ def test_a_report_is_saved_with_perplexity_for_each_number_format(tmp_path):
         (("--category", "cod"), "did you mean 'code'"),
         (("--save", "/nowhere/at/all.json"), "cannot be written"),
         (("--plot", "x.jpeg"), "must end in"),
-        (("--drafter", "draft_model"), "needs a draft model"),
+        (("--rule", "multi_step", "--temperature", "1", "--drafter", "suffix"), "proposes points"),
     ],
 )
 def test_what_cannot_be_done_is_refused(arguments, said):

@@ -172,12 +172,15 @@ def test_a_value_that_cannot_be_is_refused_before_anything_starts(words, said):
         (["--drafter", "chian"], "chian"),
         (["--policy", "chian"], "did you mean 'chain'?"),
         (["--set", "expansion.widths=x"], "whole numbers from 1"),
-        (["--drafter", "draft_model"], "nearest that works"),
+        (["--pair", "alone", "--drafter", "draft_model"], "nearest that works"),
         (["--pair", "scirpted"], "scripted"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_does_not_exist_or_does_not_fit_is_one_line_and_exit_code_2(words, said):
+    folder = Path(os.environ["SPECCHAT_HOME"]) / "config"
+    folder.mkdir()
+    (folder / "models.toml").write_text('[pairs.alone]\ntarget = "scripted"\n')
     ended = run(*words, "Hello")
     assert ended.returncode == 2
     assert ended.stdout == ""

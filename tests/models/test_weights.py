@@ -85,7 +85,9 @@ def downloaded(monkeypatch):
 
 
 def part_files() -> list[Path]:
-    return sorted(cache_dir().rglob("*.part"))
+    # os.walk passes over folders that pip removes meanwhile
+    walk = os.walk(cache_dir())
+    return sorted(Path(folder) / name for folder, _, names in walk for name in names if name.endswith(".part"))
 
 
 def everything_below(path: Path) -> list[str]:

@@ -1,0 +1,37 @@
+"""Every test is offline and away from the user's own directories, and leaves a core to others."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_WAIT_POLICY"] = "passive"  # before torch is imported: it reads them once
+os.environ["OMP_NUM_THREADS"] = "2"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+import socket
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+
+USERS_HOME = os.environ.get("SPECCHAT_HOME")
+"""What the user has set: only tests of the real weights may look there."""
+
+hypothesis_settings.register_profile("specchat", deadline=None, derandomize=True)
+hypothesis_settings.load_profile("specchat")
+
+
+@pytest.fixture(autouse=True)
+def away_from_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> None:
+    """A home of the test's own, and no connection but to this machine."""
+    if request.node.get_closest_marker("real") is not None:
+        return
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path_factory.mktemp("home")))
+    connect = socket.socket.connect
+
+    def connect_here(self: socket.socket, address: object) -> None:
+        host = address[0] if isinstance(address, tuple) else "localhost"
+        assert host in ("127.0.0.1", "::1", "localhost"), f"a test wants to connect to {address!r}"
+        connect(self, address)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket.socket, "connect", connect_here)

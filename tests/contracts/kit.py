@@ -1,0 +1,326 @@
+"""What contract tests share: parts by name, a vocabulary without a tokenizer, whole replies, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.ledger import Ledger
+from specchat.core.noise import Noise, Stream
+from specchat.core.round import Round
+from specchat.core.sampling import Sampling
+from specchat.core.seams import AcceptanceRule, Budget, Context, Controller, Drafter, Model, TreePolicy
+from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
+from specchat.decoding.speculate import Speculator
+from specchat.drafters.parts import Parts
+from specchat.models.scripted import Says, ScriptedModel, random_says
+from specchat.registry import Method, Table
+from specchat.settings import Settings
+
+V = 23
+PROMPT = [3, 5, 7, 3, 5, 9, 3, 5]
+
+
+def every(table: Table) -> list[Any]:
+    """Every method of a table, by name."""
+    return [pytest.param(method, id=name) for name, method in table.items()]
+
+
+def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V) -> Drafter:
+    """A drafter with its default options."""
+    drafter: Drafter = method.load()(method.options(), Parts(vocab_size, draft))
+    return drafter
+
+
+def make_policy(method: Method, **options: Any) -> TreePolicy:
+    policy: TreePolicy = method.load()(method.make_options(options))
+    return policy
+
+
+def make_rule(method: Method) -> AcceptanceRule:
+    rule: AcceptanceRule = method.load()(method.options())
+    return rule
+
+
+def make_controller(method: Method, budget: Budget) -> Controller:
+    controller: Controller = method.load()(method.options(), budget)
+    return controller
+
+
+class Always:
+    """A controller that plans one budget; changeable, for switching in the middle."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+
+    def plan(self, context: Context) -> Budget:
+        return self.budget
+
+    def observe(self, round: Round) -> None: ...
+
+
+class Letters:
+    """A vocabulary in which every token is one visible character, or the text it is given. A `Vocabulary`."""
+
+    def __init__(self, size: int = V, eos_ids: Collection[int] = (), texts: dict[int, bytes] | None = None) -> None:
+        self.eos_ids = frozenset(eos_ids)
+        self._size = size
+        self._texts = texts or {}
+
+    def token_bytes(self, token: int) -> bytes:
+        if token in self.eos_ids:
+            return b""
+        return self._texts.get(token, chr(ord("A") + token).encode())
+
+    def token_label(self, token: int) -> str:
+        return repr(token)
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        return [ord(c) - ord("A") for m in messages for c in m["content"]]
+
+    def starts_with_space(self) -> bool:
+        return False
+
+
+def cached_says(says: Says, memory: int) -> Says:
+    """The same law, computed once for every run of `memory` last tokens."""
+    known: dict[tuple[int, ...], Tensor] = {}
+
+    def looked_up(text: Sequence[int]) -> Tensor:
+        key = tuple(text[-memory:])
+        if key not in known:
+            known[key] = says(key)
+        return known[key]
+
+    return looked_up
+
+
+@cache
+def target_says(vocab_size: int = V, memory: int = 2, sharpness: float = 1.6, seed: int = 0) -> Says:
+    return cached_says(random_says(vocab_size, seed, memory, sharpness), memory)
+
+
+@cache
+def draft_says(vocab_size: int = V, memory: int = 2, sharpness: float = 1.6, noise: float = 0.7) -> Says:
+    """A law that leans the target's way, but not always: some drafts are right and some are wrong."""
+    target, other = target_says(vocab_size, memory, sharpness), random_says(vocab_size, 99, memory, noise)
+    return cached_says(lambda text: target(text) + other(text), memory)
+
+
+def scripted_target(vocab_size: int = V, **law: Any) -> ScriptedModel:
+    return ScriptedModel(vocab_size, target_says(vocab_size, **law))
+
+
+def scripted_draft(vocab_size: int = V, **law: Any) -> ScriptedModel:
+    return ScriptedModel(vocab_size, draft_says(vocab_size, **law))
+
+
+# ------------------------------------------------------------------------------------------ whole replies
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a reply amounted to."""
+
+    tokens: list[int]
+    text: str
+    ended: Ended
+    begun: Begun
+    rounds: list[Round]
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.ended.ledger
+
+
+def collect(events: Iterable[Any]) -> Reply:
+    """Run a reply to its end."""
+    begun: Begun | None = None
+    spoken: list[Spoken] = []
+    for event in events:
+        if isinstance(event, Begun):
+            begun = event
+        elif isinstance(event, Spoken):
+            spoken.append(event)
+        else:
+            ended = event
+    assert begun is not None
+    text = "".join(t for s in spoken for t in s.texts) + ended.tail
+    return Reply([t for s in spoken for t in s.round.emitted], text, ended, begun, [s.round for s in spoken])
+
+
+def converse(target: Model, draft: Model | None = None, vocabulary: Any = None, **settings: Any) -> Conversation:
+    """A conversation with these settings."""
+    return Conversation(target, draft, vocabulary or Letters(target.vocab_size), Settings().but(settings))
+
+
+def reply(
+    target: Model,
+    draft: Model | None = None,
+    prompt: Sequence[int] = PROMPT,
+    seed: int = 7,
+    vocabulary: Any = None,
+    **settings: Any,
+) -> Reply:
+    """One whole reply, from a new conversation."""
+    return collect(converse(target, draft, vocabulary, **settings).reply(prompt, seed))
+
+
+def speak(speculator: Speculator, count: int, context: Context) -> tuple[list[int], list[Round]]:
+    """At least `count` tokens from parts put together by hand, cut to `count`; and the rounds."""
+    speculator.start(context.history)
+    context.wanted = speculator.rule.wanted
+    began, rounds = len(context.history), []
+    while len(context.history) - began < count:
+        rounds.append(speculator.round(context))
+    return context.history[began:][:count], rounds
+
+
+def context_for(
+    sampling: Sampling | None = None, seed: int = 7, vocab_size: int = V, prompt: Sequence[int] = PROMPT
+) -> Context:
+    return Context(list(prompt), len(prompt), vocab_size, sampling or Sampling(), Noise(seed))
+
+
+def plain_text(target: Model, count: int, sampling: Sampling | None = None, seed: int = 7) -> list[int]:
+    """Plain decoding written down the long way: the law after the text, one draw by Gumbel-max, no tree at all."""
+    context = context_for(sampling, seed, target.vocab_size)
+    began = len(context.history)
+    for _ in range(count):
+        target.prefill(context.history[:-1])
+        tree = TokenTree(context.root, target.vocab_size).freeze()
+        logits = target.read(tree).after(0)
+        target.keep(())
+        context.emit([context.law_after(tree, 0, logits).draw(context.noise, Stream.TARGET, len(context.history))])
+    return context.history[began:]
+
+
+# ---------------------------------------------------------------------------------------- drafters by hand
+
+
+class Proposing:
+    """A drafter made of one function (tree, node, width, context) → guesses; remembers what it was asked."""
+
+    taps: Sequence[int] = ()
+    passes = 0
+
+    def __init__(self, guess: Callable[[TokenTree, int, int, Context], Sequence[Guess]]) -> None:
+        self._guess = guess
+        self.asked: list[tuple[int, ...]] = []
+        self.widths: list[int] = []
+
+    def start(self, history: Sequence[int]) -> None: ...
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Any:
+        assert len(frontier) > 0, "nobody is asked about nothing"
+        self.asked.append(tuple(frontier))
+        self.widths.append(width)
+        return [self._guess(tree, node, width, context) for node in frontier]
+
+    def riders(self, tree: TokenTree) -> Sequence[Any]:
+        return ()
+
+    def observe(self, round: Round) -> None: ...
+
+
+def counting_up(tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
+    """Guesses without any knowledge: the next numbers after the node's token."""
+    return [Guess((tree.tokens[node] + 1 + i) % context.vocab_size, proposer="up") for i in range(width)]
+
+
+def random_tree(vocab_size: int, nodes: int, seed: int, root: int = 3) -> TokenTree:
+    """A tree of any shape."""
+    generator = torch.Generator().manual_seed(seed)
+    tree = TokenTree(root, vocab_size)
+    while tree.drafted < nodes:
+        parent = int(torch.randint(len(tree), (1,), generator=generator))
+        tree.add(parent, Guess(int(torch.randint(vocab_size, (1,), generator=generator))))
+    return tree.freeze()
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+
+def chi_square_p(counts: Sequence[float], expected: Sequence[float]) -> float:
+    """How likely counts as far from the expected ones as these are. Cells under 5 expected are joined."""
+    assert abs(sum(counts) - sum(expected)) < 1e-6 * sum(expected)
+    cells = sorted(zip(expected, counts, strict=True))
+    joined: list[list[float]] = []
+    rest = [0.0, 0.0]
+    for e, c in cells:
+        rest = [rest[0] + e, rest[1] + c]
+        if rest[0] >= 5:
+            joined.append(rest)
+            rest = [0.0, 0.0]
+    if joined:
+        joined[-1] = [joined[-1][0] + rest[0], joined[-1][1] + rest[1]]
+    if rest[0] == 0 and rest[1] > 0:
+        return 0.0  # something impossible happened
+    if len(joined) < 2:
+        return 1.0
+    statistic = sum((c - e) ** 2 / e for e, c in joined)
+    return float(
+        torch.special.gammaincc(torch.tensor((len(joined) - 1) / 2, dtype=torch.float64), torch.tensor(statistic / 2))
+    )
+
+
+def exact_laws(says: Says, prompt: Sequence[int], length: int, sampling: Sampling, vocab_size: int) -> dict[Any, float]:
+    """Every text of `length` tokens with its probability under the target, by enumeration."""
+    context = Context(list(prompt), len(prompt), vocab_size, sampling)
+    tree = TokenTree(context.root, vocab_size).freeze()
+    texts: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(length):
+        longer: dict[tuple[int, ...], float] = {}
+        for text, p in texts.items():
+            here = Context([*prompt, *text], len(prompt), vocab_size, sampling)
+            law = here.law_after(tree, 0, says([*prompt, *text])).dense(vocab_size)
+            for token, q in enumerate(law.tolist()):
+                if q > 0:
+                    longer[(*text, token)] = p * q
+        texts = longer
+    return texts
+
+
+def law_p_values(samples: Sequence[Sequence[int]], exact: dict[Any, float]) -> dict[str, float]:
+    """p-values of the samples at every position, of every two neighbours, and of the whole."""
+    length = len(samples[0])
+    views: dict[str, Callable[[Sequence[int]], tuple[int, ...]]] = {}
+    for i in range(length):
+        views[f"position {i}"] = lambda text, i=i: (text[i],)
+    for i in range(length - 1):
+        views[f"positions {i} and {i + 1}"] = lambda text, i=i: tuple(text[i : i + 2])
+    found: dict[str, float] = {}
+    for name, view in views.items():
+        expected: dict[tuple[int, ...], float] = {}
+        for text, p in exact.items():
+            expected[view(text)] = expected.get(view(text), 0.0) + p * len(samples)
+        counts = dict.fromkeys(expected, 0.0)
+        impossible = False
+        for sample in samples:
+            if view(sample) in counts:
+                counts[view(sample)] += 1
+            else:
+                impossible = True
+        found[name] = 0.0 if impossible else chi_square_p(list(counts.values()), list(expected.values()))
+    return found
+
+
+def lossless_rules() -> Iterator[Any]:
+    """Every rule of the table that says it is lossless."""
+    for name, method in ACCEPTANCE_RULES.items():
+        if make_rule(method).lossless:
+            yield pytest.param(method, id=name)
+
+
+def keeps_the_draws(method: Method) -> bool:
+    """Whether a rule promises the same text for the same seed also above temperature 0."""
+    rule = make_rule(method)
+    return rule.lossless and rule.wanted is DrawKind.POINT

@@ -1,0 +1,183 @@
+"""Every implementation of `Model`, each with an independent way to know what it should have said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.core.seams import Model
+from specchat.models.decoder import Decoder
+from specchat.models.decoder_weights import Builder
+from specchat.models.reference import ReferenceModel
+from specchat.models.scripted import ScriptedModel, random_says
+from specchat.models.shape import Shape
+from specchat.models.weight_source import TensorSource
+
+V = 61
+HIDDEN = 32
+FAMILIES = ("llama", "qwen2", "mistral")
+
+LAYERS = {"llama": 3, "qwen2": 2, "mistral": 2}
+
+
+@dataclass
+class Subject:
+    """A model under test, and the truth about it from plain passes without cache or tree.
+
+    Args:
+        truth: tokens → (V,) logits of the next one.
+        states: tokens → per layer the (d,) state of the last token after that layer.
+        embed: token → (d,) its embedding, or None for a model that has none.
+        truth_embedded: (n, d) embeddings → (V,) logits after the last, or None.
+    """
+
+    model: Model
+    truth: Callable[[Sequence[int]], Tensor]
+    states: Callable[[Sequence[int]], list[Tensor]]
+    embed: Callable[[int], Tensor] | None = None
+    truth_embedded: Callable[[Tensor], Tensor] | None = None
+    layers: int = 1
+    fresh: Callable[[], Model] = field(default=lambda: pytest.fail("not set"))
+
+
+Factory = Callable[[str, int], Subject]
+"""(family, context tokens) → a model that has read nothing yet."""
+
+
+def tiny_network(family: str, seed: int = 0, scale: float = 0.25) -> Any:
+    """A random transformers network, small and sharp: its laws are far from flat, so near-ties are rare."""
+    import transformers
+
+    shape = {
+        "vocab_size": V,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 48,
+        "num_hidden_layers": LAYERS[family],
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 4096,
+        "tie_word_embeddings": family == "qwen2",
+        "pad_token_id": None,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    kinds = {
+        "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
+        "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
+        "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
+    }
+    config_class, network_class = kinds[family]
+    if family == "mistral":
+        shape["sliding_window"] = None
+    config = config_class(**shape)
+    config._attn_implementation = "sdpa"
+    network = network_class(config).eval().float()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            norm = "norm" in name
+            parameter.copy_(1 + 0.2 * noise if norm else scale * noise)
+    return network
+
+
+def perturbed(network: Any, amount: float, seed: int = 1) -> Any:
+    """A network that mostly agrees with another one: a draft model."""
+    import copy
+
+    other = copy.deepcopy(network)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(amount * parameter.std() * torch.randn(parameter.shape, generator=generator))
+    return other
+
+
+@lru_cache
+def shared_network(family: str) -> Any:
+    """One network per family for all tests: nobody changes it."""
+    return tiny_network(family)
+
+
+def over_network(model_class: Callable[[Any, int], Model]) -> Factory:
+    """Models that run a transformers network: the truth is the network itself, without any cache."""
+
+    def factory(family: str, context_tokens: int) -> Subject:
+        network = shared_network(family)
+
+        @torch.no_grad()
+        def forward(**inputs: Any) -> Any:
+            return network(**inputs, use_cache=False, output_hidden_states=True)
+
+        def truth(tokens: Sequence[int]) -> Tensor:
+            return forward(input_ids=torch.tensor([list(tokens)])).logits[0, -1]
+
+        def states(tokens: Sequence[int]) -> list[Tensor]:
+            # The last entry of `hidden_states` has the final norm applied, so every layer is watched itself.
+            seen: list[Tensor] = []
+            hooks = [
+                layer.register_forward_hook(
+                    lambda _m, _a, out: seen.append((out if isinstance(out, Tensor) else out[0])[0, -1].clone())
+                )
+                for layer in network.get_decoder().layers
+            ]
+            outputs = forward(input_ids=torch.tensor([list(tokens)]))
+            for hook in hooks:
+                hook.remove()
+            for layer in range(len(seen) - 1):
+                torch.testing.assert_close(seen[layer], outputs.hidden_states[layer + 1][0, -1])
+            return seen
+
+        return Subject(
+            model=model_class(network, context_tokens),
+            truth=truth,
+            states=states,
+            embed=lambda token: network.get_input_embeddings().weight[token].detach(),
+            truth_embedded=lambda rows: forward(inputs_embeds=rows.unsqueeze(0)).logits[0, -1],
+            layers=LAYERS[family],
+            fresh=lambda: model_class(network, context_tokens),
+        )
+
+    factory.families = FAMILIES  # type: ignore[attr-defined]
+    return factory
+
+
+def scripted(family: str, context_tokens: int) -> Subject:
+    """The model without weights: the truth is its script."""
+    says = random_says(V, seed=5)
+    make = lambda: ScriptedModel(V, says, context_tokens)  # noqa: E731
+    return Subject(model=make(), truth=says, states=lambda tokens: [says(tokens)], fresh=make)
+
+
+def own_decoder(network: Any, context_tokens: int) -> Decoder:
+    """Our own decoder with a network's weights, in float32."""
+    weights = Builder(Shape.of(network.config), TensorSource(network.state_dict()), "float32", torch.device("cpu"))
+    return Decoder(weights.build(), context_tokens)
+
+
+MODELS: dict[str, Factory] = {
+    "reference": over_network(ReferenceModel),
+    "decoder": over_network(own_decoder),
+    "scripted": scripted,
+}
+"""A new implementation joins by one line, and every model test runs on it."""
+
+
+def every_model() -> Iterator[Any]:
+    """One parameter per implementation and family: (factory, family)."""
+    for name, factory in MODELS.items():
+        for family in getattr(factory, "families", ("",)):
+            yield pytest.param((factory, family), id="-".join(filter(None, (name, family))))
+
+
+def network_models() -> Iterator[Any]:
+    """Those that run a network."""
+    for name, factory in MODELS.items():
+        for family in getattr(factory, "families", ()):
+            yield pytest.param((factory, family), id=f"{name}-{family}")

@@ -1,0 +1,443 @@
+"""Methods that only tests use, each the smallest one that needs a capability which no listed method needs yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.core.noise import Stream
+from specchat.core.round import Round
+from specchat.core.sampling import law, penalise
+from specchat.core.seams import (
+    AcceptanceRule,
+    Budget,
+    Context,
+    Drafter,
+    Model,
+    Proposal,
+    Reading,
+    Rider,
+    TreePolicy,
+    TreeTransform,
+)
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.core.verdict import Verdict, explain
+from specchat.decoding.speculate import Speculator
+
+# --------------------------------------------------------------------------------------- riders and taps
+
+
+class RidingDrafter:
+    """Two mask-like rows ride behind every node of the target's pass; their logits are the next proposal.
+
+    After a round the riders of the last accepted node have been asked in passing what comes second and third, so
+    the next tree costs no pass of any draft model.
+    """
+
+    taps: Collection[int] = ()
+    passes = 0
+
+    def __init__(self, mask: Tensor, length: int = 2) -> None:
+        self._mask = mask
+        self._length = length
+        self._next: list[int] = []
+
+    def start(self, history: Sequence[int]) -> None:
+        self._next = []
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        def guesses(node: int) -> list[Guess]:
+            depth = tree.depths[node]
+            return [Guess(self._next[depth], proposer="riding")] if depth < len(self._next) else []
+
+        return [guesses(node) for node in frontier]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        riders: list[Rider] = []
+        for node in range(len(tree)):
+            for place in range(self._length):
+                riders.append(Rider(node, self._mask, after=len(riders) - 1 if place else None))
+        return riders
+
+    def observe(self, round: Round) -> None:
+        assert round.reading.rider_logits is not None, "riders went along"
+        last = ([ROOT, *round.tree.follow(round.emitted)])[-1]
+        rows = round.reading.rider_logits[last * self._length : (last + 1) * self._length]
+        self._next = [int(token) for token in rows.argmax(dim=-1)]
+
+
+class TappingDrafter:
+    """Looks at the target's states of a layer and proposes what its own head reads from them (EAGLE's need)."""
+
+    passes = 0
+
+    def __init__(self, layer: int, head: Callable[[Tensor], Tensor]) -> None:
+        self.taps: Collection[int] = (layer,)
+        self.states: list[Tensor] = []  # of every emitted token that was read, the newest last
+        self.texts: list[list[int]] = []
+        self._layer, self._head = layer, head
+
+    def start(self, history: Sequence[int]) -> None:
+        self.states, self.texts = [], []
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        if not self.states:
+            return [() for _ in frontier]
+        best = self._head(self.states[-1]).topk(width).indices.tolist()
+        return [[Guess(token, proposer="tapping") for token in best] for _ in frontier]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        return ()
+
+    def observe(self, round: Round) -> None:
+        path = [ROOT, *round.tree.follow(round.emitted)]
+        for node in path:
+            self.states.append(round.reading.taps[self._layer][round.reading.row(node)])
+            self.texts.append([*round.history[: round.start], *round.tree.path_tokens(node)])
+
+
+# ------------------------------------------------------------------------------------- a nested engine
+
+
+class NestedEngine:
+    """A whole engine as the drafter of a bigger one: its own target, drafter, tree, rule and noise.
+
+    At the root it writes as many tokens as a tree may be deep; then it hands them out level by level.
+    """
+
+    taps: Collection[int] = ()
+
+    def __init__(
+        self, inner: Callable[[Model], Speculator], draft: Model, ahead: int = 4, label: str | None = "nested"
+    ) -> None:
+        self._inner = inner(draft)
+        self._draft = draft
+        self._ahead = ahead
+        self._label = label
+        self._written: list[int] = []
+
+    @property
+    def passes(self) -> int:
+        return self._draft.counters.passes
+
+    def start(self, history: Sequence[int]) -> None:
+        self._inner.start(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        if list(frontier) == [ROOT]:
+            self._written = self._write(context)
+        return [self._guesses(tree, node) for node in frontier]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        return ()
+
+    def observe(self, round: Round) -> None: ...
+
+    def _guesses(self, tree: TokenTree, node: int) -> list[Guess]:
+        depth = tree.depths[node]
+        if depth < len(self._written) and tree.path_tokens(node) == self._written[:depth]:
+            return [Guess(self._written[depth], proposer="nested")]
+        return []
+
+    def _write(self, context: Context) -> list[int]:
+        noise = context.noise if self._label is None else context.noise.child(self._label)
+        inner = Context(list(context.history), context.prompt_tokens, context.vocab_size, context.sampling, noise)
+        self._inner.start(inner.history)
+        inner.wanted = self._inner.rule.wanted
+        while len(inner.history) < len(context.history) + self._ahead:
+            self._inner.round(inner)
+        return inner.history[len(context.history) :][: self._ahead]
+
+
+# --------------------------------------------------------------------------------- draws, and their rule
+
+
+class Residual:
+    """The rule that uses draft probabilities, as one recursion over the draws of a node.
+
+    r = p. The sampled draws in order: accept x with probability min(1, r(x) / g(x)), else r = norm((r − g)+), where
+    g is q for independent draws, and q without the proposer's earlier draws for draws without replacement. Then one
+    draw from what remains: a point with that token stands, otherwise it is the bonus.
+    """
+
+    def __init__(self, wanted: DrawKind, lossless: bool = True) -> None:
+        self.wanted = wanted
+        self.lossless = lossless
+
+    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        path: list[int] = []
+        node = ROOT
+        while True:
+            child, token = self._step(tree, node, reading, context)
+            if child is None or child not in reading.alive:
+                return Verdict(tuple(path), token, explain(tree, path, reading.pruned))
+            path.append(child)
+            node = child
+
+    def _step(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> tuple[int | None, int]:
+        position = context.position(tree, node)
+        r = context.law_after(tree, node, reading.after(node)).dense(context.vocab_size)
+        gone: dict[str, list[int]] = {}
+        for place, draw in enumerate(tree.draws(node)):
+            guess = draw.guess
+            if guess.kind is DrawKind.POINT:
+                continue
+            assert guess.q is not None, "a sampled draw carries its q"
+            g = guess.q.clone()
+            if guess.kind is DrawKind.WOR:
+                g[gone.get(guess.proposer, [])] = 0
+                g /= g.sum()
+                gone.setdefault(guess.proposer, []).append(guess.token)
+            x = guess.token
+            if self._coin(context, position, x, place) * float(g[x]) < float(r[x]):
+                return draw.child, x
+            r = (r - g).clamp(min=0)
+            r /= r.sum()
+        token = self._rest(r, context, position)
+        return tree.child(node, token), token
+
+    def _coin(self, context: Context, position: int, token: int, place: int) -> float:
+        return context.noise.uniform(Stream.ACCEPT, position, token, (place,))
+
+    def _rest(self, r: Tensor, context: Context, position: int) -> int:
+        scores = r.log() + context.noise.gumbel(Stream.TARGET, position, torch.arange(r.numel()))
+        return int(scores.argmax())
+
+
+class StaleCoins(Residual):
+    """Wrong on purpose: the coins are drawn once and used again in every round."""
+
+    def _coin(self, context: Context, position: int, token: int, place: int) -> float:
+        return context.noise.uniform(Stream.ACCEPT, 0, 0, ())
+
+
+class ForgetsResidual(Residual):
+    """Wrong on purpose: after a rejection it draws from p again instead of the residual."""
+
+    def _step(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> tuple[int | None, int]:
+        child, token = super()._step(tree, node, reading, context)
+        if child is not None:
+            return child, token
+        p = context.law_after(tree, node, reading.after(node)).dense(context.vocab_size)
+        token = self._rest(p, context, context.position(tree, node))
+        return None, token
+
+
+class OneDraw:
+    """Wrong on purpose: follows, but with the noise of one position for all of them."""
+
+    lossless = True
+    wanted = DrawKind.POINT
+
+    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        token = context.law_after(tree, ROOT, reading.after(ROOT)).draw(context.noise, Stream.TARGET, 0)
+        child = tree.child(ROOT, token)
+        path = () if child is None else (child,)
+        if child is None:
+            return Verdict((), token, explain(tree, ()))
+        bonus = context.law_after(tree, child, reading.after(child)).draw(context.noise, Stream.TARGET, 0)
+        return Verdict(path, bonus, explain(tree, path))
+
+
+class ArgmaxFirst:
+    """Wrong on purpose: the first token after the prompt is the most likely one at any temperature."""
+
+    lossless = True
+    wanted = DrawKind.POINT
+
+    def __init__(self, rule: AcceptanceRule) -> None:
+        self._rule = rule
+
+    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        if context.round > 0:
+            return self._rule.judge(tree, reading, context)
+        token = int(reading.after(ROOT).argmax())
+        child = tree.child(ROOT, token)
+        path = () if child is None else (child,)
+        return Verdict(path, token, explain(tree, path)) if child is None else Verdict(path, None, explain(tree, path))
+
+
+class SamplingDrafter:
+    """Draws children from its law and says so; every way to lie about it is an option.
+
+    Args:
+        stream: where its noise comes from; sharing the target's is the classic mistake.
+        misreport: a q to report instead of the one drawn from.
+        points: (tree, node) → point guesses to put beside the draws, before them.
+        redraw: draws until all are different and still calls them independent.
+    """
+
+    taps: Collection[int] = ()
+    passes = 0
+
+    def __init__(
+        self,
+        says: Callable[[Sequence[int]], Tensor],
+        stream: Stream = Stream.DRAFT,
+        misreport: Callable[[Tensor], Tensor] | None = None,
+        points: Callable[[TokenTree, int], Sequence[int]] | None = None,
+        redraw: bool = False,
+        name: str = "sampling",
+    ) -> None:
+        self._says, self._stream, self._misreport = says, stream, misreport
+        self._points, self._redraw, self._name = points, redraw, name
+
+    def start(self, history: Sequence[int]) -> None: ...
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        return [self._guesses(tree, node, width, context) for node in frontier]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        return ()
+
+    def observe(self, round: Round) -> None: ...
+
+    def _guesses(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
+        path = tree.path_tokens(node)
+        logits = penalise(self._says([*context.history, *path]), context.sampling, context.counts, path)
+        q_law = law(logits, context.sampling)
+        q = q_law.dense(context.vocab_size)
+        position = context.position(tree, node)
+        shared = self._stream is Stream.TARGET
+        salt = () if shared else (context.round, node, len(self._name))
+        if context.wanted is DrawKind.WOR:
+            tokens = q_law.best(width, context.noise, self._stream, position, salt).tolist()
+        else:
+            tokens, draw = [], 0
+            while len(tokens) < width:
+                salted = () if shared else (*salt, draw)
+                token, draw = q_law.draw(context.noise, self._stream, position, salted), draw + 1
+                if not (self._redraw and token in tokens and draw < 50):
+                    tokens.append(token)
+        reported = self._misreport(q) if self._misreport is not None else q
+        points = [Guess(t, proposer="points") for t in (self._points(tree, node) if self._points else ())]
+        return [*points, *(Guess(t, context.wanted, reported, proposer=self._name) for t in tokens)]
+
+
+class Together:
+    """Several drafters at once: their guesses stand side by side, and share a node where they agree."""
+
+    taps: Collection[int] = ()
+    passes = 0
+
+    def __init__(self, *drafters: Drafter) -> None:
+        self._drafters = drafters
+
+    def start(self, history: Sequence[int]) -> None:
+        for drafter in self._drafters:
+            drafter.start(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        proposals = [drafter.propose(tree, frontier, width, context) for drafter in self._drafters]
+        return [[guess for guesses in each for guess in guesses] for each in zip(*proposals, strict=True)]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        return ()
+
+    def observe(self, round: Round) -> None:
+        for drafter in self._drafters:
+            drafter.observe(round)
+
+
+class AllOfThem:
+    """A tree policy that gives every guess a place, so many levels deep: the law of the draws stays what it is."""
+
+    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        tree, frontier = TokenTree(context.root, context.vocab_size), [ROOT]
+        for _ in range(budget.depth if budget.nodes else 0):
+            following: list[int] = []
+            for parent, guesses in zip(frontier, drafter.propose(tree, frontier, budget.width, context), strict=True):
+                for guess in guesses:
+                    size = len(tree)
+                    child = tree.add(parent, guess)
+                    following += [child] if child == size else []
+            frontier = following
+        return tree.freeze()
+
+
+# ---------------------------------------------------------------------------------------- tree transforms
+
+
+class Transformed:
+    """A tree policy whose tree goes through a transform before anybody reads it."""
+
+    def __init__(self, policy: TreePolicy, transform: TreeTransform) -> None:
+        self._policy, self._transform = policy, transform
+
+    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        return self._transform(self._policy.grow(drafter, context, budget))
+
+
+def merge(first: TokenTree, second: TokenTree, vocab_size: int) -> TokenTree:
+    """Two trees below one root as one trie: shared prefixes share nodes and keep both draws."""
+    assert first.tokens[ROOT] == second.tokens[ROOT], "both grow from the same root"
+    merged = TokenTree(first.tokens[ROOT], vocab_size)
+    for tree in (first, second):
+        place = {ROOT: ROOT}
+        for node in range(len(tree)):
+            for draw in tree.draws(node):
+                place[draw.child] = merged.add(place[node], draw.guess)
+    return merged.freeze()
+
+
+def backwards(vocab_size: int) -> TreeTransform:
+    """A transform that renumbers every node: the last child comes first."""
+
+    def transform(tree: TokenTree) -> TokenTree:
+        turned = TokenTree(tree.tokens[ROOT], vocab_size)
+
+        def copy(node: int, to: int) -> None:
+            for draw in reversed(tree.draws(node)):
+                copy(draw.child, turned.add(to, draw.guess))
+
+        copy(ROOT, ROOT)
+        return turned.freeze()
+
+    return transform
+
+
+def only_first(vocab_size: int) -> TreeTransform:
+    """A transform that prunes: of every node only the first child stays."""
+
+    def transform(tree: TokenTree) -> TokenTree:
+        thin, node, to = TokenTree(tree.tokens[ROOT], vocab_size), ROOT, ROOT
+        while draws := tree.draws(node):
+            to, node = thin.add(to, draws[0].guess), draws[0].child
+        return thin.freeze()
+
+    return transform
+
+
+# ------------------------------------------------------------------------------------------- early pruning
+
+
+class Pruner:
+    """After one layer, drops the nodes a function chooses; remembers what it saw."""
+
+    def __init__(self, layer: int, drop: Callable[[Sequence[int]], Collection[int]]) -> None:
+        self._layer, self._drop = layer, drop
+        self.dropped: list[set[int]] = []
+
+    def __call__(self, layer: int, hidden: Tensor, nodes: Sequence[int]) -> Collection[int] | None:
+        assert hidden.shape[0] == len(nodes), "one row per node"
+        if layer != self._layer:
+            return None
+        gone = set(self._drop(nodes))
+        self.dropped.append(gone)
+        return [node for node in nodes if node not in gone]
+
+
+class Alternating:
+    """A controller that plans its budgets in turn."""
+
+    def __init__(self, *budgets: Budget) -> None:
+        self._budgets = budgets
+        self.seen: list[int] = []
+
+    def plan(self, context: Context) -> Budget:
+        return self._budgets[context.round % len(self._budgets)]
+
+    def observe(self, round: Round) -> None:
+        self.seen.append(round.accepted)

@@ -1,0 +1,202 @@
+"""What every drafter of the table promises, whoever grows the tree and whatever happened before."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+import torch
+from contracts.kit import (
+    PROMPT,
+    Always,
+    V,
+    context_for,
+    every,
+    make_drafter,
+    make_policy,
+    make_rule,
+    plain_text,
+    scripted_draft,
+    scripted_target,
+    speak,
+)
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.round import Round
+from specchat.core.sampling import Sampling
+from specchat.core.seams import Budget, Reading
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.core.verdict import Verdict, explain
+from specchat.decoding.speculate import Speculator
+from specchat.drafters import DRAFTERS
+from specchat.trees import TREE_POLICIES
+
+SAMPLINGS = [Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.8, top_p=0.7, repetition_penalty=1.3)]
+
+pytestmark = pytest.mark.parametrize("method", every(DRAFTERS))
+
+
+def grow(drafter, context, width: int, levels: int) -> TokenTree:
+    """A tree that asks for everything, checked at every step."""
+    tree, frontier = TokenTree(context.root, context.vocab_size), [ROOT]
+    for _ in range(levels):
+        proposal = drafter.propose(tree, frontier, width, context)
+        assert len(proposal) == len(frontier)
+        following = []
+        for parent, guesses in zip(frontier, proposal, strict=True):
+            assert len(guesses) <= width
+            for guess in guesses:
+                assert 0 <= guess.token < context.vocab_size
+                assert (guess.q is None) == (guess.kind is DrawKind.POINT)
+                if guess.q is not None:
+                    assert guess.q.shape == (context.vocab_size,)
+                    assert float(guess.q.sum()) == pytest.approx(1.0)
+                    assert float(guess.q[guess.token]) > 0, "a draw that its own q calls impossible"
+                size = len(tree)
+                child = tree.add(parent, guess)
+                following += [child] if child == size else []
+        frontier = following
+        if not frontier:
+            break
+    return tree.freeze()
+
+
+def play_round(tree: TokenTree, context, path_tokens: list[int], bonus: int) -> Round:
+    """A round in which the target agreed with these tokens."""
+    path = tree.follow(path_tokens)
+    reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
+    verdict = Verdict(path, bonus, explain(tree, path))
+    emitted = tuple(verdict.emitted(tree))
+    return Round(context.round, len(context.history), context.history, Budget(8, 3, 2), tree, reading, verdict, emitted)
+
+
+@pytest.mark.parametrize("wanted", list(DrawKind), ids=lambda kind: kind.value)
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "warm", "truncated"])
+@pytest.mark.parametrize("width", [1, 3, V + 5])
+def test_it_proposes_at_most_width_tokens_of_the_vocabulary_for_each_node(method, width, sampling, wanted):
+    drafter, context = make_drafter(method, scripted_draft()), context_for(sampling)
+    context.wanted = wanted
+    drafter.start(context.history)
+    grow(drafter, context, width, levels=2)
+
+
+def test_a_draft_model_with_padded_embeddings_proposes_no_padding(method):
+    drafter, context = make_drafter(method, scripted_draft(V + 9), V), context_for(Sampling(temperature=2.0))
+    for wanted in DrawKind:
+        context.wanted = wanted
+        drafter.start(context.history)
+        grow(drafter, context, V, levels=2)
+
+
+def test_it_has_nothing_to_say_about_no_nodes(method):
+    drafter, context = make_drafter(method, scripted_draft()), context_for()
+    drafter.start(context.history)
+    assert list(drafter.propose(TokenTree(context.root, V), [], 2, context)) == []
+
+
+def test_it_answers_the_same_question_the_same_way(method):
+    context = context_for(Sampling(temperature=0.8))
+    trees = []
+    for _ in range(2):
+        drafter = make_drafter(method, scripted_draft())
+        drafter.start(context.history)
+        trees.append(grow(drafter, context, 2, levels=3))
+    assert trees[0].tokens == trees[1].tokens
+    assert trees[0].parents == trees[1].parents
+
+
+def test_a_round_that_was_drafted_and_never_observed_does_no_harm(method):
+    drafter, context = make_drafter(method, scripted_draft()), context_for(Sampling(temperature=0.8))
+    drafter.start(context.history)
+    grow(drafter, context, 2, levels=3)
+    afterwards = grow(drafter, context, 2, levels=3)
+    fresh = make_drafter(method, scripted_draft())
+    fresh.start(context.history)
+    assert afterwards.tokens == grow(fresh, context, 2, levels=3).tokens
+
+
+@pytest.mark.parametrize("order", list(permutations(["start", "observe", "propose"])), ids="-".join)
+def test_start_and_observe_may_come_in_any_order(method, order):
+    drafter, context = make_drafter(method, scripted_draft()), context_for()
+    strange = TokenTree(context.root, V)
+    strange.add(ROOT, Guess(2))
+    for call in order:
+        if call == "start":
+            drafter.start(context.history)
+        elif call == "propose":
+            grow(drafter, context, 2, levels=2)
+        else:
+            round = play_round(strange.freeze(), context, [2], 4)  # a tree it did not grow
+            drafter.observe(round)
+            context.emit(round.emitted)
+    grow(drafter, context, 2, levels=2)
+
+
+def test_it_finds_the_accepted_path_in_a_tree_that_a_transform_renumbered(method):
+    draft = scripted_draft()
+    drafter, context = make_drafter(method, draft), context_for()
+    drafter.start(context.history)
+    own = grow(drafter, context, 2, levels=2)
+    said = own.path_tokens(len(own) - 1) or [4]
+    other = TokenTree(context.root, V)
+    for token in reversed(range(V)):
+        other.add(other.add(ROOT, Guess(token)), Guess(said[-1]))
+    round = play_round(other.freeze(), context, said, 4)
+    assert len(round.emitted) == len(said) + 1
+    drafter.observe(round)
+    context.emit(round.emitted)
+    before = draft.counters.rows
+    grow(drafter, context, 2, levels=1)
+    if method.needs_draft_model:
+        # Of what it had drafted all but the last level had been read; that and the bonus are all that is new.
+        assert draft.counters.rows - before == 2
+
+
+def test_an_edited_history_counts_from_start_on(method):
+    drafter, before, after = make_drafter(method, scripted_draft()), context_for(), context_for(prompt=[8, 8, 1, 8])
+    drafter.start(before.history)
+    grow(drafter, before, 2, levels=2)
+    drafter.start(after.history)
+    fresh = make_drafter(method, scripted_draft())
+    fresh.start(after.history)
+    assert grow(drafter, after, 2, levels=2).tokens == grow(fresh, after, 2, levels=2).tokens
+
+
+@pytest.mark.parametrize("other", every(DRAFTERS))
+def test_drafters_may_be_changed_in_the_middle_of_a_reply(method, other):
+    sampling = Sampling(temperature=0.8)
+    target, draft = scripted_target(), scripted_draft()
+    context = context_for(sampling)
+    parts = {
+        "target": target,
+        "policy": make_policy(TREE_POLICIES["expansion"]),
+        "rule": make_rule(ACCEPTANCE_RULES["follow"]),
+        "controller": Always(Budget(6, 3, 2)),
+    }
+    drafters = [make_drafter(method, draft), make_drafter(other, draft)]
+    speak(Speculator(drafter=drafters[0], **parts), 9, context)
+    for turn in range(1, 6):  # back and forth: one draft model serves both
+        speculator = Speculator(drafter=drafters[turn % 2], **parts)
+        speculator.drafter.start(context.history)
+        speculator.round(context)
+    emitted = context.history[len(PROMPT) :]
+    assert emitted == plain_text(scripted_target(), len(emitted), sampling)
+
+
+def test_its_riders_and_taps_are_of_the_right_kind(method):
+    drafter, context = make_drafter(method, scripted_draft()), context_for()
+    drafter.start(context.history)
+    tree = grow(drafter, context, 2, levels=2)
+    riders = drafter.riders(tree)
+    assert all(0 <= rider.parent < len(tree) for rider in riders)
+    assert all(rider.after is None or rider.after < place for place, rider in enumerate(riders))
+    assert all(isinstance(layer, int) for layer in drafter.taps)
+
+
+def test_its_passes_are_those_of_its_draft_model(method):
+    draft = scripted_draft()
+    drafter, context = make_drafter(method, draft), context_for()
+    drafter.start(context.history)
+    before = drafter.passes
+    grow(drafter, context, 2, levels=3)
+    assert drafter.passes - before == (3 if method.needs_draft_model else 0)

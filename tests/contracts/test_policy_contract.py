@@ -1,0 +1,103 @@
+"""What every tree policy of the table promises: a frozen tree within the budget, whoever proposes."""
+
+from __future__ import annotations
+
+import pytest
+from contracts.kit import Proposing, V, context_for, counting_up, every, make_policy
+
+from specchat.core.seams import Budget
+from specchat.core.tree import ROOT, DrawKind, Guess
+from specchat.errors import ProposalError
+from specchat.trees import TREE_POLICIES
+
+pytestmark = pytest.mark.parametrize("method", every(TREE_POLICIES))
+
+BUDGETS = [Budget(nodes, depth, width) for nodes in (1, 2, 5, 16) for depth in (1, 3, 7) for width in (1, 2, 4)]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=lambda b: f"{b.nodes}-{b.depth}-{b.width}")
+def test_the_tree_is_frozen_and_within_the_budget(method, budget):
+    context = context_for()
+    drafter = Proposing(counting_up)
+    tree = make_policy(method).grow(drafter, context, budget)
+    assert tree.frozen
+    assert tree.tokens[ROOT] == context.root
+    assert 1 <= tree.drafted <= budget.nodes
+    assert max(tree.depths) <= budget.depth
+    assert max(drafter.widths) <= max(budget.width, 1)
+    assert all(parent < node for node, parent in enumerate(tree.parents))
+
+
+@pytest.mark.parametrize("budget", [Budget(0, 4, 2), Budget(0, 0, 0), Budget(3, 0, 1), Budget(3, 0, 3)], ids=str)
+def test_no_nodes_or_no_depth_is_the_root_alone_and_nobody_is_asked(method, budget):
+    drafter = Proposing(counting_up)
+    tree = make_policy(method).grow(drafter, context_for(), budget)
+    assert len(tree) == 1
+    assert tree.frozen
+    assert drafter.asked == []
+
+
+def test_a_drafter_that_proposes_nothing_gives_the_root_alone(method):
+    drafter = Proposing(lambda tree, node, width, context: ())
+    tree = make_policy(method).grow(drafter, context_for(), Budget(8, 4, 2))
+    assert len(tree) == 1
+    assert tree.frozen
+
+
+def test_a_drafter_that_gives_up_after_a_level_leaves_what_it_proposed(method):
+    def one_level(tree, node, width, context):
+        return counting_up(tree, node, width, context) if node == ROOT else ()
+
+    tree = make_policy(method).grow(Proposing(one_level), context_for(), Budget(8, 4, 2))
+    assert max(tree.depths) == 1
+
+
+def test_duplicates_share_a_node_and_keep_every_draw(method):
+    def twice(tree, node, width, context):
+        return [Guess(4, proposer="a"), Guess(4, proposer="b"), Guess(5, proposer="c")][:width]
+
+    policy = make_policy(method)
+    tree = policy.grow(Proposing(twice), context_for(), Budget(8, 3, 3))
+    for node in range(len(tree)):
+        tokens = [tree.tokens[child] for child in tree.children(node)]
+        assert len(tokens) == len(set(tokens))
+        by = [(tree.tokens[draw.child], draw.guess.proposer) for draw in tree.draws(node)]
+        assert by == [(4, "a"), (4, "b"), (5, "c")][: len(by)]
+        assert all(tree.parents[draw.child] == node for draw in tree.draws(node))
+
+
+def test_a_drafter_that_repeats_itself_forever_does_not_hang_it(method):
+    tree = make_policy(method).grow(
+        Proposing(lambda tree, node, width, context: [Guess(4)] * width), context_for(), Budget(500, 6, 4)
+    )
+    assert tree.tokens[1:] == [4] * tree.drafted
+
+
+def test_a_drafter_that_proposes_more_than_it_was_asked_for_stays_in_the_budget(method):
+    def greedy(tree, node, width, context):
+        return [Guess(token) for token in range(V)]
+
+    budget = Budget(5, 3, 2)
+    tree = make_policy(method).grow(Proposing(greedy), context_for(), budget)
+    assert tree.drafted <= 5
+    assert all(len(tree.children(node)) <= budget.width for node in range(len(tree)))
+
+
+@pytest.mark.parametrize("token", [-1, V, V + 1000])
+def test_a_token_outside_the_vocabulary_is_refused_by_name(method, token):
+    drafter = Proposing(lambda tree, node, width, context: [Guess(token, proposer="wild")])
+    with pytest.raises(ProposalError, match=rf"wild proposed token {token}, outside the vocabulary of {V}"):
+        make_policy(method).grow(drafter, context_for(), Budget(4, 2, 2))
+
+
+def test_whether_a_draw_stays_never_depends_on_its_own_token(method):
+    """Given the tokens drawn before it, a draw gets its place or does not, whatever it is: else its q is a lie."""
+
+    def grown(tokens):
+        def draws(tree, node, width, context):
+            return [Guess(t, DrawKind.IID) for t in tokens[:width]] if node == ROOT else ()
+
+        return len(make_policy(method).grow(Proposing(draws), context_for(), Budget(2, 1, 3)).draws(ROOT))
+
+    for earlier in ([4], [4, 4], [4, 5]):
+        assert len({grown([*earlier, token]) for token in (4, 5, 6)}) == 1

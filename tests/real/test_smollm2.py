@@ -1,0 +1,97 @@
+"""A real model: what it says is what transformers' own `generate` says, with and without speculation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import USERS_HOME
+from contracts.kit import collect
+
+from specchat.config import load_catalog
+from specchat.decoding.conversation import Conversation
+from specchat.decoding.detokenize import Detokenizer
+from specchat.decoding.stopping import Stop
+from specchat.decoding.vocabulary import TransformersVocabulary
+from specchat.errors import WeightsError
+from specchat.models import weights
+from specchat.models.loading import Loaded, load_model
+from specchat.settings import Settings
+
+pytestmark = pytest.mark.real
+
+REFERENCE = json.loads(Path(__file__).with_name("reference.json").read_text())
+REPLIES = [pytest.param(entry, id=entry["prompt"][:24]) for entry in REFERENCE["replies"]]
+
+SPECULATING = {"drafter": "prompt_lookup", "policy": "expansion", "width": 2, "depth": 5, "nodes": 8}
+PLAIN = {"controller": "off"}
+
+
+@pytest.fixture(scope="session")
+def loaded() -> Loaded:
+    """The model in float32, from the user's own cache where SPECCHAT_HOME names one, else from the usual one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECCHAT_HOME", USERS_HOME or str(Path("~/.cache/specchat-tests").expanduser()))
+        spec = load_catalog().model(REFERENCE["model"])
+        try:
+            path = weights.fetch(spec)
+        except WeightsError as error:
+            pytest.skip(f"the weights cannot be fetched: {error}")
+        torch.set_num_threads(2)
+        return load_model(spec, path, torch.device("cpu"), "float32")
+
+
+@pytest.fixture(scope="session")
+def vocabulary(loaded: Loaded) -> TransformersVocabulary:
+    return TransformersVocabulary(loaded.tokenizer, loaded.eos_ids)
+
+
+def reply(loaded, vocabulary, prompt_tokens, seed=1, **settings):
+    conversation = Conversation(loaded.model, None, vocabulary, Settings().but(settings))
+    return collect(conversation.reply(prompt_tokens, seed))
+
+
+def test_the_same_tokens_end_a_reply(loaded):
+    assert sorted(loaded.eos_ids) == REFERENCE["ends"]
+
+
+@pytest.mark.parametrize("entry", REPLIES)
+def test_greedy_says_what_transformers_generate_says(loaded, vocabulary, entry):
+    assert vocabulary.encode_chat([{"role": "user", "content": entry["prompt"]}]) == entry["prompt_tokens"]
+    said = reply(loaded, vocabulary, entry["prompt_tokens"], max_tokens=64, **SPECULATING)
+    assert said.tokens == entry["reply_tokens"]
+    assert said.ended.stop is (Stop.LENGTH if len(said.tokens) == 64 else Stop.END)
+    assert said.text == loaded.tokenizer.decode(said.tokens, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("entry", REPLIES[3:5])
+def test_plain_decoding_says_the_same(loaded, vocabulary, entry):
+    said = reply(loaded, vocabulary, entry["prompt_tokens"], max_tokens=64, **PLAIN)
+    assert said.tokens == entry["reply_tokens"]
+    assert said.ledger.drafted == 0
+
+
+@pytest.mark.parametrize("entry", REPLIES[8:10])
+def test_the_same_seed_says_the_same_with_speculation_on_and_off(loaded, vocabulary, entry):
+    sampling = {"temperature": 0.8, "top_p": 0.95, "max_tokens": 40}
+    texts = [reply(loaded, vocabulary, entry["prompt_tokens"], 11, **sampling, **how) for how in (SPECULATING, PLAIN)]
+    assert texts[0].tokens == texts[1].tokens
+    assert texts[0].ledger.drafted > 0
+
+
+def test_speculation_is_sometimes_right(loaded, vocabulary):
+    entry = REFERENCE["replies"][8]
+    said = reply(loaded, vocabulary, entry["prompt_tokens"], max_tokens=40, **SPECULATING)
+    assert said.ledger.accepted > 0
+
+
+@pytest.mark.parametrize("entry", REPLIES)
+def test_real_replies_come_in_whole_characters(loaded, vocabulary, entry):
+    detokenizer = Detokenizer(vocabulary)
+    pieces = [*(detokenizer.add(token) for token in entry["reply_tokens"]), detokenizer.finish()]
+    whole = loaded.tokenizer.decode(entry["reply_tokens"], skip_special_tokens=True)
+    assert "".join(pieces) == whole
+    if "\ufffd" not in whole:
+        assert all("\ufffd" not in piece for piece in pieces)
