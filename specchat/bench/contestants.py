@@ -11,6 +11,7 @@ from specchat.bench.measured import Work, Written
 from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
 
 if TYPE_CHECKING:
+    from specchat.core.costs import Costs
     from specchat.engine.pairs import LoadedPair
 
 _WARM_UP_TOKENS = 16
@@ -38,12 +39,16 @@ class Ours:
 
     Args:
         taught: go on with the same drafter from question to question; `forget` starts anew.
+        costs: what passes cost here, for controllers that plan with it.
     """
 
-    def __init__(self, configuration: Configuration, pair: LoadedPair, taught: bool = False) -> None:
+    def __init__(
+        self, configuration: Configuration, pair: LoadedPair, taught: bool = False, costs: Costs | None = None
+    ) -> None:
         self.configuration = configuration
         self.taught = taught
         self._pair = pair
+        self._costs = costs
         self._meter = EnergyMeter(pair.device)
         self._conversation = self._new()
 
@@ -101,7 +106,8 @@ class Ours:
     def _new(self, configuration: Configuration | None = None) -> Conversation:
         pair = self._pair
         settings = (configuration or self.configuration).settings
-        return Conversation(pair.target.model, pair.draft.model if pair.draft else None, pair.vocabulary, settings)
+        draft = pair.draft.model if pair.draft else None
+        return Conversation(pair.target.model, draft, pair.vocabulary, settings, self._costs)
 
     def _empty_caches(self) -> None:
         self._pair.target.model.prefill(())

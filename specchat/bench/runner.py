@@ -187,10 +187,14 @@ class _Precision:
         """Plain first, then every configuration cold, then warm where asked for."""
         from specchat.bench.contestants import Ours
 
+        from specchat.decoding.profiling import measure_costs
+
+        self._progress.say("timing passes by their rows")
+        costs = measure_costs(pair.target.model, pair.draft.model if pair.draft else None)
         chosen = [c for c in parse_configurations(self._plan.compare, self._settings) if not c.plain]
-        ours = [Ours(configuration, pair) for configuration in (plain_of(self._settings), *chosen)]
+        ours = [Ours(configuration, pair, costs=costs) for configuration in (plain_of(self._settings), *chosen)]
         if self._plan.warm:
-            ours += [Ours(configuration, pair, taught=True) for configuration in chosen]
+            ours += [Ours(configuration, pair, taught=True, costs=costs) for configuration in chosen]
         return ours
 
     def _find_peers(self, pair: LoadedPair, questions: Sequence[Question]) -> list[Contestant]:
