@@ -27,7 +27,8 @@ class Goodput:
 
     What a row costs, in tokens that could have been written meanwhile, is the least chance a guess must have to earn
     its row (the budget's floor). Drafters overrate or underrate themselves, so the floor is corrected by how their
-    promises came true.
+    promises came true. A drafter that costs next to nothing and says how sure it is needs no depth chosen for it:
+    the floor takes what pays and leaves the rest, down to nothing at all.
 
     While nothing is drafted nothing is learnt, so the drafter is tried again now and then, less often each time it
     fails. A draft model is tried only when a reply begins: catching up later would cost more than a trial can tell.
@@ -44,7 +45,10 @@ class Goodput:
         self._kept_promises = _Average(options.memory, 1.0)
         self._nodes_per_level = _Average(options.memory, 1.0)
         self._level_s = _Average(options.memory, 0.0)
+        self._tokens = _Average(options.memory, 1.0)
+        self._nodes = _Average(options.memory, 1.0)
         self._passes = False  # whether drafting runs a model
+        self._promises = False  # whether guesses come with probabilities
         self._drafting_rounds = 0
         self._plain_rounds = 0
         self._patience = options.probe
@@ -54,17 +58,21 @@ class Goodput:
         ceiling = self._ceiling
         if ceiling.nodes == 0:
             return ceiling
+        if self._sure_of_itself:
+            floor = self._floor(1, self._goodput())
+            return self._plain_or_probe(context) if floor >= 1.0 else self._drafting(ceiling.depth, floor)
         depth, goodput = self.best_depth()
         if depth == 0 and self._drafting_rounds >= _TRIAL_ROUNDS:
             return self._plain_or_probe(context)
         depth = depth or 1
-        self._plain_rounds, self._patience = 0, self._probe_every
-        return Budget(ceiling.nodes, depth, ceiling.width, self._floor(depth, goodput))
+        return self._drafting(depth, min(0.95, self._floor(depth, goodput)))
 
     def observe(self, round: Round) -> None:
         """Learn costs and acceptance from a round."""
         tree, timings = round.tree, round.timings
         self._costs.add(len(tree), timings.verify_s)
+        self._tokens.add(float(len(round.emitted)))
+        self._nodes.add(float(tree.drafted))
         if tree.drafted == 0:
             self._plain_rounds += 1
             return
@@ -78,6 +86,7 @@ class Goodput:
                 self._accepted[depth - 1].add(float(round.accepted >= depth))
         promised = expected_accepted(tree)
         if promised is not None:
+            self._promises = True
             self._kept_promises.add(round.accepted / max(promised, 0.05), weight=promised)
 
     def best_depth(self) -> tuple[int, float]:
@@ -92,16 +101,31 @@ class Goodput:
                 best, best_goodput = depth, goodput
         return best, best_goodput
 
+    @property
+    def _sure_of_itself(self) -> bool:
+        """Whether guesses cost no pass and come with their chances."""
+        return self._promises and not self._passes
+
+    def _goodput(self) -> float:
+        """Tokens per second of late, and no less than plain decoding's."""
+        round_s = self._costs.verify_s(1 + math.ceil(self._nodes.value)) + self._level_s.value
+        return max(self._tokens.value / round_s, 1.0 / self._costs.verify_s(1))
+
+    def _drafting(self, depth: int, floor: float) -> Budget:
+        self._plain_rounds, self._patience = 0, self._probe_every
+        return Budget(self._ceiling.nodes, depth, self._ceiling.width, floor)
+
     def _round_s(self, depth: int) -> float:
         nodes = min(self._ceiling.nodes, math.ceil(depth * self._nodes_per_level.value))
         return self._costs.verify_s(1 + nodes) + depth * self._level_s.value
 
     def _floor(self, depth: int, goodput: float) -> float:
         """The least chance worth a row: the tokens that its time would have written."""
-        nodes = min(self._ceiling.nodes, max(2, math.ceil(depth * self._nodes_per_level.value)))
+        likely = self._nodes.value if self._sure_of_itself else depth * self._nodes_per_level.value
+        nodes = min(self._ceiling.nodes, max(2, math.ceil(likely)))
         row_s = (self._costs.verify_s(1 + nodes) - self._costs.verify_s(1)) / nodes
         model_s = self._level_s.value if self._passes else 0.0
-        return min(0.95, max(0.0, goodput * (row_s + model_s)) / max(0.2, self._kept_promises.value))
+        return max(0.0, goodput * (row_s + model_s)) / max(0.02, self._kept_promises.value)
 
     def _plain_or_probe(self, context: Context) -> Budget:
         due = context.round == 0 if self._passes else self._plain_rounds >= self._patience

@@ -15,6 +15,10 @@ _PREFILL_ROWS = 96
 """From so many rows on, 4-bit weights are unpacked for the pass: multiplying is then dearer than unpacking."""
 
 
+_FEWEST_ROWS = 4
+"""oneDNN multiplies four rows of whole numbers four times faster than two (Qwen2.5-Coder-0.5B: 46 ms against 190)."""
+
+
 class Linear(Protocol):
     """A linear layer: (n, in) → (n, out), both in the activations' format."""
 
@@ -77,12 +81,14 @@ class Int8Linear:
         exact = x.div(scale)
         high = exact.round()
         low = exact.sub_(high).mul_(254).round_()
+        rows = len(x)
         digits = torch.cat([high, low]).to(torch.int8)
+        if rows == 1:
+            digits = F.pad(digits, (0, 0, 0, _FEWEST_ROWS - 2))
         product: Tensor = torch.ops.onednn.qlinear_pointwise(
             digits, 1.0, 0, self._weight, self._scale, self._zero, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        rows = len(x)
-        product = product[:rows].add_(product[rows:], alpha=1 / 254).mul_(scale)
+        product = product[:rows].add_(product[rows : 2 * rows], alpha=1 / 254).mul_(scale)
         return product if self._bias is None else product.add_(self._bias)
 
 
