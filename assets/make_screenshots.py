@@ -1,52 +1,63 @@
-"""Draw the pictures of the README from a recording: `python assets/make_screenshots.py [RECORDING]`.
+"""Draw the pictures of the README: `python assets/make_screenshots.py`.
 
-Writes SVG files beside this script. A recording is played in steps, so the pictures are the same every time.
+Opens the real app on the real engine and the default pair (fetched where it is missing), asks a question, and takes
+each picture in the middle of the reply. Nothing is drawn or changed by hand; run it again after the app has changed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from specchat.engine.events import RoundDone
-from specchat.engine.replay import Player, Recording
+from textual.pilot import Pilot
+
+from specchat.cli.chat import known_pairs
+from specchat.cli.engines import start_engine
 from specchat.tui.app import SpecchatApp
 
 HERE = Path(__file__).parent
-PICTURES = {"chat": (120, 40), "chat-80x24": (80, 24), "chat-light": (120, 40)}
+QUESTION = "Write a limerick about a fox, then write the same limerick again."
+SETTINGS = {"seed": 1, "drafter": "merge", "nodes": 12, "width": 3}
+PICTURES = {"screenshot-120x40": (120, 40), "screenshot-80x24": (80, 24)}
+PATIENCE_S = 30.0
 
 
-async def picture(recording: Recording, name: str, size: tuple[int, int]) -> None:
-    """One picture: the recording held in the middle of its first reply, controls hidden."""
-    players: list[Player] = []
+async def until(pilot: Pilot[Any], true: Callable[[], bool]) -> None:
+    """Let the app run until something is so."""
+    for _ in range(int(PATIENCE_S / 0.01)):
+        if true():
+            return
+        await pilot.pause(0.01)
+    raise TimeoutError("the app did not get there")
 
-    def play(wake: object) -> Player:
-        players.append(Player(recording, wake))  # type: ignore[arg-type]
-        players[0].pause()
-        return players[0]
 
-    theme = "specchat-light" if name.endswith("light") else "specchat"
-    app = SpecchatApp(play, settings={}, theme=theme)
-    app.animation_level = "none"
+async def picture(name: str, size: tuple[int, int]) -> None:
+    """One picture: a reply in its second half, with several tokens accepted in the round that is shown."""
+    app = SpecchatApp(lambda wake: start_engine("", SETTINGS, wake), settings=SETTINGS, pairs=known_pairs)
     async with app.run_test(size=size) as pilot:
-        await pilot.pause(0.2)
-        rounds = sum(isinstance(event, RoundDone) for event in recording.replies()[0])
-        for _ in range(max(1, rounds * 2 // 3)):
-            players[0].step()
-        await pilot.pause(1.0)
-        app.replay_bar.display, app.prompt.display = False, True
-        app.screen.remove_class("-replay")
-        await pilot.pause(0.2)
+        await until(pilot, lambda: app.chat.ready is not None)
+        await pilot.press(*QUESTION, "enter")
+        await until(pilot, lambda: telling(app))
         (HERE / f"{name}.svg").write_text(app.export_screenshot(title="specchat"))
-    players[0].close()
+    if app.talk.link is not None:
+        app.talk.link.close()
+
+
+def telling(app: SpecchatApp) -> bool:
+    """Whether the tree on screen has accepted and rejected branches, some way into the reply."""
+    rounds = app.chat.rounds
+    shown = rounds[-1] if rounds else None
+    return (
+        shown is not None and shown.index > 30 and len(shown.verdict.path) >= 3 and "rejected" in shown.verdict.reasons
+    )
 
 
 async def main() -> None:
     """All pictures."""
-    recording = Recording.read(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "demo.jsonl")
     for name, size in PICTURES.items():
-        await picture(recording, name, size)
+        await picture(name, size)
 
 
 if __name__ == "__main__":

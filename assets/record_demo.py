@@ -22,10 +22,12 @@ from specchat.engine.client import Engine
 
 SETTINGS = {
     "pair": "smol",
-    "policy": "expansion",
+    "drafter": "merge",
+    "policy": "best_first",
+    "controller": "goodput",
     "width": 3,
     "depth": 6,
-    "nodes": 14,
+    "nodes": 12,
     "temperature": 0.4,
     "seed": 1,
     "max_tokens": 200,
