@@ -18,7 +18,7 @@ from specchat.cli.engines import start_engine
 from specchat.tui.app import SpecchatApp
 
 HERE = Path(__file__).parent
-QUESTION = "Write a limerick about a fox, then write the same limerick again."
+QUESTIONS = ("Write four lines about a fox.", "Write the same four lines, but about a cat.")
 SETTINGS = {"seed": 1, "drafter": "merge", "nodes": 12, "width": 3}
 PICTURES = {"screenshot-120x40": (120, 40), "screenshot-80x24": (80, 24)}
 PATIENCE_S = 30.0
@@ -38,19 +38,24 @@ async def picture(name: str, size: tuple[int, int]) -> None:
     app = SpecchatApp(lambda wake: start_engine("", SETTINGS, wake), settings=SETTINGS, pairs=known_pairs)
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: app.chat.ready is not None)
-        await pilot.press(*QUESTION, "enter")
-        await until(pilot, lambda: telling(app))
+        for question in QUESTIONS:
+            await pilot.press(*question, "enter")
+            await until(pilot, lambda: app.chat.running is not None)
+            await until(pilot, lambda: app.chat.running is None or telling(app))
         (HERE / f"{name}.svg").write_text(app.export_screenshot(title="specchat"))
     if app.talk.link is not None:
         app.talk.link.close()
 
 
 def telling(app: SpecchatApp) -> bool:
-    """Whether the tree on screen has accepted and rejected branches, some way into the reply."""
+    """Whether the tree on screen has accepted and rejected branches, some way into the chat."""
     rounds = app.chat.rounds
     shown = rounds[-1] if rounds else None
     return (
-        shown is not None and shown.index > 30 and len(shown.verdict.path) >= 3 and "rejected" in shown.verdict.reasons
+        shown is not None
+        and shown.context_tokens > 120
+        and len(shown.verdict.path) >= 3
+        and "rejected" in shown.verdict.reasons
     )
 
 

@@ -186,7 +186,6 @@ class _Precision:
     def _contestants(self, pair: LoadedPair) -> list[Ours]:
         """Plain first, then every configuration cold, then warm where asked for."""
         from specchat.bench.contestants import Ours
-
         from specchat.decoding.profiling import measure_costs
 
         self._progress.say("timing passes by their rows")
