@@ -51,12 +51,9 @@ def telling(app: SpecchatApp) -> bool:
     """Whether the tree on screen has accepted and rejected branches, some way into the chat."""
     rounds = app.chat.rounds
     shown = rounds[-1] if rounds else None
-    return (
-        shown is not None
-        and shown.context_tokens > 120
-        and len(shown.verdict.path) >= 3
-        and "rejected" in shown.verdict.reasons
-    )
+    if shown is None or shown.context_tokens < 120:
+        return False
+    return len(shown.verdict.path) >= 3 and "rejected" in shown.verdict.reasons
 
 
 async def main() -> None:
