@@ -84,11 +84,18 @@ def methods(
 
 
 @app.command()
-def doctor() -> None:
+@takes_settings
+def doctor(
+    settings: dict[str, Any],
+    costs: Annotated[bool, typer.Option("--costs", help="Load the pair and measure what its passes cost.")] = False,
+) -> None:
     """Say what this machine offers, which pairs are ready, and what would be slow and why."""
-    from specchat.cli.doctor import print_report
+    from specchat.cli.doctor import print_costs, print_report
 
-    print_report()
+    if costs:
+        print_costs(settings)
+    else:
+        print_report()
 
 
 app.command()(bench)

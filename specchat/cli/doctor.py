@@ -8,11 +8,12 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specchat import __version__
-from specchat.config import Catalog, cache_dir, load_catalog
+from specchat.config import Catalog, cache_dir, load_catalog, user_settings
 from specchat.engine.client import engine_environment
+from specchat.settings import Settings
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +38,39 @@ def print_report() -> None:
     console.print("what would be slow here, and why" if advice else "nothing here looks slow")
     for line in advice:
         console.print(f"  - {line}", soft_wrap=True)
+
+
+def print_costs(settings: dict[str, Any]) -> None:
+    """Load the pair and print what a pass costs by its rows, and plain decoding by its context."""
+    os.environ.update(engine_environment())
+    from rich.console import Console
+    from rich.table import Table
+
+    from specchat.bench.loaded import load_pair
+    from specchat.decoding.plain import measure_plain
+    from specchat.decoding.profiling import measure_costs
+
+    wanted = Settings().but({**user_settings(), **settings})
+    pair = load_pair(wanted)
+    draft = pair.draft.model if pair.draft else None
+    plain, costs = measure_plain(pair.target.model), measure_costs(pair.target.model, draft)
+    assert plain is not None, "nobody interrupts"
+    assert costs is not None, "nobody interrupts"
+    console = Console(file=sys.stdout, highlight=False)
+    console.print(f"{pair.name} · {pair.target.name} · {pair.precision} · {pair.device}\n")
+    curves = [("plain decoding, by context", "tokens", plain.points), ("verification, by rows", "rows", costs.verify)]
+    if costs.draft:
+        curves.append(("a pass of the draft model, by rows", "rows", costs.draft))
+    for title, unit, points in curves:
+        table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+        for column in (unit, "ms", "× the first", ""):
+            table.add_column(column, justify="left" if column == "" else "right")
+        most = max(seconds for _, seconds in points)
+        for place, seconds in points:
+            ratio = seconds / points[0][1]
+            table.add_row(str(place), f"{1000 * seconds:.1f}", f"{ratio:.2f}", "━" * round(40 * seconds / most))
+        console.print(table)
+        console.print()
 
 
 def _versions() -> Iterator[tuple[str, str]]:

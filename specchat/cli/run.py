@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import select
+import signal
 import stat
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -67,27 +69,26 @@ class _Run:
     text: list[str] = field(default_factory=list)
 
     def go(self) -> int:
-        self.engine.send(events.Load(self.settings))
-        stream = self.engine.events()
-        while True:
-            try:
-                event = next(stream, None)
-            except KeyboardInterrupt:
-                self._interrupt()
-                stream = self.engine.events()  # the interrupt ended the generator, not the engine
-                continue
-            if event is None:
-                return 130 if self.interrupted else 1
-            code = self._on(event)
-            if code is not None:
-                return code
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            self.engine.send(events.Load(self.settings))
+            for event in self.engine.events():
+                code = self._on(event)
+                if code is not None:
+                    return code
+            return 130 if self.interrupted else 1
+        finally:
+            signal.signal(signal.SIGINT, before)
 
-    def _interrupt(self) -> None:
-        """Ctrl+C: stop at the next round and keep the partial text; before the reply has begun, just leave."""
+    def _interrupt(self, *_: object) -> None:
+        """Ctrl+C: stop at the next round and keep the partial text; before the reply has begun, just leave.
+
+        The command goes out from a thread: this may interrupt one that is being sent.
+        """
         if self.started is None or self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
-        self.engine.send(events.Cancel(_REPLY))
+        threading.Thread(target=self.engine.send, args=(events.Cancel(_REPLY),), daemon=True).start()
 
     def _on(self, event: events.Event) -> int | None:
         self.sinks.event(event)
