@@ -26,10 +26,10 @@ PATIENCE_S = 30.0
 
 async def until(pilot: Pilot[Any], true: Callable[[], bool]) -> None:
     """Let the app run until something is so."""
-    for _ in range(int(PATIENCE_S / 0.01)):
+    for _ in range(int(PATIENCE_S / 0.1)):
         if true():
             return
-        await pilot.pause(0.01)
+        await pilot.pause(0.1)
     raise TimeoutError("the app did not get there")
 
 
@@ -53,7 +53,7 @@ def telling(app: SpecchatApp) -> bool:
     shown = rounds[-1] if rounds else None
     if shown is None or shown.context_tokens < 120:
         return False
-    return len(shown.verdict.path) >= 3 and "rejected" in shown.verdict.reasons
+    return len(shown.verdict.path) >= 2 and "rejected" in shown.verdict.reasons
 
 
 async def main() -> None:
