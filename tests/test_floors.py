@@ -83,7 +83,6 @@ def test_a_headless_module_imports_nothing_that_draws(package: str) -> None:
     assert imported_by(modules_of(package), DRAWING) == {}
 
 
-@pytest.mark.skipif(not (ROOT / "specchat/bench").is_dir(), reason="there is no such package")
 def test_measuring_does_not_load_the_app() -> None:
     assert imported_by(modules_of("bench"), ("textual", "specchat.tui")) == {}
 

@@ -46,7 +46,9 @@ def test_what_is_pruned_is_not_computed():
     read = sum(len(round.tree) for round in pruned)
     drafts = sum(len(round.tree) for round in whole)
     assert dropped > 0
-    assert read * 3 - dropped * 2 == saved - (spent - drafts * 3), "each dropped node skips the last two of three layers"
+    assert read * 3 - dropped * 2 == saved - (spent - drafts * 3), (
+        "each dropped node skips the last two of three layers"
+    )
 
 
 def test_a_node_among_the_kept_ones_stays():
