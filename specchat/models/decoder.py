@@ -12,11 +12,8 @@ from specchat.core.seams import Counters, OnLayer, Reading, Rider
 from specchat.core.tree import TokenTree
 from specchat.models.decoder_weights import DecoderWeights, Layer
 from specchat.models.kv_cache import KVCache
-from specchat.models.rows import LAZY_TOKENS, Plan, Rows, common_prefix
+from specchat.models.rows import Plan, Rows, common_prefix
 from specchat.models.watching import LayerWatch
-
-CHUNK_TOKENS = 256
-"""Prompt tokens read per pass."""
 
 
 class Decoder:
@@ -44,16 +41,7 @@ class Decoder:
     @torch.inference_mode()
     def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
-        missing = self._rows.rewind(tokens)
-        if len(missing) <= LAZY_TOKENS:
-            self._rows.put_off(missing)
-            return
-        for begin in range(0, len(missing), CHUNK_TOKENS):
-            chunk = missing[begin : begin + CHUNK_TOKENS]
-            self._layers(_Pass(self, self._rows.plan_prefix(chunk), ()), None)
-            self._rows.prefix_read(chunk)
-            if on_chunk is not None:
-                on_chunk(begin + len(chunk), len(missing))
+        self._rows.read_prefix(tokens, lambda plan: self._layers(_Pass(self, plan, ()), None), on_chunk)
 
     @torch.inference_mode()
     def read(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,9 @@ from torch import Tensor
 
 from specchat.core.seams import Rider
 from specchat.core.tree import ROOT, TokenTree
+
+CHUNK_TOKENS = 256
+"""Prompt tokens read per pass: small enough to stop soon, large enough to use the machine."""
 
 LAZY_TOKENS = 8
 """So many missing tokens are read together with the next tree instead of in a pass of their own."""
@@ -52,6 +55,25 @@ class Rows:
         del self.prefix[reused:]
         self._forget_tree()
         return list(tokens[reused:])
+
+    def read_prefix(
+        self, tokens: Sequence[int], read: Callable[[Plan], object], on_chunk: Callable[[int, int], None] | None
+    ) -> None:
+        """Make the prefix exactly these tokens: `read` is given a plan for every chunk that is still missing.
+
+        A handful of missing tokens is put off until the next tree. `on_chunk(done, total)` may raise to stop; what
+        was read so far counts.
+        """
+        missing = self.rewind(tokens)
+        if len(missing) <= LAZY_TOKENS:
+            self.put_off(missing)
+            return
+        for begin in range(0, len(missing), CHUNK_TOKENS):
+            chunk = missing[begin : begin + CHUNK_TOKENS]
+            read(self.plan_prefix(chunk))
+            self.prefix_read(chunk)
+            if on_chunk is not None:
+                on_chunk(begin + len(chunk), len(missing))
 
     def put_off(self, missing: list[int]) -> None:
         """Read these prefix tokens together with the next tree."""

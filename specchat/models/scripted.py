@@ -11,7 +11,7 @@ from torch import Tensor
 from specchat.core.noise import Noise, Stream
 from specchat.core.seams import Counters, OnLayer, Reading, Rider
 from specchat.core.tree import TokenTree
-from specchat.models.rows import LAZY_TOKENS, Plan, Rows, common_prefix, surviving
+from specchat.models.rows import Plan, Rows, common_prefix, surviving
 
 Says = Callable[[Sequence[int]], Tensor]
 """(tokens so far) → (V,) logits of the next one."""
@@ -47,14 +47,7 @@ class ScriptedModel:
 
     def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Remember the tokens; there is nothing to compute."""
-        missing = self._rows.rewind(tokens)
-        if len(missing) <= LAZY_TOKENS:
-            self._rows.put_off(missing)
-            return
-        self._count(self._rows.plan_prefix(missing))
-        self._rows.prefix_read(missing)
-        if on_chunk is not None:
-            on_chunk(len(missing), len(missing))
+        self._rows.read_prefix(tokens, self._count, on_chunk)
 
     def read(
         self,
