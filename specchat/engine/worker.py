@@ -92,6 +92,7 @@ class Worker:
         loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
         if self._pair is None or not self._serves(self._pair, settings):
             loaded = self._load_pair(loader, settings)
+            self._replies, self._totals = 0, Ledger()
         else:
             loaded = self._pair
         self._plain, self._measurable = self._store.get(loaded.key), True

@@ -1,0 +1,47 @@
+"""The engine runs where the app's and the command line's packages are missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from specchat.engine import events
+
+ABSENT = ("typer", "textual", "rich", "click", "tomlkit", "platformdirs")
+
+BLOCKED = f"""
+import sys
+for name in {ABSENT!r}:
+    sys.modules[name] = None
+import runpy
+runpy.run_module("specchat.engine", run_name="__main__")
+"""
+
+
+def test_an_engine_needs_neither_typer_nor_textual_nor_rich(tmp_path):
+    commands = [
+        events.Load({"pair": "scripted", "max_tokens": 5}),
+        events.Generate(1, [events.Message("user", "hello")]),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-c", BLOCKED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "SPECCHAT_HOME": str(tmp_path)},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for command in commands:
+        process.stdin.write(events.encode(command))
+    process.stdin.flush()
+    seen = []
+    for line in process.stdout:
+        seen.append(events.decode_event(line))
+        if isinstance(seen[-1], events.Finished | events.Failed):
+            break
+    process.stdin.close()
+    process.wait(30)
+    assert isinstance(seen[-1], events.Finished), seen[-1]
+    assert seen[-1].stats.tokens == 5
