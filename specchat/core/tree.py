@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-import torch
 from torch import Tensor
 
 from specchat.errors import ProposalError
@@ -142,13 +141,6 @@ class TokenTree:
             path.append(child)
             node = child
         return tuple(path)
-
-    def ancestor_mask(self) -> Tensor:
-        """(N, N) bool: row i is true at i and at every ancestor of i: whom node i may attend to."""
-        rows = [0] * len(self)
-        for node, parent in enumerate(self.parents):
-            rows[node] = (rows[parent] if parent >= 0 else 0) | (1 << node)
-        return torch.tensor([[bool(row >> n & 1) for n in range(len(self))] for row in rows])
 
     def _upwards(self, node: int) -> Iterator[int]:
         while node != ROOT:

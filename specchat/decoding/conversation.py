@@ -15,7 +15,6 @@ from specchat.core.seams import Context, Model
 from specchat.decoding.assemble import (
     Losslessness,
     assemble,
-    check_settings,
     choose_drafter,
     losslessness,
     sampling,
@@ -107,7 +106,6 @@ class Conversation:
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
-        check_settings(settings, self._draft is not None)
         assemble(settings, self.target, self._draft)
         self._settings = settings
 

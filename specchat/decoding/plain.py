@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specchat.acceptance.follow import Follow
 from specchat.controllers.off import Off
+from specchat.core.costs import interpolate
 from specchat.core.seams import Budget, Context, Model
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.nothing import Nothing
@@ -31,14 +31,7 @@ class PlainCurve:
 
     def seconds_at(self, context_tokens: int) -> float:
         """Interpolated between measured contexts, the nearest one outside them."""
-        contexts = [context for context, _ in self.points]
-        right = bisect.bisect_left(contexts, context_tokens)
-        if right == 0:
-            return self.points[0][1]
-        if right == len(contexts):
-            return self.points[-1][1]
-        (x0, y0), (x1, y1) = self.points[right - 1], self.points[right]
-        return y0 + (y1 - y0) * (context_tokens - x0) / (x1 - x0)
+        return interpolate(self.points, min(context_tokens, self.points[-1][0]))
 
 
 def measure_plain(

@@ -57,7 +57,8 @@ class Loader:
         if pair.draft is not None:
             specs["draft"] = self.catalog.model(pair.draft)
         for spec in specs.values():
-            weights.fetch(spec, self._report, self.cancelled) if not spec.scripted else None
+            if not spec.scripted:
+                weights.fetch(spec, self._report, self.cancelled)
         loaded = {role: self._load(spec, role, device, settings.dtype) for role, spec in specs.items()}
         target, draft = loaded["target"], loaded.get("draft")
         if draft is not None:

@@ -27,13 +27,6 @@ class KVCache:
     def capacity(self) -> int:
         return 0 if self._keys is None else self._keys.shape[2]
 
-    @property
-    def bytes_per_row(self) -> int:
-        """Bytes one token takes in all layers; 0 before anything was written."""
-        if self._keys is None or self._values is None:
-            return 0
-        return sum(t.element_size() * t.shape[0] * t.shape[1] * t.shape[3] for t in (self._keys, self._values))
-
     def write_at(self, row: int) -> None:
         """The next pass writes its rows from here on."""
         self._start = row
