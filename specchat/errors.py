@@ -6,9 +6,11 @@
     │   └── CombinationError      … parts that cannot work together, and the nearest that can
     ├── WeightsError              weights could not be found, fetched, trusted or read
     ├── ModelError                this network cannot be run the way specchat needs
-    │   └── TokenizerMismatch     target and draft model do not share one token table
+    │   ├── TokenizerMismatch     target and draft model do not share one token table
+    │   └── NotEnoughMemory       weights that do not fit into the memory that is free
     ├── ProposalError             a drafter proposed something that is no token
-    └── EngineError               the engine process failed, died or speaks another protocol
+    ├── EngineError               the engine process failed, died or speaks another protocol
+    └── StoreError                chats could not be kept, found or read
 
 A broken invariant is no such error: it is an `assert` with a sentence.
 """
@@ -51,12 +53,20 @@ class TokenizerMismatch(ModelError):
     """A draft model whose token table is not the target's."""
 
 
+class NotEnoughMemory(ModelError):
+    """Weights that do not fit into the memory that is free."""
+
+
 class ProposalError(SpecchatError):
     """A drafter proposed something that is no token of the target."""
 
 
 class EngineError(SpecchatError):
     """The engine process failed, died, or speaks another protocol."""
+
+
+class StoreError(SpecchatError):
+    """Chats that could not be kept, found or read."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -69,3 +79,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known: {', '.join(names)}" if names else ""
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """What the user probably meant, as the tail of a sentence; empty where nothing is near."""
+    hint = nearest(word, known)
+    return hint if hint.startswith("; did you mean") else ""

@@ -47,6 +47,12 @@ class Settings:
     dtype: str = option(
         "auto", "number format of the weights", choices=("auto", "float32", "bfloat16", "int8", "int4"), live=False
     )
+    kernels: str = option(
+        "auto",
+        "who multiplies int8 and int4 weights on a processor: native is compiled here, once, and fastest",
+        choices=("auto", "native", "torch"),
+        live=False,
+    )
     device: str = option("auto", "where the models run: auto, cpu, cuda, cuda:1, mps", live=False)
     threads: int = option(0, "processor threads of the engine; 0 chooses", unit="threads", minimum=0, live=False)
     stop: tuple[str, ...] = ()
@@ -86,6 +92,11 @@ class Settings:
 
 OPTIONS: dict[str, Option] = {o.name: o for o in options_of(Settings)}
 """Every setting with a single value, by name, in the order they are shown."""
+
+SPECULATION = (
+    "drafter", "policy", "rule", "controller", "width", "depth", "nodes", "prune_layer", "prune_keep", "method_options",
+)  # fmt: skip
+"""How to speculate. What pays depends on the models, so these belong to a pair; the others belong to the user."""
 
 
 def parse_method_options(pairs: list[str]) -> dict[str, str]:

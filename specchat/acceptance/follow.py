@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from specchat.acceptance.walk import walk
+from specchat.core.best import best_token
 from specchat.core.noise import Stream
 from specchat.core.seams import Context, Reading
 from specchat.core.tree import DrawKind, TokenTree
@@ -31,13 +33,15 @@ class Follow:
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """Walk down from the root for as long as the target's own token is a living child."""
         if context.sampling.greedy and not context.sampling.penalised:
-            drawn = self._greedy(reading)
-            return walk(tree, reading, lambda node: drawn[reading.row(node)])
+            return walk(tree, reading, self._greedy(reading))
         return walk(tree, reading, lambda node: self._draw(tree, node, reading, context))
 
-    def _greedy(self, reading: Reading) -> list[int]:
-        """The most likely token after every row, in one copy to the host."""
-        return reading.logits.argmax(dim=-1).tolist()
+    def _greedy(self, reading: Reading) -> Callable[[int], int]:
+        """The most likely token after a node: where logits lie on a device, all of them in one copy to the host."""
+        if reading.logits.device.type == "cpu":
+            return lambda node: best_token(reading.after(node))
+        drawn = reading.logits.argmax(dim=-1).tolist()
+        return lambda node: drawn[reading.row(node)]
 
     def _draw(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> int:
         law = context.law_after(tree, node, reading.after(node))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from specchat.core.costs import Costs
 from specchat.core.round import Round
 from specchat.core.seams import Budget, Context
@@ -13,7 +15,7 @@ class Fixed:
 
     def __init__(self, options: NoOptions, budget: Budget, costs: Costs | None = None) -> None:
         del options, costs
-        self._budget = budget
+        self._budget = dataclasses.replace(budget, why="fixed by you")
 
     def plan(self, context: Context) -> Budget:
         return self._budget

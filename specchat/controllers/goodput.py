@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 
@@ -57,7 +58,7 @@ class Goodput:
         """The budget with the highest predicted goodput, within the user's own."""
         ceiling = self._ceiling
         if ceiling.nodes == 0:
-            return ceiling
+            return dataclasses.replace(ceiling, why="no nodes: fixed by you")
         if self._sure_of_itself:
             floor = self._floor(1, self._goodput())
             return self._plain_or_probe(context) if floor >= 1.0 else self._drafting(ceiling.depth, floor)
@@ -113,7 +114,8 @@ class Goodput:
 
     def _drafting(self, depth: int, floor: float) -> Budget:
         self._plain_rounds, self._patience = 0, self._probe_every
-        return Budget(self._ceiling.nodes, depth, self._ceiling.width, floor)
+        why = f"a guess pays from {floor:.0%}".replace("%", " %")
+        return Budget(self._ceiling.nodes, depth, self._ceiling.width, floor, why)
 
     def _round_s(self, depth: int) -> float:
         nodes = min(self._ceiling.nodes, math.ceil(depth * self._nodes_per_level.value))
@@ -130,9 +132,14 @@ class Goodput:
     def _plain_or_probe(self, context: Context) -> Budget:
         due = context.round == 0 if self._passes else self._plain_rounds >= self._patience
         if not due:
-            return Budget(nodes=0, depth=0, width=0)
+            return Budget(nodes=0, depth=0, width=0, why=self._why_plain())
         self._plain_rounds, self._patience = 0, self._patience * 2
-        return Budget(1, 1, 1)
+        return Budget(1, 1, 1, why="a trial: may guesses pay again?")
+
+    def _why_plain(self) -> str:
+        kept = f"guesses came true {self._accepted[0].value:.0%} of the time".replace("%", " %")
+        left = self._patience - self._plain_rounds
+        return f"{kept}, trial " + ("with the next reply" if self._passes else f"in {left} round" + "s" * (left != 1))
 
 
 @dataclass

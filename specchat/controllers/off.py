@@ -15,7 +15,7 @@ class Off:
         del options, budget, costs
 
     def plan(self, context: Context) -> Budget:
-        return Budget(nodes=0, depth=0, width=0)
+        return Budget(nodes=0, depth=0, width=0, why="off")
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""

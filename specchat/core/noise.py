@@ -46,7 +46,7 @@ class Noise:
         Returns:
             (C,) float64, on the device of `tokens`. Finite: the uniforms have 52 bits and exclude 0 and 1.
         """
-        return -torch.log(-torch.log(self._uniform(stream, position, tokens, salt)))
+        return self._uniform(stream, position, tokens, salt).log_().neg_().log_().neg_()
 
     def uniform(self, stream: Stream, position: int, token: int, salt: tuple[int, ...] = ()) -> float:
         """One uniform number in (0, 1), for a coin flip about one token."""
@@ -56,9 +56,10 @@ class Noise:
         key = _mix(self.seed & _MASK)
         for part in (stream.value, position, *salt):
             key = _mix((key + (part + 1) * _GOLDEN) & _MASK)
-        bits = _mix_tensor(tokens * _signed(_GOLDEN) + _signed(key))
+        bits = _mix_(tokens * _signed(_GOLDEN) + _signed(key))
         # One bit less than a float64 holds, so that the half is never rounded up to 1.
-        return ((bits >> 12) & ((1 << 52) - 1)).to(torch.float64).add_(0.5).mul_(2.0**-52)
+        bits.bitwise_right_shift_(12).bitwise_and_((1 << 52) - 1)
+        return bits.to(torch.float64).add_(0.5).mul_(2.0**-52)
 
 
 def _mix(z: int) -> int:
@@ -71,11 +72,11 @@ def _mix(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def _mix_tensor(z: Tensor) -> Tensor:
-    """`_mix` on int64 tensors, whose products wrap as unsigned ones do; only the shifts need masking."""
-    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _signed(_MIX_A)
-    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _signed(_MIX_B)
-    return z ^ ((z >> 31) & ((1 << 33) - 1))
+def _mix_(z: Tensor) -> Tensor:
+    """`_mix` on int64 tensors, whose products wrap as unsigned ones do; only the shifts need masking. In place."""
+    z.bitwise_xor_((z >> 30).bitwise_and_((1 << 34) - 1)).mul_(_signed(_MIX_A))
+    z.bitwise_xor_((z >> 27).bitwise_and_((1 << 37) - 1)).mul_(_signed(_MIX_B))
+    return z.bitwise_xor_((z >> 31).bitwise_and_((1 << 33) - 1))
 
 
 def _signed(value: int) -> int:

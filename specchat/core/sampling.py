@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from specchat.core.best import best_token, best_tokens
 from specchat.core.noise import Noise, Stream
 
 _HEAD = 1024
@@ -64,9 +65,9 @@ class Law:
         if ids.numel() == 1:
             return ids
         scores = self.logprobs + noise.gumbel(stream, position, ids, salt)
-        # argmax breaks ties towards the first, as a plain pass would; topk promises nothing.
-        chosen = scores.argmax(keepdim=True) if count == 1 else scores.topk(count).indices
-        return ids[chosen]
+        if count == 1:  # ties go to the first, as in a plain pass; topk promises nothing
+            return ids[best_token(scores)].unsqueeze(0)
+        return ids[scores.topk(count).indices]
 
     def all_ids(self) -> Tensor:
         """(C,) int64, spelled out."""
@@ -120,12 +121,12 @@ def penalise(logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[
 def law(logits: Tensor, sampling: Sampling) -> Law:
     """The processed law of (V,) penalised float32 logits. Greedy is the point at the largest logit."""
     if sampling.greedy:
-        best = logits.argmax(dim=-1, keepdim=True)
+        best = torch.tensor([best_token(logits)], device=logits.device)
         return Law(best, torch.zeros(1, dtype=torch.float64, device=logits.device))
     ids: Tensor | None = None
     scores = logits / sampling.temperature
     if 0 < sampling.top_k < scores.numel():
-        scores, ids = scores.topk(sampling.top_k)
+        scores, ids = (found[0] for found in best_tokens(scores[None], sampling.top_k))
     if sampling.top_p < 1.0:
         scores, ids = _nucleus(scores, ids, sampling.top_p)
     if sampling.min_p > 0.0:
@@ -138,7 +139,7 @@ def law(logits: Tensor, sampling: Sampling) -> Law:
 def _nucleus(scores: Tensor, ids: Tensor | None, top_p: float) -> tuple[Tensor, Tensor]:
     """The smallest set of most likely tokens with probability `top_p` or more; the most likely always stays."""
     total = torch.logsumexp(scores.double(), dim=-1)
-    for size in (min(_HEAD, scores.numel()), scores.numel()):
+    for size in (min(_HEAD, scores.numel()), min(16 * _HEAD, scores.numel()), scores.numel()):
         ordered, places = scores.topk(size)  # sorted, most likely first
         before = (ordered.double() - total).exp().cumsum(dim=-1)
         if float(before[-1]) >= top_p or size == scores.numel():

@@ -24,12 +24,14 @@ class Budget:
 
     Args:
         floor: the least chance to stand (the product of the probabilities down to it) that earns a point its row.
+        why: what made the controller choose so, in a few words for the screen.
     """
 
     nodes: int
     depth: int = 1
     width: int = 1
     floor: float = 0.0
+    why: str = field(default="", compare=False)
 
 
 @dataclass

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from specchat.core.best import best_tokens
 from specchat.core.round import Round
 from specchat.core.seams import Context, Proposal, Rider
 from specchat.core.tree import Guess, TokenTree
@@ -78,7 +79,7 @@ class TokenRecycling:
         nodes = sorted(round.reading.alive, key=lambda node: (node in standing, node))
         rows = [round.reading.row(node) for node in nodes]
         logits = round.reading.logits[rows][:, : self._vocab_size]
-        for node, best in zip(nodes, logits.topk(self._successors.k).indices.tolist(), strict=True):
+        for node, best in zip(nodes, best_tokens(logits, self._successors.k)[1].tolist(), strict=True):
             self._successors.learn(round.tree.tokens[node], best)
 
     def _forget(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from specchat.models.gguf_reader import GROUP, FourBit
 from specchat.models.kernels import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
 from specchat.models.shape import Shape
-from specchat.models.weight_source import WeightSource
+from specchat.models.weight_source import PairedSource, WeightSource
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,12 @@ class Builder:
 
     def __init__(self, shape: Shape, source: WeightSource, precision: str, device: torch.device) -> None:
         self._shape = shape
-        self._source = source
+        self._source = PairedSource(source, shape.head_dim)
         self._precision = precision
         self._device = device
         narrow = device.type != "cpu" and precision != "float32"
         # On a processor float32 activations cost nothing beside the weights, and round less.
         self._activations = torch.bfloat16 if narrow else torch.float32
-        self._pairs = None if source.interleaved else _pair_order(shape.head_dim)
 
     def build(self, say: Callable[[int], None] = lambda layer: None) -> DecoderWeights:
         """All layers; `say` hears which one was built."""
@@ -97,7 +96,7 @@ class Builder:
     def _linear(self, names: Sequence[str], layer: int | None) -> Linear:
         """One product for several weights that share their input."""
         if self._precision != "int4":
-            weight = torch.cat([self._weight(name, layer) for name in names])
+            weight = torch.cat([self._source.dense(name, layer) for name in names])
             return self._kernel(weight, self._bias(names, layer))
         groups = [self._four_bit(name, layer) for name in names]
         if None not in groups:
@@ -115,46 +114,21 @@ class Builder:
     def _four_or_eight(self, name: str, layer: int | None, group: FourBit | None) -> Linear:
         """4 bits where the file has 4, else 8."""
         bias = self._bias([name], layer)
-        return Int8Linear(self._weight(name, layer), bias) if group is None else Int4Linear(group, bias)
-
-    def _weight(self, name: str, layer: int | None) -> Tensor:
-        weight = self._source.dense(name, layer)
-        order = self._order(name, len(weight))
-        return weight if order is None else weight[order]
+        return Int8Linear(self._source.dense(name, layer), bias) if group is None else Int4Linear(group, bias)
 
     def _four_bit(self, name: str, layer: int | None) -> FourBit | None:
         group = self._source.four_bit(name, layer)
         if group is None or group.numbers.shape[0] % 16 or group.numbers.shape[1] % GROUP:  # what the kernel takes
             return None
-        order = self._order(name, len(group.numbers))
-        return group if order is None else group.permuted(order)
+        return group
 
     def _bias(self, names: Sequence[str], layer: int | None) -> Tensor | None:
-        parts = [
-            self._ordered(name, self._source.dense(name, layer, "bias"))
-            for name in names
-            if self._source.has(name, layer, "bias")
-        ]
+        parts = [self._source.dense(name, layer, "bias") for name in names if self._source.has(name, layer, "bias")]
         assert len(parts) in (0, len(names)), "weights that share their input all have a bias, or none has"
         return torch.cat(parts) if parts else None
 
-    def _ordered(self, name: str, vector: Tensor) -> Tensor:
-        order = self._order(name, len(vector))
-        return vector if order is None else vector[order]
-
-    def _order(self, name: str, rows: int) -> Tensor | None:
-        """Rows of q and k so that the pairs that rotate together lie side by side."""
-        if name not in ("q", "k") or self._pairs is None:
-            return None
-        heads = rows // self._shape.head_dim
-        return (torch.arange(heads)[:, None] * self._shape.head_dim + self._pairs).flatten()
-
     def _head_norm(self, name: str, layer: int) -> Tensor | None:
-        if not self._source.has(name, layer):
-            return None
-        weight = self._source.dense(name, layer)
-        weight = weight if self._pairs is None else weight[self._pairs]
-        return weight.to(self._device, self._activations)
+        return self._vector(name, layer) if self._source.has(name, layer) else None
 
     def _vector(self, name: str, layer: int | None) -> Tensor:
         return self._source.dense(name, layer).to(self._device, self._activations)
@@ -170,11 +144,6 @@ class Builder:
             return table[torch.tensor(ids, device=self._device)].to(self._activations)
 
         return embed, table.nbytes
-
-
-def _pair_order(head_dim: int) -> Tensor:
-    """Halves → pairs: value i rotates with value i + head_dim / 2, so they are put side by side."""
-    return torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
 
 
 def _joined(groups: Sequence[FourBit]) -> FourBit:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ from gguf.quants import dequantize
 from torch import Tensor
 
 from specchat.errors import WeightsError
+from specchat.models.gguf_header import read_header
 
 GROUP = 32
 """Weights that share a scale and a minimum in the 4-bit formats."""
-
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
 
 
 @dataclass(frozen=True)
@@ -82,67 +79,28 @@ class GgufReader:
     """The tensors of a GGUF file by name."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._at = 0
+        header = read_header(path)
+        self.metadata = header.metadata
+        self._mapped = header.data
+        data = np.frombuffer(header.data, dtype=np.uint8)
         try:
-            self._read_header(path)
-        except (struct.error, UnicodeDecodeError, KeyError, ValueError) as error:
+            self._tensors = {
+                t.name: _stored(t.name, t.shape, GGMLQuantizationType(t.kind), data[header.start + t.offset :])
+                for t in header.tensors
+            }
+        except (ValueError, KeyError) as error:
             raise WeightsError(f"{path} is not a GGUF file that can be read: {error}") from None
 
     def tensor(self, name: str) -> StoredTensor:
         return self._tensors[name]
 
+    def let_go(self) -> None:
+        """Give the memory of the pages read so far back to the system; they are read again when needed."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
+
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
-
-    def _read_header(self, path: Path) -> None:
-        magic, version = self._take("4sI")
-        if magic != b"GGUF" or version not in (2, 3):
-            raise WeightsError(f"{path} is not a GGUF file of version 2 or 3")
-        tensors, pairs = self._take("QQ")
-        self.metadata: dict[str, Any] = {}
-        for _ in range(pairs):
-            key = self._string()
-            self.metadata[key] = self._value(self._take("I")[0])
-        headers = [self._tensor_header() for _ in range(tensors)]
-        alignment = self.metadata.get("general.alignment", 32)
-        start = -(-self._at // alignment) * alignment
-        data = np.frombuffer(self._bytes, dtype=np.uint8)
-        self._tensors = {name: _stored(name, shape, kind, data[start + at :]) for name, shape, kind, at in headers}
-
-    def _tensor_header(self) -> tuple[str, tuple[int, ...], GGMLQuantizationType, int]:
-        name = self._string()
-        (dimensions,) = self._take("I")
-        shape = self._take(f"{dimensions}Q")
-        kind, offset = self._take("IQ")
-        return name, tuple(reversed(shape)), GGMLQuantizationType(kind), offset
-
-    def _take(self, layout: str) -> tuple[Any, ...]:
-        layout = "<" + layout
-        values = struct.unpack_from(layout, self._bytes, self._at)
-        self._at += struct.calcsize(layout)
-        return values
-
-    def _string(self) -> str:
-        (length,) = self._take("Q")
-        self._at += length
-        return self._bytes[self._at - length : self._at].decode("utf-8", errors="replace")
-
-    def _value(self, kind: int) -> Any:
-        """A metadata value. Long lists belong to the tokenizer, which transformers reads itself: they are skipped."""
-        if kind == _STRING:
-            return self._string()
-        if kind != _ARRAY:
-            return self._take(_SCALARS[kind])[0]
-        of, count = self._take("IQ")
-        if of == _STRING:
-            for _ in range(count):
-                (length,) = struct.unpack_from("<Q", self._bytes, self._at)
-                self._at += 8 + length
-            return None
-        self._at += struct.calcsize("<" + _SCALARS[of]) * count
-        return None
 
 
 def _stored(

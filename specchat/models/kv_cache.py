@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specchat.models.large_pages import zeros
+
 _FIRST_CAPACITY = 1024
 
 
@@ -55,7 +57,7 @@ class KVCache:
         Returns:
             (1, heads, end, head_dim) each, views into the cache.
         """
-        stored_keys, stored_values = self._room_for(end, keys, values)
+        stored_keys, stored_values = self.room_for(end, keys)
         to = slice(places, places + len(keys)) if isinstance(places, int) else places
         stored_keys[layer, :, to] = keys.transpose(0, 1)
         stored_values[layer, :, to] = values.transpose(0, 1)
@@ -86,16 +88,21 @@ class KVCache:
             self._values[:, :, to] = self._values[:, :, source]
         return end
 
-    def _room_for(self, rows: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows.
+
+        Args:
+            like: (…, heads, head_dim), whose format and device the cache takes when it is made.
+        """
         if self._keys is None or self._values is None or rows > self.capacity:
             # Trees may reach past the context's end by some rows, hence the slack.
             wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * self.capacity), self._max_rows + 512))
-            self._keys = self._grown(self._keys, keys, wanted)
-            self._values = self._grown(self._values, values, wanted)
+            self._keys = self._grown(self._keys, like, wanted)
+            self._values = self._grown(self._values, like, wanted)
         return self._keys, self._values
 
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
-        new = like.new_zeros(self._layers, like.shape[1], capacity, like.shape[2])
+        new = zeros((self._layers, like.shape[-2], capacity, like.shape[-1]), like)
         if old is not None:
             new[:, :, : old.shape[2]] = old
         return new

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,21 +12,25 @@ import torch
 
 from specchat.config import ModelSpec
 from specchat.core.seams import Model
-from specchat.errors import ModelError, TokenizerMismatch
+from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.decoder import Decoder
 from specchat.models.decoder_weights import Builder
+from specchat.models.eager import EagerNetwork
 from specchat.models.gguf_file import converted_folder, load_network
 from specchat.models.machine import available_bytes, choose_precision
+from specchat.models.memory import needed_bytes, parameters_in
+from specchat.models.native.build import NativeUnavailable
+from specchat.models.native.network import NativeNetwork
+from specchat.models.network import Network
+from specchat.models.portrait import REWINDABLE, SMALLEST_WINDOW, portrait
 from specchat.models.recital import RecitalVocabulary, recital_says
 from specchat.models.reference import ReferenceModel
 from specchat.models.scripted import ScriptedModel
 from specchat.models.shape import Shape, unsupported
-from specchat.models.weight_source import GgufSource, TensorSource
+from specchat.models.weight_source import GgufSource, TensorSource, WeightSource
 
 _END_NAMES = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "</s>")
 """Special tokens that end a turn in the chat formats of the families in models.toml. A GGUF file names only one."""
-
-_SMALLEST_WINDOW = 2048
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is fetched, no code is run."""
@@ -46,17 +49,24 @@ class Loaded:
     eos_ids: frozenset[int]
     weight_bytes: int
     precision: str
+    kernels: str = "torch"
     notes: tuple[str, ...] = field(default=())
 
 
 def load_model(
-    spec: ModelSpec, path: Path, device: torch.device, wanted: str, say: Callable[[str], None] = lambda s: None
+    spec: ModelSpec,
+    path: Path,
+    device: torch.device,
+    wanted: str,
+    say: Callable[[str], None] = lambda s: None,
+    kernels: str = "auto",
 ) -> Loaded:
     """Load one model from its verified files: into our own decoder where it fits, else through transformers.
 
     Args:
         wanted: the precision asked for; `auto` chooses.
         say: hears what is being done, for progress.
+        kernels: who multiplies whole-number weights on a processor: native, torch, or whichever is faster here.
 
     Raises:
         ModelError: an architecture whose cache cannot be rewound, a precision that is not to be had for it, or
@@ -77,22 +87,41 @@ def load_model(
         say("weights")
         if why_not is None:
             source = GgufSource(path) if path.is_file() else TensorSource.of_folder(path)
-            weights = Builder(Shape.of(config), source, precision, device).build()
-            model: Model = Decoder(weights, context_tokens)
-            weight_bytes = weights.nbytes
+            network, why_slow = own_network(Shape.of(config), source, precision, device, kernels)
+            model: Model = Decoder(network, context_tokens)
+            weight_bytes, multiplied_by = network.nbytes, network.kernels
+            notes += why_slow
         else:
-            network = _network(path, folder, config, precision).to(device)
-            refuse_stateful(spec, network)
-            model = ReferenceModel(network, context_tokens)
-            weight_bytes = sum(p.numel() * p.element_size() for p in network.parameters())
+            reference = _reference_network(path, folder, config, precision).to(device)
+            refuse_stateful(spec, reference)
+            model = ReferenceModel(reference, context_tokens)
+            weight_bytes = sum(p.numel() * p.element_size() for p in reference.parameters())
+            multiplied_by = "transformers"
             notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
+    except torch.OutOfMemoryError as error:
+        raise NotEnoughMemory(f"{spec.name} does not fit into the memory of {device}: {_first_line(error)}") from None
     except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
         raise ModelError(f"{spec.name} cannot be loaded: {_first_line(error)}") from None
     ends = end_tokens(folder, config, tokenizer)
-    return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, notes)
+    return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes)
 
 
-def _network(path: Path, folder: Path, config: Any, precision: str) -> Any:
+def own_network(
+    shape: Shape, source: WeightSource, precision: str, device: torch.device, kernels: str
+) -> tuple[Network, tuple[str, ...]]:
+    """The layers by the fastest kernels there are for the precision, and why where those are not the fastest known."""
+    notes: tuple[str, ...] = ()
+    if device.type == "cpu" and precision in ("int8", "int4") and kernels != "torch":
+        try:
+            return NativeNetwork(shape, source, precision), notes
+        except NativeUnavailable as error:
+            if kernels == "native":
+                raise
+            notes = (f"slower than it could be: the native kernels are not in use, since {error}",)
+    return EagerNetwork(Builder(shape, source, precision, device).build()), notes
+
+
+def _reference_network(path: Path, folder: Path, config: Any, precision: str) -> Any:
     from transformers import AutoModelForCausalLM
 
     dtype = torch.float32 if precision == "float32" else torch.bfloat16
@@ -143,7 +172,7 @@ def usable_context(spec: ModelSpec, config: Any) -> tuple[int, tuple[str, ...]]:
     text = config.get_text_config()
     limit = spec.context_tokens or int(getattr(text, "max_position_embeddings", 4096))
     kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
-    strange = kinds - {"full_attention", "sliding_attention"}
+    strange = kinds - REWINDABLE
     if strange:
         raise ModelError(
             f"{spec.name} ({config.model_type}) has layers of kind {', '.join(sorted(strange))}, whose state cannot be "
@@ -151,7 +180,7 @@ def usable_context(spec: ModelSpec, config: Any) -> tuple[int, tuple[str, ...]]:
         )
     window = getattr(text, "sliding_window", None)
     if window and getattr(text, "use_sliding_window", True) and window < limit:
-        if window < _SMALLEST_WINDOW:
+        if window < SMALLEST_WINDOW:
             raise ModelError(
                 f"{spec.name} ({config.model_type}) forgets what lies {window} tokens back (a ring buffer), which "
                 "cannot be rewound to before a rejected draft; choose a model with full attention"
@@ -172,28 +201,19 @@ def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: s
     """Refuse to load what will not fit, before anything is taken.
 
     Raises:
-        ModelError: with what it needs and what there is.
+        NotEnoughMemory: with what it needs and what there is.
     """
-    needed = estimate_bytes(spec, path, precision)
+    if path.is_file():
+        seen = portrait(path)
+        needed = needed_bytes(seen.parameters, precision, seen.four_bit)
+    else:
+        needed = needed_bytes(spec.parameters or parameters_in(path), precision)
     available = available_bytes(device)
     if available is not None and needed > available:
-        raise ModelError(
+        raise NotEnoughMemory(
             f"{spec.name} needs about {needed / 1e9:.1f} GB in {precision} and {available / 1e9:.1f} GB are free on "
             f"{device}; choose a smaller model or close other programs"
         )
-
-
-def estimate_bytes(spec: ModelSpec, path: Path, precision: str) -> int:
-    """Weights in this precision plus a cache of 2048 tokens and working space, roughly."""
-    each = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.65}[precision]
-    return int((spec.parameters or _parameters_in(path)) * each * 1.1) + 200_000_000
-
-
-def _parameters_in(path: Path) -> int:
-    """Parameters as the weight files' sizes suggest; an overestimate for 8-bit files."""
-    if path.is_file():
-        return os.path.getsize(path) * 8 // 5  # GGUF files of 4 to 6 bits a weight
-    return sum(os.path.getsize(file) for file in path.glob("*.safetensors")) // 2
 
 
 def end_tokens(folder: Path, config: Any, tokenizer: Any) -> frozenset[int]:

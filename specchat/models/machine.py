@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from specchat.errors import UsageError, nearest
+from specchat.models import memory
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -46,9 +47,9 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
         UsageError: a precision that is not to be had here.
     """
     whole_numbers = own and device.type == "cpu"
+    if wanted == "auto" and device.type == "cpu":
+        return memory.processor_precision(wanted, quantised=quantised, own=own)
     if wanted == "auto":
-        if whole_numbers and quantised:
-            return "int4"
         return "bfloat16" if native_bfloat16(device) else "float32"
     if wanted in ("int8", "int4") and not whole_numbers:
         where = "on a processor" if own else "for architectures of specchat's own decoder"
@@ -61,7 +62,7 @@ def native_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
-        return any("avx512_bf16" in flag or "amx_bf16" in flag or flag == "bf16" for flag in _cpu_flags())
+        return memory.native_bfloat16()
     return False
 
 
@@ -69,15 +70,7 @@ def available_bytes(device: torch.device) -> int | None:
     """Memory that could be taken now, or None where the system does not tell."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
+    return memory.free_bytes()
 
 
 def process_bytes() -> int:
@@ -97,11 +90,3 @@ def default_threads() -> int:
     """All cores up to two, else one less than there are: somebody has to draw the screen."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if cores <= 2 else cores - 1
-
-
-def _cpu_flags() -> set[str]:
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return set()
-    lines = cpuinfo.read_text().splitlines()
-    return {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split()}

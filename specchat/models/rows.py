@@ -29,6 +29,7 @@ class Plan:
         tokens: ids of missing tokens and nodes, riders excluded.
         positions: (rows,) position in the text of every row, riders included: never the row's own number.
         mask: (rows, start + rows) bool, whom each row attends to.
+        common: the first so many rows are attended to by all.
     """
 
     start: int
@@ -37,6 +38,7 @@ class Plan:
     tokens: list[int]
     positions: list[int]
     mask: Tensor
+    common: int
 
 
 class Rows:
@@ -84,7 +86,7 @@ class Rows:
         """A pass that reads more prefix. Call `prefix_read` when it is done."""
         start, count = len(self.prefix), len(tokens)
         mask = torch.ones(count, start + count, dtype=torch.bool).tril(start)
-        return Plan(start, count, (), tokens, list(range(start, start + count)), mask)
+        return Plan(start, count, (), tokens, list(range(start, start + count)), mask, start)
 
     def prefix_read(self, tokens: list[int]) -> None:
         self.prefix.extend(tokens)
@@ -124,7 +126,8 @@ class Rows:
             positions.append(position)
         flat = [(len(missing) + i, row) for i, rows_seen in enumerate(seen) for row in rows_seen]
         mask[[i for i, _ in flat], [row for _, row in flat]] = True
-        return Plan(start, len(missing), nodes, [*missing, *(tree.tokens[n] for n in nodes)], positions, mask)
+        tokens = [*missing, *(tree.tokens[n] for n in nodes)]
+        return Plan(start, len(missing), nodes, tokens, positions, mask, len(self.prefix))
 
     def tree_read(self, plan: Plan) -> None:
         if self._missing:

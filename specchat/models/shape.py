@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+from specchat.models.portrait import FAMILIES
+
 _ROTATIONS = ("default", "linear", "llama3")
 
 
@@ -64,8 +65,8 @@ class Shape:
 
 def unsupported(config: Any) -> str | None:
     """Why our own decoder cannot run this configuration, or None where it can."""
-    if config.model_type not in _FAMILIES:
-        return f"architecture {config.model_type} is not one of {', '.join(_FAMILIES)}"
+    if config.model_type not in FAMILIES:
+        return f"architecture {config.model_type} is not one of {', '.join(FAMILIES)}"
     if getattr(config, "hidden_act", "silu") != "silu":
         return f"activation {config.hidden_act} is not silu"
     rotation = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}

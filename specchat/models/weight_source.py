@@ -43,6 +43,8 @@ _HUB_NAMES = {
     "up": "mlp.up_proj",
     "down": "mlp.down_proj",
 }
+_PAIRED = ("q", "k", "q_norm", "k_norm")
+_ALL = slice(None)
 _ALREADY_INTERLEAVED = ("llama", "mistral")
 """Architectures whose GGUF files hold query and key rows in pairs that rotate together."""
 
@@ -54,8 +56,11 @@ class WeightSource(Protocol):
     def interleaved(self) -> bool:
         """Whether rows of q and k that rotate together already lie side by side."""
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
-        """A weight in float32."""
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        """A weight in float32, or some of its rows."""
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        """How many rows a weight has."""
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         """Whether there is such a weight."""
@@ -66,6 +71,9 @@ class WeightSource(Protocol):
     def embed(self, ids: list[int]) -> Tensor:
         """(n, d) float32 rows of the embedding."""
 
+    def let_go(self) -> None:
+        """Give back memory that what was read so far takes; it can be read again."""
+
 
 class GgufSource:
     """Weights of a GGUF file, dequantised when asked for."""
@@ -75,8 +83,12 @@ class GgufSource:
         self._embedding = self._file.tensor("token_embd.weight")
         self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
-        return self._file.tensor(self._name(name, layer, part)).dense()
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        tensor = self._file.tensor(self._name(name, layer, part))
+        return tensor.dense() if rows == _ALL else tensor.rows(rows)
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        return self._file.tensor(self._name(name, layer, "weight")).shape[0]
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         return self._name(name, layer, part) in self._file
@@ -86,6 +98,9 @@ class GgufSource:
 
     def embed(self, ids: list[int]) -> Tensor:
         return self._embedding.rows(ids)
+
+    def let_go(self) -> None:
+        self._file.let_go()
 
     def _name(self, name: str, layer: int | None, part: str) -> str:
         where = "" if layer is None else f"blk.{layer}."
@@ -111,9 +126,12 @@ class TensorSource:
             tensors |= load_file(file)
         return cls(tensors)
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
         tensor: Tensor = self._tensors[self._name(name, layer, part)]
-        return tensor.detach().float()
+        return tensor[rows].detach().float()
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        return len(self._tensors[self._name(name, layer, "weight")])
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         return self._name(name, layer, part) in self._tensors
@@ -125,6 +143,49 @@ class TensorSource:
         rows: Tensor = self._embedding[torch.tensor(ids, dtype=torch.int64)]
         return rows.detach().float()
 
+    def let_go(self) -> None:
+        """Nothing to give back: the tensors are in memory as they are."""
+
     def _name(self, name: str, layer: int | None, part: str) -> str:
         where = "" if layer is None else f"model.layers.{layer}."
         return f"{where}{_HUB_NAMES[name]}.{part}"
+
+
+class PairedSource:
+    """A source whose query and key rows that rotate together lie side by side, whatever the file's order."""
+
+    interleaved = True
+
+    def __init__(self, source: WeightSource, head_dim: int) -> None:
+        self._source = source
+        self._head_dim = head_dim
+        # Halves → pairs: value i rotates with value i + head_dim / 2.
+        self._pairs = None if source.interleaved else torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        if self._pairs is None or name not in _PAIRED:
+            return self._source.dense(name, layer, part, rows)
+        weight = self._source.dense(name, layer, part)
+        return weight[self._order(len(weight))[rows]]
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        return self._source.outputs(name, layer)
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        return self._source.has(name, layer, part)
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        group = self._source.four_bit(name, layer)
+        if group is None or self._pairs is None or name not in _PAIRED:
+            return group
+        return group.permuted(self._order(len(group.numbers)))
+
+    def embed(self, ids: list[int]) -> Tensor:
+        return self._source.embed(ids)
+
+    def let_go(self) -> None:
+        self._source.let_go()
+
+    def _order(self, rows: int) -> Tensor:
+        assert self._pairs is not None, "asked only where the order differs"
+        return (torch.arange(rows // self._head_dim)[:, None] * self._head_dim + self._pairs).flatten()

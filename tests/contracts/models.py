@@ -11,10 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.core.seams import Model
+from specchat.core.seams import Counters, Model, Reading
+from specchat.core.tree import TokenTree
 from specchat.models.decoder import Decoder
 from specchat.models.decoder_weights import Builder
+from specchat.models.eager import EagerNetwork
+from specchat.models.kv_cache import KVCache
+from specchat.models.native.build import NativeUnavailable
+from specchat.models.native.kernels import kernels_for
+from specchat.models.native.network import NativeNetwork
+from specchat.models.network import Pass
 from specchat.models.reference import ReferenceModel
+from specchat.models.rows import Rows
 from specchat.models.scripted import ScriptedModel, random_says
 from specchat.models.shape import Shape
 from specchat.models.weight_source import TensorSource
@@ -155,17 +163,63 @@ def scripted(family: str, context_tokens: int) -> Subject:
     return Subject(model=make(), truth=says, states=lambda tokens: [says(tokens)], fresh=make)
 
 
+def native_is_here() -> bool:
+    """Whether this machine has the native kernels: a processor they are written for, and a C compiler."""
+    try:
+        kernels_for()
+    except NativeUnavailable:
+        return False
+    return True
+
+
 def own_decoder(network: Any, context_tokens: int) -> Decoder:
     """Our own decoder with a network's weights, in float32."""
     weights = Builder(Shape.of(network.config), TensorSource(network.state_dict()), "float32", torch.device("cpu"))
-    return Decoder(weights.build(), context_tokens)
+    return Decoder(EagerNetwork(weights.build()), context_tokens)
 
+
+def native(family: str, context_tokens: int) -> Subject:
+    """The layers in C. Its numbers are rounded, so the truth is itself, reading text without any tree from nothing."""
+    network = shared_network(family)
+
+    def make() -> Decoder:
+        shape, source = Shape.of(network.config), TensorSource(network.state_dict())
+        return Decoder(NativeNetwork(shape, source, "int8"), context_tokens)
+
+    def last(tokens: Sequence[int], taps: Sequence[int] = ()) -> Reading:
+        model = make()
+        for token in tokens[:-1]:
+            model.read(TokenTree(token, V).freeze())
+            model.keep([])
+        return model.read(TokenTree(tokens[-1], V).freeze(), taps=taps)
+
+    def embedded(rows: Tensor) -> Tensor:
+        one = make().network
+        plan = Rows().plan_prefix(list(range(len(rows))))
+        turns = one.shape.turns(len(rows))
+        return one.head(one.run(Pass(plan, rows.clone(), turns, KVCache(layers, 64), Counters(), None)))[-1]
+
+    layers = LAYERS[family]
+    return Subject(
+        model=make(),
+        truth=lambda tokens: last(tokens).logits[0],
+        truth_embedded=embedded,
+        states=lambda tokens: [last(tokens, range(layers)).taps[layer][0] for layer in range(layers)],
+        embed=lambda token: network.get_input_embeddings().weight[token].detach(),
+        layers=layers,
+        fresh=make,
+    )
+
+
+native.families = ("llama", "qwen2")  # type: ignore[attr-defined]
 
 MODELS: dict[str, Factory] = {
     "reference": over_network(ReferenceModel),
     "decoder": over_network(own_decoder),
     "scripted": scripted,
 }
+if native_is_here():
+    MODELS["native"] = native
 """A new implementation joins by one line, and every model test runs on it."""
 
 

@@ -1,6 +1,7 @@
 """The goodput controller: the closed form, off when nothing pays, on again when something does."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -152,3 +153,15 @@ def test_costs_are_interpolated_and_extended():
     assert interpolate(points, 6) == pytest.approx(5.0)
     assert interpolate(points, 12) == pytest.approx(8.0)
     assert interpolate(points, 0) == 1.0
+
+
+def test_it_says_why_it_chose_so():
+    given = costs(per_row=0.1)
+    drafting = taught(controller(given), 0.9, given=given, logprob=math.log(0.9)).plan(context())
+    assert drafting.why == f"a guess pays from {100 * drafting.floor:.0f} %"
+    failing = controller()
+    plans = [plan_and_fail(failing, index) for index in range(600)]
+    assert re.fullmatch(r"guesses came true \d % of the time, trial in \d+ rounds?", plans[-1].why)
+    modelled = taught(controller(), 0.1, draft_s=8.0, passes=8)
+    assert modelled.plan(context(1)).why.endswith("trial with the next reply")
+    assert controller(nodes=0).plan(context()).why == "no nodes: fixed by you"

@@ -8,6 +8,7 @@ from specchat.core.seams import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.decoder import Decoder
 from specchat.models.decoder_weights import Builder
+from specchat.models.eager import EagerNetwork
 from specchat.models.reference import ReferenceModel
 from specchat.models.shape import Shape, unsupported
 from specchat.models.weight_source import TensorSource
@@ -56,7 +57,8 @@ def network(family):
 
 def decoder(net, precision="float32", context_tokens=512):
     source = TensorSource(net.state_dict())
-    return Decoder(Builder(Shape.of(net.config), source, precision, torch.device("cpu")).build(), context_tokens)
+    weights = Builder(Shape.of(net.config), source, precision, torch.device("cpu")).build()
+    return Decoder(EagerNetwork(weights), context_tokens)
 
 
 def prompt(count=40):
@@ -140,7 +142,7 @@ def test_twins_share_weights_and_nothing_else():
     twin = own.twin()
     own.prefill(prompt())
     assert twin.cached(prompt()) == 0
-    assert twin.weights is own.weights
+    assert twin.network is own.network
 
 
 def test_a_long_text_outgrows_the_first_cache():

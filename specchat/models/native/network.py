@@ -1,0 +1,162 @@
+"""A decoder's layers in C: the rows of a tree get the bits that plain decoding would give them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.models.native.arena import Arena
+from specchat.models.native.kernels import kernels_for
+from specchat.models.native.product import CProduct, Product, address
+from specchat.models.network import Pass
+from specchat.models.shape import Shape
+from specchat.models.weight_source import PairedSource, WeightSource
+
+
+class _CLayer(ctypes.Structure):
+    _fields_ = [
+        ("input_norm", ctypes.c_void_p),
+        ("mlp_norm", ctypes.c_void_p),
+        ("q_norm", ctypes.c_void_p),
+        ("k_norm", ctypes.c_void_p),
+        ("rotates", ctypes.c_int32),
+        ("qkv", CProduct * 3),
+        ("o", CProduct),
+        ("gate_up", CProduct * 2),
+        ("down", CProduct),
+    ]
+
+
+class _CDecoder(ctypes.Structure):
+    _fields_ = [
+        *[(n, ctypes.c_int32) for n in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inter", "vocab_size")],
+        ("epsilon", ctypes.c_float),
+        ("layer", ctypes.POINTER(_CLayer)),
+        ("norm", ctypes.c_void_p),
+        ("head", CProduct),
+    ]
+
+
+class _CRows(ctypes.Structure):
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("rows", "common", "end", "capacity")],
+        *[(name, ctypes.c_void_p) for name in ("hidden", "turns", "places", "mask", "keys", "values")],
+    ]
+
+
+@dataclass(frozen=True)
+class NativeLayer:
+    """One layer's weights."""
+
+    input_norm: Tensor
+    mlp_norm: Tensor
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    rotates: bool
+    products: tuple[Product, ...]  # q, k, v, o, gate, up, down
+
+    def as_c(self) -> _CLayer:
+        q, k, v, o, gate, up, down = (product.as_c() for product in self.products)
+        norms = [address(norm) for norm in (self.input_norm, self.mlp_norm, self.q_norm, self.k_norm)]
+        return _CLayer(*norms, int(self.rotates), (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
+
+
+class NativeNetwork:
+    """Weights of 4 bits where the file has them (or 8 throughout), activations of 8 bits with a scale per 32 of a row.
+
+    Keys and values are kept in float16. Everything that is not a whole number is added in an order of the row's own,
+    so a row's result does not depend on the others.
+    """
+
+    def __init__(self, shape: Shape, source: WeightSource, precision: str, processor: str = "native") -> None:
+        self.shape = shape
+        self.precision = precision
+        self.device = torch.device("cpu")
+        self.kernels = "native"
+        self.threads = torch.get_num_threads()
+        self._kernels = kernels_for(processor)
+        self._source: WeightSource = PairedSource(source, shape.head_dim)
+        self._arena = Arena()
+        with ThreadPoolExecutor(self.threads) as pool:
+            self._layers = list(pool.map(self._layer, range(shape.layers)))
+        self._norm = self._source.dense("norm")
+        self._head = self._product("embed" if shape.tied else "head", None)
+        products = [self._head, *(product for layer in self._layers for product in layer.products)]
+        self.nbytes = sum(product.nbytes for product in products)
+        self._c_layers = (_CLayer * shape.layers)(*(layer.as_c() for layer in self._layers))
+        self._c = _CDecoder(
+            *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
+            *(self._layers[0].products[4].out, shape.vocab_size, shape.epsilon),
+            *(self._c_layers, address(self._norm), self._head.as_c()),
+        )
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        return self._source.embed(list(tokens))
+
+    def head(self, hidden: Tensor) -> Tensor:
+        hidden = hidden.contiguous()
+        logits = torch.empty(len(hidden), self.shape.vocab_size)
+        if len(hidden):
+            self._kernels.head(self.threads, self._c, hidden.data_ptr(), len(hidden), logits.data_ptr())
+        return logits
+
+    def run(self, running: Pass) -> Tensor:
+        rows = _Rows(running, self.shape)
+        for layers in running.segments(self.shape.layers):
+            running.counters.node_layers += len(layers) * len(rows.hidden)
+            self._kernels.layers(self.threads, self._c, rows.as_c(), layers)
+            if running.watch is not None and running.watch.wants(layers.stop - 1):
+                # What is looked at must stay as it is: the layers that follow write over the rows.
+                stay = running.watch.after_layer(layers.stop - 1, rows.hidden.clone())
+                if stay is not None:
+                    rows.drop(stay)
+        return rows.hidden
+
+    def _layer(self, index: int) -> NativeLayer:
+        source = self._source
+        q_norm, k_norm = (
+            source.dense(name, index) if source.has(name, index) else None for name in ("q_norm", "k_norm")
+        )
+        norms = source.dense("input_norm", index), source.dense("mlp_norm", index), q_norm, k_norm
+        products = tuple(self._product(name, index) for name in ("q", "k", "v", "o", "gate", "up", "down"))
+        source.let_go()
+        return NativeLayer(*norms, self.shape.rotates[index], products)
+
+    def _product(self, name: str, layer: int | None) -> Product:
+        source = self._source
+        bias = source.dense(name, layer, "bias") if source.has(name, layer, "bias") else None
+        four = source.four_bit(name, layer) if self.precision == "int4" else None
+        if four is not None:
+            return Product.of_four_bits(four, bias, self._arena)
+        rows = lambda some: source.dense(name, layer, rows=some)  # noqa: E731
+        return Product.of_dense(source.outputs(name, layer), rows, bias, self._arena)
+
+
+class _Rows:
+    """The rows of one pass and where they lie."""
+
+    def __init__(self, running: Pass, shape: Shape) -> None:
+        self.hidden = running.hidden.contiguous()
+        self._turns = running.turns
+        self._seen = running.plan.mask
+        start, end = running.plan.start, running.plan.mask.shape[1]
+        self._common = running.plan.common
+        self._places = torch.arange(start, end, dtype=torch.int32)
+        like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.float16)
+        self._keys, self._values = running.cache.room_for(end, like)
+
+    def drop(self, stay: list[int]) -> None:
+        """Go on with these rows alone; `stay` are places among the rows so far."""
+        self.hidden, self._turns = self.hidden[stay], self._turns[stay]
+        self._seen, self._places = self._seen[stay], self._places[stay]
+
+    def as_c(self) -> _CRows:
+        """The same for C; valid as long as this lives and nothing is dropped."""
+        sizes = (len(self.hidden), self._common, self._seen.shape[1], self._keys.shape[2])
+        parts = (self.hidden, self._turns, self._places, self._seen, self._keys, self._values)
+        return _CRows(*sizes, *(address(part) for part in parts))

@@ -1,0 +1,265 @@
+/* One pass of a Llama-like decoder over a few rows, on a processor.
+ *
+ * Weights are whole numbers of 4 or 8 bits with a scale (and perhaps a minimum) per 32 of a row; activations are rounded
+ * to 8 bits with a scale per 32 of a row. Products of whole numbers are exact, and what is left is added in an order that
+ * depends on the row alone: a row's result has the same bits however many rows are read with it, whichever of them it
+ * does not see, and wherever in the cache its ancestors lie. That is what makes a tree's pass equal to plain decoding.
+ *
+ * Compiled on the user's machine for its own processor; specchat/models/native/build.py says how.
+ */
+
+#include "attention.h"
+#include "product.h"
+
+typedef struct {
+    const float *input_norm, *mlp_norm;
+    const float *q_norm, *k_norm; /* (head_dim), or NULL */
+    int32_t rotates;
+    Product qkv[3], o, gate_up[2], down;
+} Layer;
+
+typedef struct {
+    int32_t layers, hidden, heads, kv_heads, head_dim, inter, vocab_size;
+    float epsilon;
+    const Layer *layer;
+    const float *norm;
+    Product head;
+} Decoder;
+
+/* The rows of one pass. Row r is written to cache row places[r] and sees the cache rows whose mask is set; all rows see
+ * the first `common`. What lies in the cache and is not seen must be finite. */
+typedef struct {
+    int32_t rows, common, end, capacity;
+    float *hidden;         /* (rows, hidden), in place */
+    const float *turns;    /* (rows, head_dim / 2, 2): cosine and sine */
+    const int32_t *places; /* (rows) */
+    const uint8_t *mask;   /* (rows, end) */
+    uint16_t *keys;        /* (layers, kv_heads, capacity, head_dim) float16 */
+    uint16_t *values;
+} Rows;
+
+typedef struct {
+    Team *team;
+    const Decoder *decoder;
+    const Rows *rows;
+    const Layer *layer;
+    const float *norm;
+    uint16_t *keys, *values; /* of this layer */
+    Rounded x, inner;
+    float *qkv, *mixed, *hidden;
+    float *scratch; /* (threads, scratch_floats) */
+} Pass;
+
+/* What a thread needs to attend with: weights, and room for what nobody wants. */
+static size_t scratch_floats(const Pass *p) {
+    return (size_t)SET * (size_t)(p->rows->end + LANES) + (size_t)p->decoder->head_dim + LANES;
+}
+
+static float mean_square(const float *x, int length) {
+    vf sum = {0};
+    int i = 0;
+    for (; i + LANES <= length; i += LANES) sum = fma16(load(x + i), load(x + i), sum);
+    float rest = 0;
+    for (; i < length; i++) rest += x[i] * x[i];
+    return (sum_of(sum) + rest) / (float)length;
+}
+
+static void norm_row(const float *x, const float *weight, int length, float epsilon, float *to) {
+    float factor = 1.0f / sqrtf(mean_square(x, length) + epsilon);
+    int i = 0;
+    for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
+    for (; i < length; i++) to[i] = x[i] * factor * weight[i];
+}
+
+static void norm_and_round(Pass *p, int row) {
+    int length = p->decoder->hidden;
+    float normed[length + LANES];
+    norm_row(p->hidden + (size_t)row * length, p->norm, length, p->decoder->epsilon, normed);
+    round_row(normed, length, &p->x, row);
+}
+
+static void turn(float *head, const float *turns, int head_dim) {
+    for (int i = 0; i < head_dim; i += 2) {
+        float a = head[i], b = head[i + 1], cosine = turns[i], sine = turns[i + 1];
+        head[i] = a * cosine - b * sine;
+        head[i + 1] = a * sine + b * cosine;
+    }
+}
+
+static void keep_half(uint16_t *to, const float *from, int length) {
+    int i = 0;
+    for (; i + LANES <= length; i += LANES) store_half(to + i, load(from + i));
+    for (; i < length; i++) to[i] = _cvtss_sh(from[i], 0);
+}
+
+/* Rotate a row's queries and keys by its position, and write its keys and values. */
+static void turn_and_write(Pass *p, int row) {
+    const Decoder *d = p->decoder;
+    int size = d->head_dim;
+    float *qkv = p->qkv + (size_t)row * (d->heads + 2 * d->kv_heads) * size;
+    const float *turns = p->rows->turns + (size_t)row * size;
+    for (int h = 0; h < d->heads + d->kv_heads; h++) {
+        const float *weight = h < d->heads ? p->layer->q_norm : p->layer->k_norm;
+        if (weight) norm_row(qkv + h * size, weight, size, d->epsilon, qkv + h * size);
+        if (p->layer->rotates) turn(qkv + h * size, turns, size);
+    }
+    for (int h = 0; h < d->kv_heads; h++) {
+        size_t at = ((size_t)h * p->rows->capacity + p->rows->places[row]) * size;
+        keep_half(p->keys + at, qkv + (d->heads + h) * size, size);
+        keep_half(p->values + at, qkv + (d->heads + d->kv_heads + h) * size, size);
+    }
+}
+
+/* Pieces are queries, by head of keys, then row, then head. Queries that are missing to make a set are the first one again. */
+static void attend_rows(void *job, int from, int to, int thread) {
+    Pass *p = job;
+    const Decoder *d = p->decoder;
+    int rows = p->rows->rows, end = p->rows->end, size = d->head_dim, group = d->heads / d->kv_heads;
+    float *scratch = p->scratch + (size_t)thread * scratch_floats(p);
+    float *nowhere = scratch + (size_t)SET * (size_t)(end + LANES);
+    for (int piece = from; piece < to;) {
+        int each = rows * group, shared = piece / each, last = to < (shared + 1) * each ? to : (shared + 1) * each;
+        size_t before = (size_t)shared * (size_t)p->rows->capacity * (size_t)size;
+        for (; piece < last; piece += SET) {
+            Set s = {.weights = scratch};
+            for (int n = 0; n < SET; n++) {
+                int query = (piece + n < last ? piece + n : piece) - shared * each;
+                int row = query / group, head = shared * group + query % group;
+                s.query[n] = p->qkv + ((size_t)row * (size_t)(d->heads + 2 * d->kv_heads) + (size_t)head) * (size_t)size;
+                s.mask[n] = p->rows->mask + (size_t)row * (size_t)end;
+                s.to[n] = piece + n < last ? p->mixed + ((size_t)row * (size_t)d->heads + (size_t)head) * (size_t)size
+                                              : nowhere;
+            }
+            attend(&s, p->keys + before, p->values + before, size, p->rows->common, end);
+        }
+        piece = last;
+    }
+}
+
+static void round_mixed(Pass *p, int row) {
+    int length = p->decoder->heads * p->decoder->head_dim;
+    round_row(p->mixed + (size_t)row * length, length, &p->x, row);
+}
+
+/* Gate and up for whole groups of outputs, silu(gate) · up, and rounded for the product that follows. */
+static void gate_groups(void *job, int from, int to, int thread) {
+    (void)thread;
+    Pass *p = job;
+    const Product *gate = &p->layer->gate_up[0], *up = &p->layer->gate_up[1];
+    for (int g = from; g < to; g++) {
+        int valid = gate->out - g * GROUP < GROUP ? gate->out - g * GROUP : GROUP;
+        for (int first = 0; first < p->rows->rows; first += TILE) {
+            int count = p->rows->rows - first < TILE ? p->rows->rows - first : TILE;
+            float inner[TILE][GROUP] __attribute__((aligned(64)));
+            for (int half = 0; half < 2 && half * LANES < valid; half++) {
+                vf a[TILE], b[TILE];
+                block_of(gate, 2 * g + half, &p->x, first / TILE, count, a);
+                block_of(up, 2 * g + half, &p->x, first / TILE, count, b);
+                for (int r = 0; r < count; r++) store(inner[r] + half * LANES, silu16(a[r]) * b[r]);
+            }
+            for (int r = 0; r < count; r++) round_group(inner[r], valid, &p->inner, first + r, g);
+        }
+    }
+}
+
+static void norm_rows(void *job, int from, int to, int thread) {
+    (void)thread;
+    for (int row = from; row < to; row++) norm_and_round(job, row);
+}
+
+static void turn_rows(void *job, int from, int to, int thread) {
+    (void)thread;
+    for (int row = from; row < to; row++) turn_and_write(job, row);
+}
+
+static void mixed_rows(void *job, int from, int to, int thread) {
+    (void)thread;
+    for (int row = from; row < to; row++) round_mixed(job, row);
+}
+
+enum { FEW_ROWS = 8 }; /* what is done row by row is too little to share out for so many */
+
+static void layer_pass(Pass *p) {
+    Team *team = p->team;
+    const Decoder *d = p->decoder;
+    int rows = p->rows->rows;
+    p->norm = p->layer->input_norm;
+    p->x.groups = (d->hidden + GROUP - 1) / GROUP;
+    together(team, norm_rows, p, rows, FEW_ROWS);
+    multiply(team, p->layer->qkv, 3, &p->x, rows, p->qkv, false);
+    together(team, turn_rows, p, rows, FEW_ROWS);
+    together(team, attend_rows, p, rows * d->heads, SET);
+    p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
+    together(team, mixed_rows, p, rows, FEW_ROWS);
+    multiply(team, &p->layer->o, 1, &p->x, rows, p->hidden, true);
+    p->norm = p->layer->mlp_norm;
+    p->x.groups = (d->hidden + GROUP - 1) / GROUP;
+    together(team, norm_rows, p, rows, FEW_ROWS);
+    together(team, gate_groups, p, p->inner.groups, 1);
+    multiply(team, &p->layer->down, 1, &p->inner, rows, p->hidden, true);
+}
+
+static size_t up_to_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* Cuts one piece of memory into parts; with base NULL it only counts. */
+static void *part(char *base, size_t *at, size_t bytes) {
+    void *here = base ? base + *at : NULL;
+    *at += up_to_64(bytes);
+    return here;
+}
+
+static Rounded rounded_part(char *base, size_t *at, size_t rows, size_t groups) {
+    Rounded x = {.groups = (int)groups};
+    x.numbers = part(base, at, rows * groups * GROUP);
+    x.scales = part(base, at, rows * groups * sizeof(float));
+    x.offsets = part(base, at, rows * groups * sizeof(float));
+    return x;
+}
+
+static void lay_out(Pass *p, char *base, size_t *bytes) {
+    const Decoder *d = p->decoder;
+    size_t rows = (size_t)p->rows->rows;
+    size_t wide = (size_t)(d->hidden > d->heads * d->head_dim ? d->hidden : d->heads * d->head_dim);
+    size_t tiles = (rows + TILE - 1) / TILE * TILE;
+    *bytes = 0;
+    p->x = rounded_part(base, bytes, tiles, (wide + GROUP - 1) / GROUP);
+    p->inner = rounded_part(base, bytes, tiles, ((size_t)d->inter + GROUP - 1) / GROUP);
+    p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
+    p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
+    p->scratch = part(base, bytes, (size_t)p->team->threads * scratch_floats(p) * sizeof(float));
+}
+
+/* 0, or −1 where there is no memory. */
+int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int first, int last) {
+    Pass p = {.team = team, .decoder = decoder, .rows = rows, .hidden = rows->hidden};
+    size_t bytes;
+    lay_out(&p, NULL, &bytes);
+    char *memory = aligned_alloc(64, bytes);
+    if (memory == NULL) return -1;
+    lay_out(&p, memory, &bytes);
+    size_t layer_bytes = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim;
+    for (int i = first; i < last; i++) {
+        p.layer = &decoder->layer[i];
+        p.keys = rows->keys + layer_bytes * (size_t)i;
+        p.values = rows->values + layer_bytes * (size_t)i;
+        layer_pass(&p);
+    }
+    free(memory);
+    return 0;
+}
+
+/* Final norm and head: (rows, hidden) → (rows, vocab_size). 0, or −1 where there is no memory. */
+int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits) {
+    Rows few = {.rows = rows};
+    Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
+    size_t bytes;
+    lay_out(&p, NULL, &bytes);
+    char *memory = aligned_alloc(64, bytes);
+    if (memory == NULL) return -1;
+    lay_out(&p, memory, &bytes);
+    p.x.groups = (decoder->hidden + GROUP - 1) / GROUP;
+    together(team, norm_rows, &p, rows, FEW_ROWS);
+    multiply(team, &decoder->head, 1, &p.x, rows, logits, false);
+    free(memory);
+    return 0;
+}

@@ -1,0 +1,197 @@
+/* Rows of activations rounded to whole numbers, times weights of whole numbers. */
+
+#pragma once
+
+#include "lanes.h"
+#include "team.h"
+
+/* Rows of activations as whole numbers, TILE rows interleaved so that what one step of a product needs lies together. */
+typedef struct {
+    int groups;
+    int8_t *numbers; /* (tiles, groups, GROUP / 4, TILE, 4) */
+    float *scales;   /* (tiles, groups, TILE) */
+    float *offsets;  /* likewise: scale times the sum of the numbers */
+} Rounded;
+
+/* A weight in blocks of LANES outputs. For every block and group there lie together: the numbers of GROUP inputs, four
+ * inputs of an output side by side (4-bit numbers hold inputs 0–15 of the group in their low halves and 16–31 in the high
+ * ones); LANES scales; and LANES minima where `minima` says so, all float16. */
+typedef struct {
+    int32_t out, bits, minima;
+    const uint8_t *data;
+    const float *bias; /* (out), or NULL */
+} Product;
+
+/* Round `count` inputs of a row, one group; inputs past the count are zeros. */
+static void round_group(const float *x, int count, const Rounded *to, int row, int group) {
+    float padded[GROUP] __attribute__((aligned(64)));
+    if (count < GROUP) {
+        memset(padded, 0, sizeof padded);
+        memcpy(padded, x, (size_t)count * sizeof(float));
+        x = padded;
+    }
+    vf a = load(x), b = load(x + LANES);
+    float most = max_of(larger((vf)((vi)a & 0x7fffffff), (vf)((vi)b & 0x7fffffff)));
+    float factor = most > 0 ? 127.0f / most : 0.0f;
+    vi zero = (vi)all(12582912.0f);
+    vi whole[2] = {(vi)(a * factor + 12582912.0f) - zero, (vi)(b * factor + 12582912.0f) - zero};
+    int8_t narrow[GROUP];
+    int32_t total = 0;
+#ifdef __AVX512F__
+    _mm_storeu_si128((__m128i *)narrow, _mm512_cvtepi32_epi8((__m512i)whole[0]));
+    _mm_storeu_si128((__m128i *)(narrow + LANES), _mm512_cvtepi32_epi8((__m512i)whole[1]));
+    total = _mm512_reduce_add_epi32((__m512i)(whole[0] + whole[1]));
+#else
+    for (int i = 0; i < GROUP; i++) {
+        narrow[i] = (int8_t)whole[i / LANES][i % LANES];
+        total += narrow[i];
+    }
+#endif
+    size_t at = (size_t)(row / TILE) * (size_t)to->groups + (size_t)group;
+    int8_t *numbers = to->numbers + at * GROUP * TILE + row % TILE * 4;
+    for (int j = 0; j < GROUP / 4; j++) memcpy(numbers + j * TILE * 4, narrow + 4 * j, 4);
+    to->scales[at * TILE + (size_t)(row % TILE)] = most / 127.0f;
+    to->offsets[at * TILE + (size_t)(row % TILE)] = most / 127.0f * (float)total;
+}
+
+static void round_row(const float *x, int length, const Rounded *to, int row) {
+    for (int g = 0; g < to->groups; g++)
+        round_group(x + g * GROUP, length - g * GROUP < GROUP ? length - g * GROUP : GROUP, to, row, g);
+}
+
+enum { AHEAD = 4096 }; /* bytes: weights come from memory, and its own guesses end at every page */
+
+/* One block of outputs for `count` rows; always inlined with constants, so that the sums stay in registers. */
+static inline __attribute__((always_inline)) void block_rows(const Product *p, int bits, bool minima, int block,
+                                                             const Rounded *x, int tile, int count, vf *out) {
+    size_t groups = (size_t)x->groups, wide = LANES * GROUP / 8 * bits, step = wide + (minima ? 2 : 1) * LANES * 2;
+    const uint8_t *data = p->data + (size_t)block * groups * step;
+    const int8_t *inputs = x->numbers + (size_t)tile * groups * GROUP * TILE;
+    const float *row_scales = x->scales + (size_t)tile * groups * TILE;
+    const float *row_offsets = x->offsets + (size_t)tile * groups * TILE;
+    float middle = bits == 4 ? -8.0f : -128.0f; /* what stands for zero where there are no minima */
+    vf total[TILE];
+#pragma GCC unroll 8
+    for (int r = 0; r < count; r++) total[r] = (vf){0};
+    for (size_t g = 0; g < groups; g++, data += step) {
+        for (size_t ahead = 0; ahead < step; ahead += 64) _mm_prefetch((const char *)data + AHEAD + ahead, _MM_HINT_T0);
+        vi sum[TILE];
+#pragma GCC unroll 8
+        for (int r = 0; r < count; r++) sum[r] = (vi){0};
+        if (bits == 4) {
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) {
+                vb both = *(const vb_any *)(data + 64 * j);
+                vb low = both & 15, high = (vb)((vu)both >> 4) & 15;
+#pragma GCC unroll 8
+                for (int r = 0; r < count; r++) {
+                    sum[r] = dot4(sum[r], low, inputs + (j * TILE + r) * 4);
+                    sum[r] = dot4(sum[r], high, inputs + ((j + 4) * TILE + r) * 4);
+                }
+            }
+        } else {
+#pragma GCC unroll 8
+            for (int j = 0; j < 8; j++) {
+                vb each = *(const vb_any *)(data + 64 * j);
+#pragma GCC unroll 8
+                for (int r = 0; r < count; r++) sum[r] = dot4(sum[r], each, inputs + (j * TILE + r) * 4);
+            }
+        }
+        vf scale = load_half((const uint16_t *)(data + wide));
+        vf minimum = minima ? load_half((const uint16_t *)(data + wide) + LANES) : scale * middle;
+#pragma GCC unroll 8
+        for (int r = 0; r < count; r++) {
+            vf whole = __builtin_convertvector(sum[r], vf);
+            total[r] = fma16(whole, scale * row_scales[r], total[r]);
+            total[r] = fma16(minimum, all(row_offsets[r]), total[r]);
+        }
+        inputs += GROUP * TILE;
+        row_scales += TILE;
+        row_offsets += TILE;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < count; r++) out[r] = total[r];
+}
+
+static inline vf load_lanes(const float *at, int valid) {
+    if (valid >= LANES) return load(at);
+    vf value = {0};
+    memcpy(&value, at, (size_t)valid * sizeof(float));
+    return value;
+}
+
+static inline void store_lanes(float *at, vf value, int valid) {
+    if (valid >= LANES) store(at, value);
+    else memcpy(at, &value, (size_t)valid * sizeof(float));
+}
+
+typedef void BlockRows(const Product *p, int block, const Rounded *x, int tile, vf *out);
+
+#define KINDS(rows)                                                                                                    \
+    static void four_##rows(const Product *p, int block, const Rounded *x, int tile, vf *out) {                        \
+        block_rows(p, 4, false, block, x, tile, rows, out);                                                            \
+    }                                                                                                                  \
+    static void minima_##rows(const Product *p, int block, const Rounded *x, int tile, vf *out) {                      \
+        block_rows(p, 4, true, block, x, tile, rows, out);                                                             \
+    }                                                                                                                  \
+    static void eight_##rows(const Product *p, int block, const Rounded *x, int tile, vf *out) {                       \
+        block_rows(p, 8, false, block, x, tile, rows, out);                                                            \
+    }
+KINDS(1) KINDS(2) KINDS(3) KINDS(4) KINDS(5) KINDS(6) KINDS(7) KINDS(8)
+#define EVERY(kind) {kind##_1, kind##_2, kind##_3, kind##_4, kind##_5, kind##_6, kind##_7, kind##_8}
+static BlockRows *const KERNELS[3][TILE] = {EVERY(four), EVERY(minima), EVERY(eight)};
+
+/* One block of outputs of up to TILE rows; lanes past the last output hold zeros. */
+static void block_of(const Product *p, int block, const Rounded *x, int tile, int count, vf *out) {
+    KERNELS[p->bits == 8 ? 2 : p->minima][count - 1](p, block, x, tile, out);
+    if (p->bias) {
+        vf bias = load_lanes(p->bias + block * LANES, p->out - block * LANES);
+        for (int r = 0; r < count; r++) out[r] += bias;
+    }
+}
+
+static int blocks_of(const Product *p) { return (p->out + LANES - 1) / LANES; }
+
+/* Products that share their input, into columns of one matrix. */
+typedef struct {
+    const Product *products;
+    int count, rows;
+    const Rounded *x;
+    float *out; /* (rows, width) */
+    int width;
+    bool add; /* to what is there */
+} Multiply;
+
+static void multiply_blocks(void *job, int from, int to, int thread) {
+    (void)thread;
+    Multiply *m = job;
+    int which = 0, before = 0, column = 0;
+    for (int at = from; at < to; at++) {
+        while (at - before >= blocks_of(&m->products[which])) {
+            before += blocks_of(&m->products[which]);
+            column += m->products[which++].out;
+        }
+        const Product *p = &m->products[which];
+        int block = at - before, valid = p->out - block * LANES;
+        for (int first = 0; first < m->rows; first += TILE) {
+            int count = m->rows - first < TILE ? m->rows - first : TILE;
+            vf result[TILE];
+            block_of(p, block, m->x, first / TILE, count, result);
+            for (int r = 0; r < count; r++) {
+                float *place = m->out + (size_t)(first + r) * m->width + column + block * LANES;
+                if (m->add) result[r] += load_lanes(place, valid);
+                store_lanes(place, result[r], valid);
+            }
+        }
+    }
+}
+
+static void multiply(Team *team, const Product *products, int count, const Rounded *x, int rows, float *out, bool add) {
+    Multiply m = {products, count, rows, x, out, 0, add};
+    int blocks = 0;
+    for (int i = 0; i < count; i++) {
+        blocks += blocks_of(&products[i]);
+        m.width += products[i].out;
+    }
+    together(team, multiply_blocks, &m, blocks, 1);
+}

@@ -1,0 +1,170 @@
+/* Threads that share out the pieces of a job, and sleep when there is none. */
+
+#pragma once
+
+#include <immintrin.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A job is so many pieces in a row. Every thread has its own share of them and takes a few at a time; who is done helps
+ * the others. Shares are the same from pass to pass, so what a thread wrote is near when it reads; and a thread that the
+ * system put to sleep holds nobody up unless it holds pieces: with the app drawing beside it a pass slows down instead
+ * of standing still. */
+
+typedef void Work(void *job, int from, int to, int thread);
+
+typedef struct {
+    _Atomic uint64_t left; /* job's number (24 bits), next piece (20), end (20) */
+    _Atomic int32_t done;
+    char apart[48];
+} __attribute__((aligned(64))) Share;
+
+typedef struct Team {
+    Work *work;
+    void *job;
+    uint64_t grain, number;
+    int threads;
+    Share *shares;
+    _Atomic int32_t asleep;
+    _Atomic bool quit;
+    pthread_t *others;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+} Team;
+
+typedef struct { Team *team; int thread; } Member;
+
+enum { SPINS = 4000, PATIENCE = 400, MOST_PIECES = 1 << 20 };
+
+static bool take_from(Team *team, int whose, int thread) {
+    Share *share = &team->shares[whose];
+    uint64_t left = atomic_load_explicit(&share->left, memory_order_acquire);
+    for (;;) {
+        uint64_t next = left >> 20 & (MOST_PIECES - 1), end = left & (MOST_PIECES - 1);
+        if (next >= end) return false;
+        uint64_t grain = team->grain, to = next + grain < end ? next + grain : end;
+        if (atomic_compare_exchange_weak_explicit(&share->left, &left, left + ((to - next) << 20), memory_order_acq_rel,
+                                                  memory_order_acquire)) {
+            team->work(team->job, (int)next, (int)to, thread);
+            atomic_fetch_add_explicit(&team->shares[thread].done, (int)(to - next), memory_order_release);
+            return true;
+        }
+    }
+}
+
+static bool take(Team *team, int thread) {
+    for (int i = 0; i < team->threads; i++)
+        if (take_from(team, (thread + i) % team->threads, thread)) return true;
+    return false;
+}
+
+static bool has_share(Team *team, int thread) {
+    uint64_t left = atomic_load(&team->shares[thread].left);
+    return (left >> 20 & (MOST_PIECES - 1)) < (left & (MOST_PIECES - 1));
+}
+
+static void *help(void *argument) {
+    Member *self = argument;
+    Team *team = self->team;
+    int thread = self->thread;
+    free(self);
+    int idle = 0;
+    while (!atomic_load_explicit(&team->quit, memory_order_acquire)) {
+        if (take(team, thread)) {
+            idle = 0;
+        } else if (++idle < SPINS) {
+            _mm_pause();
+        } else {
+            pthread_mutex_lock(&team->mutex);
+            atomic_fetch_add(&team->asleep, 1);
+            while (!atomic_load(&team->quit) && !has_share(team, thread)) pthread_cond_wait(&team->wake, &team->mutex);
+            atomic_fetch_sub(&team->asleep, 1);
+            pthread_mutex_unlock(&team->mutex);
+            idle = 0;
+        }
+    }
+    return NULL;
+}
+
+static void wake_all(Team *team) {
+    pthread_mutex_lock(&team->mutex);
+    pthread_cond_broadcast(&team->wake);
+    pthread_mutex_unlock(&team->mutex);
+}
+
+static int done_of(const Team *team) {
+    int done = 0;
+    for (int i = 0; i < team->threads; i++)
+        done += atomic_load_explicit(&team->shares[i].done, memory_order_acquire);
+    return done;
+}
+
+/* Do `pieces` of a job, at least `few` of them at a time. */
+static void together(Team *team, Work *work, void *job, int pieces, int few) {
+    int threads = team->threads;
+    if (threads == 1 || pieces <= few) {
+        work(job, 0, pieces, 0);
+        return;
+    }
+    team->work = work;
+    team->job = job;
+    int grain = pieces / (threads * 4);
+    team->grain = (uint64_t)(grain > few ? grain : few);
+    team->number++;
+    for (int i = 0; i < threads; i++) atomic_store_explicit(&team->shares[i].done, 0, memory_order_relaxed);
+    for (int i = threads - 1; i >= 0; i--) {
+        uint64_t from = (uint64_t)pieces * (uint64_t)i / (uint64_t)threads;
+        uint64_t end = (uint64_t)pieces * (uint64_t)(i + 1) / (uint64_t)threads;
+        atomic_store(&team->shares[i].left, team->number << 40 | from << 20 | end);
+    }
+    if (atomic_load(&team->asleep)) wake_all(team);
+    while (take(team, 0)) {}
+    for (int waited = 0; done_of(team) < pieces; waited++) {
+        if (waited < PATIENCE) _mm_pause();
+        else sched_yield();
+    }
+}
+
+void team_free(Team *team) {
+    if (team == NULL) return;
+    atomic_store(&team->quit, true);
+    wake_all(team);
+    for (int i = 1; i < team->threads; i++) pthread_join(team->others[i - 1], NULL);
+    pthread_mutex_destroy(&team->mutex);
+    pthread_cond_destroy(&team->wake);
+    free(team->others);
+    free(team->shares);
+    free(team);
+}
+
+/* NULL where there is no memory; fewer threads than asked for where the system gives fewer. */
+Team *team_new(int threads) {
+    Team *team = calloc(1, sizeof(Team));
+    if (team == NULL) return NULL;
+    team->others = calloc((size_t)threads, sizeof(pthread_t));
+    team->shares = aligned_alloc(64, (size_t)threads * sizeof(Share));
+    if (team->others == NULL || team->shares == NULL) {
+        free(team->others);
+        free(team->shares);
+        free(team);
+        return NULL;
+    }
+    memset(team->shares, 0, (size_t)threads * sizeof(Share));
+    pthread_mutex_init(&team->mutex, NULL);
+    pthread_cond_init(&team->wake, NULL);
+    for (team->threads = 1; team->threads < threads; team->threads++) {
+        Member *member = malloc(sizeof(Member));
+        if (member == NULL) break;
+        *member = (Member){team, team->threads};
+        if (pthread_create(&team->others[team->threads - 1], NULL, help, member)) {
+            free(member);
+            break;
+        }
+    }
+    return team;
+}

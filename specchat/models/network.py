@@ -1,0 +1,64 @@
+"""What a decoder's layers have in common, however they are computed: rows in, the states of those that stayed out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specchat.core.seams import Counters
+from specchat.models.kv_cache import KVCache
+from specchat.models.rows import Plan
+from specchat.models.shape import Shape
+from specchat.models.watching import LayerWatch
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of some rows through the layers.
+
+    Args:
+        hidden: (rows, d) embeddings, riders included; may be written over.
+        turns: (rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys.
+        watch: looks into the pass; None where nobody does.
+    """
+
+    plan: Plan
+    hidden: Tensor
+    turns: Tensor
+    cache: KVCache
+    counters: Counters
+    watch: LayerWatch | None
+
+    def segments(self, layers: int) -> list[range]:
+        """Runs of layers that nobody looks into, each up to and including one that somebody does."""
+        watch = self.watch
+        ends = [] if watch is None else [layer + 1 for layer in range(layers) if watch.wants(layer)]
+        cuts = sorted({0, *ends, layers})
+        return [range(first, last) for first, last in pairwise(cuts)]
+
+
+class Network(Protocol):
+    """The layers, embedding and head of a decoder. Knows nothing of texts: rows and cache are handed to it."""
+
+    shape: Shape
+    precision: str
+    device: torch.device
+    nbytes: int
+    kernels: str
+    """What multiplies, in words."""
+    threads: int
+    """How many threads it may use, where it has threads of its own."""
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) rows in the activations' format."""
+
+    def run(self, running: Pass) -> Tensor:
+        """(rows, d) states after the last layer, of the rows that stayed."""
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """(n, V) logits of (n, d) states: the final norm, then the head."""

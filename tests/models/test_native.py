@@ -1,0 +1,220 @@
+"""The layers in C say what torch says, and give a row the same bits whatever is read with it."""
+
+import pytest
+import torch
+from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, network, prompt, two_rounds
+
+from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.errors import ModelError
+from specchat.models import loading
+from specchat.models.decoder import Decoder
+from specchat.models.gguf_reader import GROUP, FourBit
+from specchat.models.native import build, kernels
+from specchat.models.native.arena import Arena
+from specchat.models.native.build import NativeUnavailable
+from specchat.models.native.network import NativeNetwork
+from specchat.models.native.product import Product
+from specchat.models.reference import ReferenceModel
+from specchat.models.shape import Shape
+from specchat.models.weight_source import TensorSource
+
+
+def have(processor="native"):
+    try:
+        kernels.kernels_for(processor)
+    except NativeUnavailable as error:
+        return str(error)
+    return ""
+
+
+needs_native = pytest.mark.skipif(bool(have()), reason=have() or "-")
+
+
+def native(net, precision="int8", context_tokens=512, processor="native", source=None):
+    source = source or TensorSource(net.state_dict())
+    return Decoder(NativeNetwork(Shape.of(net.config), source, precision, processor), context_tokens)
+
+
+class FourBitSource(TensorSource):
+    """Weights rounded to 4 bits, with minima in every second layer."""
+
+    def four_bit(self, name, layer=None):
+        if name in ("embed", "head"):
+            return None
+        grouped = self.dense(name, layer).unflatten(1, (-1, GROUP))
+        low = grouped.amin(-1)
+        scale = (grouped.amax(-1) - low) / 15
+        if layer % 2:
+            scale = grouped.abs().amax(-1) / 7
+            low = -8 * scale
+        scale, low = scale.half().float(), low.half().float()
+        numbers = ((grouped - low[..., None]) / scale[..., None]).round().clamp(0, 15)
+        return FourBit(numbers.to(torch.uint8).flatten(1), scale, low)
+
+    def dequantised(self):
+        """A state with the numbers that 4 bits leave."""
+        state = dict(self._tensors)
+        for layer in range(3):
+            for ours in ("q", "k", "v", "o", "gate", "up", "down"):
+                four = self.four_bit(ours, layer)
+                values = four.numbers.float().unflatten(1, (-1, GROUP)) * four.scale[..., None]
+                state[self._name(ours, layer, "weight")] = (values + four.minimum[..., None]).flatten(1)
+        return state
+
+
+@needs_native
+@pytest.mark.parametrize("family", FAMILIES)
+def test_at_8_bits_it_says_what_transformers_says(family):
+    net = network(family)
+    expected = two_rounds(ReferenceModel(net, 512))
+    error = (two_rounds(native(net)) - expected).abs().max() / expected.std()
+    assert error < PRECISIONS["int8"]
+
+
+@needs_native
+def test_at_4_bits_it_multiplies_with_the_files_own_numbers():
+    net = network("llama")
+    source = FourBitSource(net.state_dict())
+    rounded = network("llama")
+    rounded.load_state_dict(source.dequantised())
+    expected = two_rounds(ReferenceModel(rounded, 512))
+    error = (two_rounds(native(net, "int4", source=source)) - expected).abs().max() / expected.std()
+    assert error < PRECISIONS["int8"]
+    wrong = (two_rounds(ReferenceModel(net, 512)) - expected).abs().max() / expected.std()
+    assert wrong > 2 * PRECISIONS["int8"], "the weights before rounding must be told apart"
+
+
+@needs_native
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "smollm3"])
+def test_a_tree_gets_the_bits_of_plain_decoding(family):
+    own = native(network(family))
+    chain = [5, 9, 2, 33, 17, 8]
+    plain = []
+    own.prefill(prompt())
+    for token in chain:
+        plain.append(own.read(TokenTree(token, V).freeze()).logits[0].clone())
+        own.keep([])
+    own.prefill(prompt())
+    tree, node, path = TokenTree(chain[0], V), ROOT, []
+    for token in chain[1:]:
+        for wrong in range(40, 43):
+            tree.add(node, Guess(wrong))
+        node = tree.add(node, Guess(token))
+        path.append(node)
+    logits = own.read(tree.freeze()).logits
+    assert len(tree) > 16
+    for row, expected in zip([ROOT, *path], plain, strict=True):
+        assert torch.equal(logits[row], expected)
+    own.keep(path[:3])
+    after = own.read(TokenTree(chain[4], V).freeze()).logits[0]
+    assert torch.equal(after, plain[4]), "rows moved by keeping a path keep their bits"
+
+
+@needs_native
+def test_a_prompt_read_in_pieces_gets_the_same_bits():
+    own = native(network("llama"))
+    readings = []
+    for pieces in ([300], [1, 299], [7, 20, 256, 300]):
+        own.prefill(())
+        for length in pieces:
+            own.prefill(prompt(length))
+        own.prefill(prompt(300))
+        readings.append(own.read(TokenTree(3, V).freeze()).logits)
+        own.keep([])
+    assert torch.equal(readings[0], readings[1])
+    assert torch.equal(readings[0], readings[2])
+
+
+@needs_native
+def test_dropping_rows_leaves_the_bits_of_those_that_stay():
+    own = native(network("llama"))
+    tree, right, tip = branching_tree()
+    own.prefill(prompt())
+    whole = own.read(tree).logits
+    spent = own.counters.node_layers
+    own.prefill(prompt())
+    reading = own.read(tree, on_layer=lambda layer, hidden, nodes: {0, right, tip} if layer == 0 else None)
+    assert own.counters.node_layers - spent == 5 + 3 + 3
+    for node in (0, right, tip):
+        assert torch.equal(reading.after(node), whole[node])
+
+
+@needs_native
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_number_of_threads_changes_no_bit(threads):
+    own = native(network("llama"))
+    expected = two_rounds(own)
+    own.prefill(())
+    own.network.threads = threads
+    assert torch.equal(two_rounds(own), expected)
+
+
+@needs_native
+@pytest.mark.parametrize("processor", ["haswell", "alderlake"])
+def test_older_processors_compute_the_same(processor):
+    if why := have(processor):
+        pytest.skip(why)
+    net = network("qwen2")
+    newest, older = two_rounds(native(net)), two_rounds(native(net, processor=processor))
+    torch.testing.assert_close(newest, older, rtol=1e-3, atol=1e-2 * float(newest.std()))
+
+
+@pytest.mark.parametrize("shape", [(16, 32), (48, 96), (17, 40), (1, 1), (4096 + 40, 32)])
+def test_a_product_holds_what_it_was_given(shape):
+    weight = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    product = Product.of_dense(len(weight), lambda some: weight[some], None, Arena())
+    assert product.dense().shape == weight.shape
+    assert (product.dense() - weight).abs().max() < weight.abs().max() / 127
+    if shape[1] % GROUP == 0:
+        numbers = torch.randint(0, 16, shape, dtype=torch.uint8)
+        scale, minimum = torch.rand(2, shape[0], shape[1] // GROUP).half().float()
+        four = Product.of_four_bits(FourBit(numbers, scale, minimum), None, Arena())
+        exact = numbers.float().unflatten(1, (-1, GROUP)) * scale[..., None] + minimum[..., None]
+        torch.testing.assert_close(four.dense(), exact.flatten(1))
+
+
+def test_an_arena_has_room_for_what_does_not_fit_into_one_piece():
+    arena = Arena()
+    kept = [arena.room(30 << 20).fill_(value) for value in (1, 2, 3)]
+    assert [int(tensor[0]) for tensor in kept] == [int(tensor[-1]) for tensor in kept] == [1, 2, 3]
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """A machine with an empty cache and no compiler."""
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
+    kernels.kernels_for.cache_clear()
+    yield tmp_path
+    kernels.kernels_for.cache_clear()
+
+
+@needs_native
+def test_without_a_compiler_torch_multiplies_and_it_is_said(nowhere):
+    net = network("llama")
+    shape, source = Shape.of(net.config), TensorSource(net.state_dict())
+    chosen, notes = loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
+    assert chosen.kernels == "torch"
+    assert "no C compiler" in notes[0]
+    with pytest.raises(ModelError, match=r"specchat\[native\]"):
+        loading.own_network(shape, source, "int8", torch.device("cpu"), "native")
+
+
+@needs_native
+def test_a_compiler_that_fails_is_quoted(nowhere, monkeypatch):
+    failing = nowhere / "mycc"
+    failing.write_text("#!/bin/sh\necho 'no such luck' >&2\nexit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("CC", str(failing))
+    with pytest.raises(NativeUnavailable, match="no such luck"):
+        build.compiled()
+
+
+@needs_native
+def test_torch_and_native_agree_at_8_bits():
+    net = network("mistral")
+    expected = two_rounds(decoder(net, "int8"))
+    error = (two_rounds(native(net)) - expected).abs().max() / expected.std()
+    assert error < PRECISIONS["int8"]
