@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from specchat.core.costs import Costs
 from specchat.core.ledger import Ledger
@@ -22,6 +22,7 @@ from specchat.decoding.assemble import (
 from specchat.decoding.emission import Emission, Limits
 from specchat.decoding.speculate import Speculator
 from specchat.decoding.stopping import Stop
+from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.errors import UsageError
 from specchat.settings import Settings
@@ -47,11 +48,12 @@ class Prefilled:
 
 @dataclass(frozen=True)
 class Spoken:
-    """A round was done. `texts[i]` is what became readable with the i-th emitted token."""
+    """A round was done. `texts[i]` is what became readable with the i-th emitted token; `last`: none will follow."""
 
     round: Round
     texts: tuple[str, ...]
     at_s: float
+    last: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,10 @@ class Conversation:
         """What may be claimed for the settings in force."""
         return losslessness(assemble(self._settings, self.target, self._draft).rule, self._settings.rule)
 
+    def apart(self, changes: Mapping[str, Any]) -> Conversation:
+        """The same models with some settings changed and parts that have learnt nothing; this one stays as it is."""
+        return Conversation(self.target, self._draft, self.vocabulary, self._settings.but(changes), self._costs)
+
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
         assemble(settings, self.target, self._draft)
@@ -124,11 +130,13 @@ class Conversation:
         seed: int | None = None,
         cancelled: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[Prefilled], None] = lambda progress: None,
+        watch: Stopwatch | None = None,
     ) -> Iterator[Event]:
         """Write one reply to the prompt's tokens.
 
         Yields Begun, Spoken…, Ended; `on_prefill` hears about the prompt being read in between. The cache keeps
-        what was read, so a follow-up prompt reads only what is new.
+        what was read, so a follow-up prompt reads only what is new. Times are what `watch` shows; whoever lets the
+        reply wait between two rounds stops it meanwhile.
 
         Raises:
             UsageError: the prompt is empty or leaves no room in the context.
@@ -140,12 +148,13 @@ class Conversation:
         context = Context(list(prompt), len(prompt), self.target.vocab_size, noise=Noise(seed))
         emission = Emission(self.vocabulary, self._limits(context))
         ledger = Ledger()
-        began = time.perf_counter()
+        watch = watch or Stopwatch()
+        watch.start()
 
         yield Begun(len(prompt), self.target.cached(context.history[:-1]), seed)
 
         def on_chunk(done: int, total: int) -> None:
-            on_prefill(Prefilled(done, total, time.perf_counter() - began))
+            on_prefill(Prefilled(done, total, watch.seconds))
             if cancelled():
                 raise _Cancelled
 
@@ -153,20 +162,19 @@ class Conversation:
             speculator.start(context.history, on_chunk)
         except _Cancelled:
             emission.ended = Stop.CANCELLED
-        prefill_s = time.perf_counter() - began
+        prefill_s = watch.seconds
         while emission.ended is None:
             if cancelled():
                 emission.ended = Stop.CANCELLED
             else:
                 speculator = self._current_speculator(context)
                 emission.limit(self._limits(context))
-                yield self._round(speculator, context, emission, ledger, began)
+                yield self._round(speculator, context, emission, ledger, watch)
         tail = emission.finish()
-        at_s = time.perf_counter() - began
-        yield Ended(emission.ended, tail, ledger, prefill_s, at_s, emission.stop_string)
+        yield Ended(emission.ended, tail, ledger, prefill_s, watch.seconds, emission.stop_string)
 
     def _round(
-        self, speculator: Speculator, context: Context, emission: Emission, ledger: Ledger, began: float
+        self, speculator: Speculator, context: Context, emission: Emission, ledger: Ledger, watch: Stopwatch
     ) -> Spoken:
         texts: list[str] = []
 
@@ -178,7 +186,7 @@ class Conversation:
         context.wanted = speculator.rule.wanted
         round = speculator.round(context, cut)
         ledger.add(round)
-        return Spoken(round, tuple(texts), time.perf_counter() - began)
+        return Spoken(round, tuple(texts), watch.seconds, emission.ended is not None)
 
     def _current_speculator(self, context: Context | None) -> Speculator:
         """The speculator for the settings in force; a drafter keeps what it has learnt, also while it is not used."""

@@ -14,7 +14,9 @@ VERIFY_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 DRAFT_ROWS = (1, 4)
 
 _CONTEXT_TOKENS = 512
-_WARM, _TIMED = 1, 5
+_WARM, _TIMED = 2, 9
+_WARM_UP = 10
+"""Passes before the first that counts: right after loading they take twice as long."""
 
 
 def measure_costs(target: Model, draft: Model | None, interrupted: Callable[[], bool] = lambda: False) -> Costs | None:
@@ -33,11 +35,12 @@ def _curve(
         for rows in row_counts:
             tree = _tree_of(rows, model.vocab_size)
             seconds: list[float] = []
-            for _ in range(_WARM + _TIMED):
+            warm = _WARM if points else _WARM_UP
+            for _ in range(warm + _TIMED):
                 if interrupted():
                     return None
                 seconds.append(_timed_read(model, tree, context_tokens))
-            points.append((rows, statistics.median(seconds[_WARM:])))
+            points.append((rows, statistics.median(seconds[warm:])))
     finally:
         model.prefill(())
     return tuple(points)

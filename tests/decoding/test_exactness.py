@@ -132,7 +132,9 @@ def test_speculation_never_changes_the_text_of_a_network(drafter, name, family, 
         max_tokens=24,
         **settings,
     )
-    assert said.tokens == plain_text(MODELS["reference"](family, 256).model, 24, sampling_of(settings), 3)
+    # Its numbers are rounded, so only its own plain decoding says what the native target would have written.
+    alone = (factory if name == "native" else MODELS["reference"])(family, 256).model
+    assert said.tokens == plain_text(alone, 24, sampling_of(settings), 3)
     if drafter.needs_draft_model:
         assert said.ledger.accepted > 0
 

@@ -1,0 +1,140 @@
+"""Plain decoding, forced along a text: what it would have said at every place, and by how much."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.core.noise import Noise, Stream
+from specchat.core.sampling import Sampling, law, penalise
+from specchat.core.seams import Context, Model
+from specchat.core.tree import ROOT, Guess, TokenTree
+
+_TOP = 10
+"""Logits that could win: how far passes of different sizes differ is measured on these."""
+
+_SLACK = 2.0
+"""How much further than measured two passes may differ: the largest of a few dozen places is not the largest of all."""
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How far plain decoding prefers its own token to the one that stands in a text.
+
+    Args:
+        place: index in the reply.
+        token: what stands there.
+        preferred: what plain decoding says there.
+        gap: the difference of their scores: logits, or, when sampling, noisy log-probabilities.
+    """
+
+    place: int
+    token: int
+    preferred: int
+    gap: float
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Scores tokens exactly as the target's own draw does: processed logits, and the position's noise."""
+
+    sampling: Sampling
+    seed: int
+
+    def margin(self, prompt: Sequence[int], reply: Sequence[int], place: int, logits: Tensor) -> Margin:
+        """The margin at one place of a reply, from the (V,) raw logits that decide it."""
+        history = [*prompt, *reply[:place]]
+        context = Context(history, len(prompt), logits.numel(), self.sampling, Noise(self.seed))
+        token = reply[place]
+        ids, scores = self._scores(context, logits, self.sampling)
+        if not bool((ids == token).any()):  # truncated away, perhaps only just
+            ids, scores = self._scores(context, logits, _loosened(self.sampling))
+        best = int(scores.argmax())
+        found = (ids == token).nonzero()
+        gap = float(scores[best] - scores[int(found[0])]) if found.numel() else math.inf
+        return Margin(place, token, int(ids[best]), gap)
+
+    def _scores(self, context: Context, logits: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+        processed = penalise(logits, sampling, context.counts)
+        if sampling.greedy:
+            return torch.arange(logits.numel(), device=logits.device), processed.double()
+        kept = law(processed, sampling)
+        noise = context.noise.gumbel(Stream.TARGET, len(context.history), kept.all_ids())
+        return kept.all_ids(), kept.logprobs + noise
+
+
+def _loosened(sampling: Sampling) -> Sampling:
+    """The same law with its truncation a little wider: where a rounding error may have put the boundary."""
+    return dataclasses.replace(
+        sampling,
+        top_k=sampling.top_k + 2 if sampling.top_k else 0,
+        top_p=min(1.0, sampling.top_p + 0.02),
+        min_p=sampling.min_p * 0.9,
+    )
+
+
+def forced(target: Model, prompt: Sequence[int], reply: Sequence[int]) -> Iterator[Tensor]:
+    """(V,) logits that decide each token of the reply, read one row at a time as plain decoding does."""
+    return chained(target, prompt, reply, rows=1)
+
+
+def chained(target: Model, prompt: Sequence[int], reply: Sequence[int], rows: int) -> Iterator[Tensor]:
+    """(V,) logits that decide each token of the reply, read so many rows at a time. Empties the cache first."""
+    target.prefill(())
+    target.prefill(prompt[:-1])
+    text = [prompt[-1], *reply]
+    for begin in range(0, len(reply), rows):
+        tree = chain(text[begin : min(begin + rows, len(reply))], target.vocab_size)
+        reading = target.read(tree)
+        yield from (reading.after(node) for node in range(len(tree)))
+        target.keep(range(1, len(tree)))
+
+
+def chain(tokens: Sequence[int], vocab_size: int) -> TokenTree:
+    """A frozen tree of one branch: the root, then one child below the other."""
+    tree = TokenTree(tokens[0], vocab_size)
+    node = ROOT
+    for token in tokens[1:]:
+        node = tree.add(node, Guess(token, proposer="text"))
+    return tree.freeze()
+
+
+def read_after(target: Model, history: Sequence[int]) -> Tensor:
+    """(V,) logits after a text, from a pass of one row."""
+    target.prefill(())
+    target.prefill(history[:-1])
+    logits = target.read(TokenTree(history[-1], target.vocab_size).freeze()).after(ROOT)
+    target.keep(())
+    return logits
+
+
+def disturbance(ones: Sequence[Tensor], target: Model, prompt: Sequence[int], reply: Sequence[int], rows: int) -> float:
+    """How far two likely logits can move against each other when a pass has `rows` rows instead of one.
+
+    Args:
+        ones: the logits that passes of one row gave (`forced` along the same reply).
+    """
+    moved = 0.0
+    for one, many in zip(ones, chained(target, prompt, reply, rows), strict=True):
+        places = one.topk(min(_TOP, one.numel())).indices
+        difference = (many[places].double() - one[places].double()).cpu()
+        moved = max(moved, float(difference.max() - difference.min()))
+    return moved
+
+
+def allowed_gap(measured: float, sampling: Sampling) -> float:
+    """The margin up to which two tokens count as tied, from a measured disturbance of logits."""
+    return _SLACK * measured / (1.0 if sampling.greedy else sampling.temperature)
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """The first place at which two replies differ; None where one is the other's beginning and no longer."""
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return None if len(one) == len(other) else min(len(one), len(other))

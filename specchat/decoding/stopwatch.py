@@ -1,0 +1,31 @@
+"""The clock of a reply: it stands still while somebody lets the reply wait, so that watching costs no speed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Stopwatch:
+    """Seconds since `start`, those spent inside `stopped` apart."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    def start(self) -> None:
+        """Begin at zero."""
+        self._began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The clock stands still inside."""
+        before = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._began += time.perf_counter() - before
