@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specchat import config
-from specchat.config import HubSource, IndexSource, ModelFile, PathSource, ScriptedSource
+from specchat.config import HubSource, IndexSource, ModelFile, PathSource, ScriptedSource, places
 from specchat.errors import ConfigError, UsageError
 from specchat.settings import OPTIONS, Settings
 
@@ -70,7 +70,7 @@ def test_a_directory_that_was_open_is_closed(home):
 
 @pytest.mark.parametrize("place", ["specchat/_data/assets/demo.jsonl", "assets/demo.jsonl"])
 def test_a_shipped_file_is_found_in_a_wheel_and_in_a_source_tree(tmp_path, monkeypatch, place):
-    monkeypatch.setattr(config, "__file__", str(tmp_path / "specchat" / "config.py"))
+    monkeypatch.setattr(places, "__file__", str(tmp_path / "specchat" / "config" / "places.py"))
     (tmp_path / place).parent.mkdir(parents=True)
     (tmp_path / place).touch()
     assert config.shipped_file("assets/demo.jsonl") == tmp_path / place
@@ -138,7 +138,7 @@ def test_the_users_models_win_by_name_and_add_to_the_shipped():
         '[pairs.smol]\ntarget = "mine"\ndefaults = { depth = 3 }\n',
     )
     catalog = config.load_catalog()
-    assert catalog.pair("smol") == config.PairSpec("smol", "mine", None, {"depth": 3})
+    assert catalog.pair("smol") == config.PairSpec("smol", "mine", own={"depth": 3}, yours=True)
     assert catalog.model("smollm3-3b").sources == (HubSource("a/b"),)
     assert "qwen-coder" in catalog.pairs
 
@@ -289,6 +289,9 @@ def test_user_settings_come_out_as_settings_hold_them():
         ('[settings]\nstop = [""]', ["line 2", "stop", "not empty"]),
         ("[settings]\nmethod_options = 3", ["method_options = 3 is not a table"]),
         ("[settings]\nmethod_options = { x = 3 }", ["line 2", "[settings] method_options", "METHOD.OPTION"]),
+        ('[app]\nnotify = "bel"', ["line 2", "[app] notify = 'bel'", "did you mean 'bell'"]),
+        ("[app]\nmouse = 1", ["line 2", "[app] mouse = 1 is not true or false"]),
+        ("[app]\nmuose = true", ["line 2", "did you mean 'mouse'"]),
         ("[keys]\nquit = 3", ["line 2", "[keys] quit = 3 is not a text"]),
         ("[setings]\nseed = 1", ["line 1", "setings", "did you mean 'settings'"]),
         ("settings = 3", ["line 1", "settings = 3 is not a table"]),
@@ -296,7 +299,7 @@ def test_user_settings_come_out_as_settings_hold_them():
 )
 def test_settings_that_cannot_be_meant_so_are_refused_by_file_table_key_and_value(text, words):
     write("config.toml", text)
-    read = config.user_keys if "[keys]" in text else config.user_settings
+    read = config.user_keys if "[keys]" in text else config.user_app if "[app]" in text else config.user_settings
     with pytest.raises(ConfigError) as error:
         read()
     for word in [str(config.config_dir() / "config.toml"), *words]:

@@ -1,0 +1,55 @@
+"""Where specchat keeps things: directories made on demand and private, and the files that come with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from specchat.errors import ConfigError
+
+
+def config_dir() -> Path:
+    """Where the user's own models.toml and config.toml are looked for."""
+    return _home("config")
+
+
+def cache_dir() -> Path:
+    """Where weights go: everything in it can be fetched again."""
+    return _home("cache")
+
+
+def state_dir() -> Path:
+    """Where chats and logs go: nothing in it can be fetched again."""
+    return _home("state")
+
+
+def _home(kind: str) -> Path:
+    if home := os.environ.get("SPECCHAT_HOME"):
+        return Path(home).expanduser().absolute() / kind
+    import platformdirs
+
+    places: dict[str, Callable[..., Path]] = {
+        "config": platformdirs.user_config_path,
+        "cache": platformdirs.user_cache_path,
+        "state": platformdirs.user_state_path,
+    }
+    return places[kind]("specchat", appauthor=False)
+
+
+def private_dir(path: Path) -> Path:
+    """The same directory, made on demand, readable by its owner alone; parents that had to be made as well."""
+    missing = [step for step in (path, *path.parents) if not step.exists()]
+    for step in reversed(missing):
+        step.mkdir(mode=0o700, exist_ok=True)
+    path.chmod(0o700)
+    return path
+
+
+def shipped_file(name: str) -> Path:
+    """A data file that comes with specchat: inside the wheel, or at the top of a source tree."""
+    package = Path(__file__).parents[1]
+    for place in (package / "_data" / name, package.parent / name):
+        if place.is_file():
+            return place
+    raise ConfigError(f"this installation of specchat lacks its file {name!r}; install it again")

@@ -1,0 +1,133 @@
+"""Reading TOML strictly: every key known and of its kind, every complaint with file, line, table and key."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specchat.errors import ConfigError, UsageError, nearest
+from specchat.registry import Option
+from specchat.settings import OPTIONS, Settings
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
+_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+
+
+def parse(file: Path) -> tuple[Place, dict[str, Any]]:
+    try:
+        text = file.read_text(encoding="utf-8")
+        return Place(file, text), tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not TOML: {error}") from None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table of a file, so that whatever is wrong with it can be pointed at."""
+
+    file: Path
+    text: str
+    table: str = ""
+    index: int = 0  # which of several [[table]]s
+
+    def inside(self, table: str, index: int = 0) -> Place:
+        return dataclasses.replace(self, table=table, index=index)
+
+    def where(self, key: str) -> str:
+        """`models.toml, line 12: [pairs.smol]`."""
+        line = self._line_of(key if key in self.text else key.rsplit(".", 1)[-1])
+        table = f" [{self.table}]" if self.table else ""
+        return f"{self.file}{f', line {line}' if line else ''}:{table}"
+
+    def says(self, key: str) -> str:
+        """`models.toml, line 12: [pairs.smol] draft`."""
+        return f"{self.where(key)} {key}".rstrip()
+
+    def error(self, key: str, problem: str) -> ConfigError:
+        return ConfigError(f"{self.says(key)} {problem}")
+
+    def read(
+        self, table: dict[str, Any], kinds: Mapping[str, type], required: tuple[str, ...] = (), within: str = ""
+    ) -> dict[str, Any]:
+        """The table's values, every key known and of its kind, none of the required ones missing."""
+        for key, value in table.items():
+            if key not in kinds:
+                given = "" if isinstance(value, dict | list) else f"= {value!r} "
+                raise self.error(within + key, f"{given}is not known here{nearest(key, kinds)}")
+            self.typed(within + key, value, kinds[key])
+        for key in required:
+            if key not in table:
+                raise self.error(within + key, "is missing")
+        return dict(table)
+
+    def typed(self, key: str, value: Any, kind: type, allowed: str = "") -> Any:
+        fits = isinstance(value, (int, float) if kind is float else kind)
+        if not fits or (isinstance(value, bool) and kind is not bool):
+            raise self.error(key, f"= {value!r} is not {_WORDS.get(kind, 'a table')}{allowed}")
+        return value
+
+    def table_at(self, key: str, value: Any) -> dict[str, Any]:
+        table: dict[str, Any] = self.typed(key, value, dict)
+        return table
+
+    def named(self, name: str) -> None:
+        if not NAME.fullmatch(name):
+            raise self.error("", f"= {name!r} is no name: letters, digits, '.', '_' and '-'")
+
+    def settings(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The given settings in the form `Settings` holds them, each checked by its own option."""
+        return {key: self._setting(key, value) for key, value in given.items()}
+
+    def _setting(self, key: str, value: Any) -> Any:
+        if key == "method_options":
+            value = dict(_flat(self.table_at(key, value)))
+        elif key == "stop":
+            for text in (texts := self.typed(key, value, list)):
+                self.typed(key, text, str)
+            value = list(texts)
+        elif option := OPTIONS.get(key):
+            self.typed(key, value, _KINDS[option.kind], _range(option))
+        try:
+            return getattr(Settings().but({key: value}), key)
+        except UsageError as error:
+            named = "" if key in str(error) else f" {key}:"
+            raise ConfigError(f"{self.where(key)}{named} {error}") from None
+
+    def _line_of(self, key: str) -> int | None:
+        """The line that sets this key in this table, or the table's own; TOML readers do not tell."""
+        header: int | None = None
+        own, seen = not self.table, 0
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if heading := re.match(r"\s*\[\[?([^\[\]]+)\]\]?\s*(#|$)", line):
+                name = re.sub(r"[\"'\s]", "", heading[1])
+                if not self.table and key and key == name.split(".")[0]:
+                    return number
+                own = name == self.table and seen == self.index
+                seen += name == self.table
+                header = number if own else header
+            if own and key and re.search(rf"(^|[{{,])\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line):
+                return number
+        if header is None and "." in self.table:  # an inline table stands in its parent's lines
+            return self.inside(self.table.rpartition(".")[0])._line_of(key)
+        return header
+
+
+def _range(option: Option) -> str:
+    return f" ({option.range_text()})" if option.range_text() else ""
+
+
+def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """`"METHOD.OPTION" = value` and `METHOD.OPTION = value` mean the same."""
+    for key, value in options.items():
+        if isinstance(value, dict):
+            yield from ((f"{key}.{inner}", v) for inner, v in value.items())
+        else:
+            yield key, value

