@@ -67,13 +67,14 @@ class Engine:
     def __init__(
         self, log: Path, command: Sequence[str] | None = None, threads: int = 0, wake: Callable[[], None] | None = None
     ) -> None:
-        self._log_path = log
+        self.log = log
         self._wake = wake
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._write_lock = threading.Lock()
         self._closing = False
         log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        apart = os.name != "nt"  # Ctrl+C in the terminal is ours to handle, not the engine's
         try:
             self._process = subprocess.Popen(
                 list(command or local_command()),
@@ -81,7 +82,9 @@ class Engine:
                 stdout=subprocess.PIPE,
                 stderr=handle,
                 env=engine_environment(threads),
-                start_new_session=os.name != "nt",  # Ctrl+C in the terminal is ours to handle, not the engine's
+                start_new_session=apart and command is not None,
+                # in our own session niceness tells the engine from us; Linux weighs sessions against each other first
+                process_group=0 if apart and command is None else None,
             )
         except OSError as error:
             raise EngineError(
@@ -161,6 +164,6 @@ class Engine:
     def _last_words(self) -> str:
         """The end of the engine's log: what a bug report needs."""
         try:
-            return self._log_path.read_text(errors="replace")[-2000:].strip()
+            return self.log.read_text(errors="replace")[-2000:].strip()
         except OSError:
             return ""

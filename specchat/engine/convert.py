@@ -15,6 +15,7 @@ from specchat.core.round import Round
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.assemble import Losslessness
 from specchat.decoding.conversation import Ended, Spoken
+from specchat.decoding.parting import Parting
 from specchat.decoding.plain import PlainCurve
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine import events
@@ -28,7 +29,7 @@ def loss_message(claim: Losslessness) -> events.Loss:
 def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.RoundDone:
     """A round with its tree, verdict, pieces of text and timings."""
     round = spoken.round
-    tree, verdict = round.tree, round.verdict
+    tree, verdict, budget = round.tree, round.verdict, round.budget
     logprobs, bonus_logprob = target_logprobs(round)
     drafted = len(verdict.path)
     pieces = [
@@ -40,7 +41,7 @@ def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.Rou
         index=round.index,
         at_s=spoken.at_s,
         context_tokens=round.start,
-        budget=dataclasses.asdict(round.budget),
+        budget={"nodes": budget.nodes, "depth": budget.depth, "width": budget.width, "floor": budget.floor},
         tree=_tree_message(tree, logprobs, vocabulary),
         verdict=events.Verdict(
             path=list(verdict.path),
@@ -52,6 +53,7 @@ def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.Rou
         pieces=pieces,
         timings=events.Timings(**dataclasses.asdict(round.timings)),
         draft_passes=round.draft_passes,
+        why=budget.why,
     )
 
 
@@ -138,6 +140,21 @@ def finished_message(id: int, ended: Ended, stats: events.Stats) -> events.Finis
         stats=stats,
         at_s=ended.at_s,
         stop_string=ended.stop_string,
+    )
+
+
+def compared_message(asked: events.Compare, parting: Parting | None, vocabulary: Vocabulary) -> events.Compared:
+    """Where two replies part."""
+    if parting is None:
+        return events.Compared(asked.id)
+    place, gap = parting.margin.place, parting.margin.gap
+
+    def label(tokens: list[int]) -> str:
+        return vocabulary.token_label(tokens[place]) if place < len(tokens) else ""
+
+    margin = gap if math.isfinite(gap) else None
+    return events.Compared(
+        asked.id, place, label(asked.plain), label(asked.other), margin, parting.allowed, parting.tie
     )
 
 

@@ -38,12 +38,14 @@ class Load(Struct, frozen=True, tag_field="type", tag="load"):
 class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     """Write one reply to these messages. Answered by Started, Prefilled…, RoundDone…, Finished (or Failed).
 
-    `seed` None draws a fresh one unless the settings pin it.
+    `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
+    and it is written by parts that know nothing of other replies and are forgotten afterwards.
     """
 
     id: int
     messages: list[Message]
     seed: int | None = None
+    apart: dict[str, Any] | None = None
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
@@ -58,11 +60,39 @@ class Change(Struct, frozen=True, tag_field="type", tag="change"):
     settings: dict[str, Any]
 
 
+class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
+    """How the rounds of reply `id` follow each other from now on, so that they can be watched. Not answered.
+
+    Held, it does `rounds` more and then waits for the next `Pace`, a `Cancel` or a `Quit`; else a round begins no
+    sooner than `gap_s` after the one before it was told. Changes act meanwhile, and waiting counts in no figure.
+    Sent before its Generate, it acts from the first round on.
+    """
+
+    id: int
+    hold: bool = False
+    rounds: int = 0
+    gap_s: float = 0.0
+
+
 class Count(Struct, frozen=True, tag_field="type", tag="count"):
     """How many tokens would these messages take? Answered by Counted."""
 
     id: int
     messages: list[Message]
+
+
+class Compare(Struct, frozen=True, tag_field="type", tag="compare"):
+    """Where do two replies to these messages part, both written with this seed? Answered by Compared.
+
+    `plain` and `other` are their tokens; `apart` is the settings they were sampled with, as in Generate.
+    """
+
+    id: int
+    messages: list[Message]
+    seed: int
+    plain: list[int]
+    other: list[int]
+    apart: dict[str, Any] | None = None
 
 
 class Statistics(Struct, frozen=True, tag_field="type", tag="statistics"):
@@ -73,7 +103,7 @@ class Quit(Struct, frozen=True, tag_field="type", tag="quit"):
     """Leave. Closing standard input means the same."""
 
 
-Command = Load | Generate | Cancel | Change | Count | Statistics | Quit
+Command = Load | Generate | Cancel | Change | Pace | Count | Compare | Statistics | Quit
 
 
 # ------------------------------------------------------------------------------------------------ events
@@ -166,6 +196,7 @@ class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     loss: Loss
     plain: PlainSpeed | None = None
     notes: list[str] = []
+    kernels: str = ""  # what multiplies the target's weights: native, torch, transformers
 
 
 class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
@@ -262,6 +293,7 @@ class RoundDone(Struct, frozen=True, tag_field="type", tag="round"):
     pieces: list[Piece]
     timings: Timings
     draft_passes: int = 0  # forward passes of a draft model in this round
+    why: str = ""  # what made the controller choose this budget, in a few words
 
 
 class Stats(Struct, frozen=True):
@@ -307,6 +339,23 @@ class Counted(Struct, frozen=True, tag_field="type", tag="counted"):
     context_tokens: int
 
 
+class Compared(Struct, frozen=True, tag_field="type", tag="compared"):
+    """Answer to Compare. `place` is the first token at which the replies differ, None where they do not.
+
+    There `plain_text` and `other_text` stand (empty where a reply ended), and plain decoding prefers its own by
+    `margin`: a difference of logits, or, when sampling, of noisy log-probabilities; None where one reply just ended.
+    Up to `allowed` two tokens count as tied, since that is what passes of different sizes differ by.
+    """
+
+    id: int
+    place: int | None = None
+    plain_text: str = ""
+    other_text: str = ""
+    margin: float | None = None
+    allowed: float = 0.0
+    tie: bool = False
+
+
 class Totals(Struct, frozen=True, tag_field="type", tag="totals"):
     """Answer to Statistics."""
 
@@ -343,6 +392,7 @@ Event = (
     | RoundDone
     | Finished
     | Counted
+    | Compared
     | Totals
     | Failed
     | Died

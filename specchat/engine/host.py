@@ -33,6 +33,7 @@ class Mailbox:
         match command:
             case Cancel():
                 self._cancelled.add(command.id)
+                self._waiting.put(command)  # wakes whoever waits for a command; there is nothing left to do for it
             case Load():
                 self._cancelled.discard(None)  # what was cancelled is older than this
                 self._waiting.put(command)

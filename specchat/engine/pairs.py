@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from specchat.config import Catalog, ModelSpec
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.engine.events import Event, Loading
+from specchat.errors import TokenizerMismatch
 from specchat.models import weights
+from specchat.models.decoder import Decoder
+from specchat.models.fit import fit_of
 from specchat.models.loading import Loaded, compare_tokenizers, load_model, load_scripted
-from specchat.models.machine import choose_device
+from specchat.models.machine import choose_device, default_threads
 from specchat.models.recital import RecitalVocabulary
 from specchat.settings import Settings
 
@@ -29,15 +32,33 @@ class LoadedPair:
     vocabulary: Vocabulary
     device: torch.device
     precision: str
-    defaults: dict[str, Any]
     notes: list[str]
     load_s: float
+    threads: int = 1
+
+    def using(self, threads: int) -> LoadedPair:
+        """The same models with so many threads; 0 chooses.
+
+        Native kernels bring threads of their own. torch then gets one: what is left to it is small, and waking a
+        second thread takes longer than the work (0.3 ms a round).
+        """
+        threads = threads or default_threads()
+        for loaded in (self.target, self.draft):
+            if loaded is not None and isinstance(loaded.model, Decoder):
+                loaded.model.network.threads = threads
+        torch.set_num_threads(1 if self.target.kernels == "native" else threads)
+        return dataclasses.replace(self, threads=threads)
 
     @property
     def key(self) -> str:
         """What the plain speed depends on."""
         names = f"{self.target.name}+{self.draft.name}" if self.draft else self.target.name
-        return f"{names}|{self.device}|{self.precision}|{torch.get_num_threads()}"
+        return f"{names}|{self.device}|{self.precision}|{self.target.kernels}|{self.threads}"
+
+    @property
+    def exact(self) -> bool:
+        """Whether a tree's pass gives the bits of plain decoding, so that texts must be equal, ties included."""
+        return self.precision == "float32" or self.target.kernels == "native"
 
 
 @dataclass(frozen=True)
@@ -51,6 +72,7 @@ class Loader:
     def load(self, settings: Settings) -> LoadedPair:
         """The pair the settings name, on their device, in their number format."""
         began = time.perf_counter()
+        torch.set_num_threads(settings.threads or default_threads())
         pair = self.catalog.pair(settings.pair)
         device = choose_device(settings.device)
         specs = {"target": self.catalog.model(pair.target)}
@@ -59,7 +81,9 @@ class Loader:
         for spec in specs.values():
             if not spec.scripted:
                 weights.fetch(spec, self._report, self.cancelled)
-        loaded = {role: self._load(spec, role, device, settings.dtype) for role, spec in specs.items()}
+        if "draft" in specs:
+            _refuse_strangers(list(specs.values()))
+        loaded = {role: self._load(spec, role, device, settings) for role, spec in specs.items()}
         target, draft = loaded["target"], loaded.get("draft")
         if draft is not None:
             compare_tokenizers(target, draft)
@@ -70,18 +94,19 @@ class Loader:
             vocabulary=self._vocabulary(target),
             device=device,
             precision=target.precision,
-            defaults=dict(pair.defaults),
             notes=[note for one in loaded.values() for note in one.notes],
             load_s=time.perf_counter() - began,
-        )
+        ).using(settings.threads)
 
-    def _load(self, spec: ModelSpec, role: str, device: torch.device, dtype: str) -> Loaded:
+    def _load(self, spec: ModelSpec, role: str, device: torch.device, settings: Settings) -> Loaded:
         if self.cancelled():
             raise weights.Cancelled(f"stopped before {spec.name} was read")
         if spec.scripted:
             return load_scripted(spec, role)
         self._say(spec.name)
-        return load_model(spec, weights.locate(spec), device, dtype, lambda what: self._say(f"{spec.name}: {what}"))
+        path = weights.locate(spec)
+        say = lambda what: self._say(f"{spec.name}: {what}")  # noqa: E731
+        return load_model(spec, path, device, settings.dtype, say, settings.kernels)
 
     def _vocabulary(self, target: Loaded) -> Vocabulary:
         if target.tokenizer is None:
@@ -94,3 +119,14 @@ class Loader:
     def _report(self, progress: weights.Progress) -> None:
         p = progress
         self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
+
+
+def _refuse_strangers(models: list[ModelSpec]) -> None:
+    """Refuse a draft model with other tokens by what the files say: reading the weights first would take long.
+
+    Raises:
+        TokenizerMismatch: with how many tokens differ, and one of them.
+    """
+    fit = fit_of(models)
+    if fit.trouble == "tokens":
+        raise TokenizerMismatch(f"{fit.refusals[0]}; choose a draft model of the same family")

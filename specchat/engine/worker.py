@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import gc
 import logging
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from specchat.config import load_catalog, state_dir, user_settings
+from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
+from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
+from specchat.decoding.parting import Comparer
 from specchat.decoding.plain import measure_plain
 from specchat.decoding.profiling import measure_costs
+from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine import events
-from specchat.engine.convert import curve_message, failure, finished_message, loss_message, round_message, stats_message
+from specchat.engine.convert import (
+    compared_message,
+    curve_message,
+    failure,
+    finished_message,
+    loss_message,
+    round_message,
+    stats_message,
+)
 from specchat.engine.describe import settings_message
 from specchat.engine.host import Mailbox
+from specchat.engine.pacing import Pacing
 from specchat.engine.pairs import LoadedPair, Loader
 from specchat.engine.profiles import Entry, ProfileStore
-from specchat.errors import EngineError, ModelError
-from specchat.models.machine import default_threads, process_bytes
+from specchat.errors import EngineError, NotEnoughMemory, SpecchatError
+from specchat.models.machine import process_bytes
 from specchat.settings import OPTIONS, Settings
 
 _IDLE_S = 0.4
@@ -40,10 +54,12 @@ class Worker:
         self._conversation: Conversation | None = None
         self._store = ProfileStore(state_dir() / "profiles.json")
         self._plain: Entry | None = None
+        self._comparer: Comparer | None = None
         self._measurable = True
         self._replies = 0
         self._totals = Ledger()
         self._deferred: list[events.Command] = []
+        self._pacing = Pacing()
 
     def run(self) -> None:
         """Work until told to quit."""
@@ -71,8 +87,12 @@ class Worker:
                     self._generate(command)
                 case events.Change():
                     self._change(command.settings)
+                case events.Pace():
+                    self._pacing.take(command)
                 case events.Count():
                     self._count(command)
+                case events.Compare():
+                    self._compare(command)
                 case events.Statistics():
                     self._emit(events.Totals(self._replies, stats_message(self._totals)))
         except Exception as error:
@@ -84,52 +104,59 @@ class Worker:
 
     def _load(self, command: events.Load) -> None:
         catalog = load_catalog()
-        defaults = user_settings()
-        name = command.settings.get("pair") or defaults.get("pair") or Settings().pair
-        pair = catalog.pair(name)
-        settings = Settings().but({**pair.defaults, **defaults, **command.settings, "pair": name})
-        torch.set_num_threads(settings.threads or default_threads())
+        name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
+        settings = settings_of(catalog.pair(name), command.settings)
         loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
-        if self._pair is None or not self._serves(self._pair, settings):
-            loaded = self._load_pair(loader, settings)
-            self._replies, self._totals = 0, Ledger()
-        else:
-            loaded = self._pair
-        self._plain, self._measurable = self._store.get(loaded.key), True
-        self._conversation = Conversation(
+        here = self._pair if self._pair is not None and self._serves(self._pair, settings) else None
+        self._take(here.using(settings.threads) if here else self._load_pair(loader, settings), settings)
+        self._emit(self._ready())
+
+    def _take(self, loaded: LoadedPair, settings: Settings) -> None:
+        """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
+        plain = self._store.get(loaded.key)
+        conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
             loaded.vocabulary,
             settings,
-            self._plain.costs if self._plain else None,
+            plain.costs if plain else None,
         )
-        self._pair = loaded
-        self._emit(self._ready(loaded, self._conversation))
+        if loaded is not self._pair:
+            self._replies, self._totals, self._comparer = 0, Ledger(), None
+        self._pair, self._conversation = loaded, conversation
+        self._plain, self._measurable = plain, True
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
-        """Keep the old pair until the new one runs, unless there is no memory for both."""
+        """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
         try:
             return loader.load(settings)
-        except ModelError:
-            if self._pair is None:
+        except NotEnoughMemory:
+            if self._conversation is None:
                 raise
-            self._pair = self._conversation = None
-            gc.collect()
+        before = self._conversation.settings
+        self._pair = self._conversation = None
+        _free_memory()
+        try:
             return loader.load(settings)
+        except SpecchatError:
+            self._take(replace(loader, cancelled=lambda: False).load(before), before)
+            raise
 
     def _serves(self, pair: LoadedPair, settings: Settings) -> bool:
         before = self._conversation.settings if self._conversation else Settings()
         names = [name for name, option in OPTIONS.items() if not option.live and name != "threads"]
         return all(getattr(before, name) == getattr(settings, name) for name in names)
 
-    def _ready(self, pair: LoadedPair, conversation: Conversation) -> events.Ready:
+    def _ready(self) -> events.Ready:
+        pair, conversation = self._pair, self._loaded()
+        assert pair is not None, "a conversation has a pair"
         return events.Ready(
             pair=pair.name,
             target=pair.target.name,
             draft=pair.draft.name if pair.draft else None,
             device=str(pair.device),
             dtype=pair.precision,
-            threads=torch.get_num_threads(),
+            threads=pair.threads,
             context_tokens=conversation.target.context_tokens,
             memory_bytes=_memory_bytes(pair.device),
             load_s=pair.load_s,
@@ -137,19 +164,25 @@ class Worker:
             loss=loss_message(conversation.losslessness),
             plain=curve_message(self._plain.curve, self._plain.measured) if self._plain else None,
             notes=pair.notes,
+            kernels=pair.target.kernels,
         )
 
     # ------------------------------------------------------------------------------------------- replies
 
     def _generate(self, command: events.Generate) -> None:
-        conversation = self._loaded()
-        prompt = conversation.encode([{"role": m.role, "content": m.content} for m in command.messages])
+        conversation = self._asked(command)
+        prompt = _encode(conversation, command.messages)
         id, begun, plain_s = command.id, None, 0.0
+        watch = Stopwatch()
+        self._pacing.begin(id)
 
         def on_prefill(progress: Prefilled) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
-        for event in conversation.reply(prompt, command.seed, lambda: self._mailbox.cancelled(id), on_prefill):
+        def cancelled() -> bool:
+            return self._mailbox.cancelled(id)
+
+        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch):
             match event:
                 case Begun():
                     begun = event
@@ -158,9 +191,12 @@ class Worker:
                     plain_s += self._plain_seconds(event)
                     self._emit(round_message(id, event, conversation.vocabulary))
                     self._answer_between_rounds()
+                    if not event.last:
+                        self._rest(watch, cancelled)
                 case Ended():
                     assert begun is not None, "a reply begins before it ends"
                     self._emit(finished_message(id, event, self._stats(begun, event, plain_s)))
+        self._pacing.end()
         self._mailbox.forget_cancel(id)
 
     def _started(self, command: events.Generate, begun: Begun, conversation: Conversation) -> events.Started:
@@ -207,10 +243,23 @@ class Worker:
 
     def _answer_between_rounds(self) -> None:
         for command in self._mailbox.pending():
-            if isinstance(command, events.Change | events.Count | events.Statistics):
-                self._answer(command)
-            else:
-                self._deferred.append(command)
+            self._answer_or_defer(command)
+
+    def _answer_or_defer(self, command: events.Command) -> None:
+        if isinstance(command, events.Change | events.Pace | events.Count | events.Statistics):
+            self._answer(command)
+        else:
+            self._deferred.append(command)
+
+    def _rest(self, watch: Stopwatch, cancelled: Callable[[], bool]) -> None:
+        """Wait as long as the pace says, answering what can be answered meanwhile."""
+        told = time.monotonic()
+        while (wait_s := self._pacing.wait_s(time.monotonic() - told)) != 0.0 and not cancelled():
+            with watch.stopped():
+                command = self._mailbox.next(wait_s)
+            if command is not None:
+                self._answer_or_defer(command)
+        self._pacing.went()
 
     # ----------------------------------------------------------------------------------------- the rest
 
@@ -222,8 +271,18 @@ class Worker:
 
     def _count(self, command: events.Count) -> None:
         conversation = self._loaded()
-        tokens = conversation.encode([{"role": m.role, "content": m.content} for m in command.messages])
+        tokens = _encode(conversation, command.messages)
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
+
+    def _compare(self, command: events.Compare) -> None:
+        pair, conversation = self._pair, self._asked(command)
+        assert pair is not None, "a conversation has a pair"
+        if self._comparer is None:
+            self._comparer = Comparer(pair.target.model, exact=pair.precision == "float32")
+        law = sampling(conversation.settings)
+        prompt = _encode(conversation, command.messages)
+        parting = self._comparer.parting(prompt, command.plain, command.other, law, command.seed)
+        self._emit(compared_message(command, parting, conversation.vocabulary))
 
     def _measure(self) -> None:
         pair, conversation = self._pair, self._loaded()
@@ -245,10 +304,25 @@ class Worker:
             conversation.learn_costs(costs)
             self._emit(curve_message(curve, self._plain.measured))
 
+    def _asked(self, command: events.Generate | events.Compare) -> Conversation:
+        """The conversation a command is about: the chat's, or one of its own."""
+        conversation = self._loaded()
+        return conversation if command.apart is None else conversation.apart(command.apart)
+
     def _loaded(self) -> Conversation:
         if self._conversation is None:
             raise EngineError("no pair is loaded")
         return self._conversation
+
+
+def _encode(conversation: Conversation, messages: list[events.Message]) -> list[int]:
+    return conversation.encode([{"role": message.role, "content": message.content} for message in messages])
+
+
+def _free_memory() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # else what was freed still counts as taken
 
 
 def _memory_bytes(device: torch.device) -> int:

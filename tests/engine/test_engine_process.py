@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,6 +194,58 @@ def test_a_change_acts_between_two_rounds_of_a_running_reply(driver):
     assert all(event.budget["nodes"] == 0 for event in driver.rounds())
     driver.until(ev.Finished)
     assert {event.budget["nodes"] for event in driver.rounds()} == {8}
+
+
+def test_every_round_says_why_its_budget_was_chosen(driver):
+    for controller, why in (("fixed", "fixed by you"), ("off", "off")):
+        driver.load(controller=controller)
+        driver.reply(1)
+        assert {event.why for event in driver.rounds()} == {why}
+    driver.load(controller="goodput")
+    driver.reply(1)
+    assert all(event.why for event in driver.rounds())
+
+
+def test_a_held_reply_goes_on_round_by_round_and_obeys_meanwhile(driver):
+    driver.load(nodes=4)
+    driver.send(ev.Pace(1, hold=True), ev.Generate(1, HELLO, 7)).until(ev.RoundDone)
+    driver.send(ev.Count(5, HELLO)).until(ev.Counted)
+    assert not driver.rounds(), "it is held"
+    driver.send(ev.Change({"nodes": 2})).until(ev.Changed)
+    driver.send(ev.Pace(1, hold=True, rounds=2))
+    stepped = [driver.until(ev.RoundDone), driver.until(ev.RoundDone)]
+    assert [event.index for event in stepped] == [1, 2]
+    assert {event.budget["nodes"] for event in stepped} == {2}
+    driver.send(ev.Count(6, HELLO)).until(ev.Counted)
+    assert not driver.rounds(), "it is held again"
+    driver.send(ev.Pace(1)).until(ev.Finished)
+
+
+def test_a_held_reply_is_cancelled_at_once_and_the_next_one_is_not_held(driver):
+    driver.send(ev.Pace(1, hold=True), ev.Generate(1, HELLO, 7)).until(ev.RoundDone)
+    driver.send(ev.Count(5, HELLO)).until(ev.Counted)
+    assert driver.send(ev.Cancel(1)).until(ev.Finished).stop == "cancelled"
+    _, finished = driver.reply(2)
+    assert finished.stop != "cancelled"
+
+
+def test_after_the_last_round_nothing_is_waited_for(driver):
+    driver.load(max_tokens=1)
+    driver.send(ev.Pace(1, hold=True), ev.Generate(1, HELLO, 7))
+    assert driver.until(ev.Finished).stop == "length"
+
+
+def test_waiting_between_rounds_is_in_no_figure(driver):
+    gap_s = 0.4
+    driver.load(max_tokens=8, nodes=1)
+    driver.send(ev.Pace(1, gap_s=gap_s), ev.Generate(1, HELLO, 7))
+    began = time.monotonic()
+    finished = driver.until(ev.Finished)
+    passed_s, gaps = time.monotonic() - began, len(driver.rounds()) - 1
+    assert gaps >= 2
+    assert passed_s >= gaps * gap_s
+    assert passed_s - finished.at_s >= gaps * gap_s * 0.9
+    assert finished.stats.other_s < passed_s - gaps * gap_s * 0.9
 
 
 @pytest.mark.parametrize(
@@ -388,3 +441,54 @@ def test_the_last_words_of_an_engine_are_kept(tmp_path):
     assert died.returncode == 1
     assert "out of luck" in died.last_words
     driver.engine.close()
+
+
+def test_a_reply_apart_has_its_own_settings_and_leaves_the_chats_alone(driver):
+    before = driver.load(drafter="suffix", max_tokens=60).settings
+    apart = {"controller": "off", "max_tokens": 12}
+    driver.send(ev.Generate(70, HELLO, 7, apart))
+    started, finished = driver.until(ev.Started), driver.until(ev.Finished)
+    assert (started.settings["controller"], finished.stats.tokens, finished.stats.drafted) == ("off", 12, 0)
+    driver.send(ev.Change({}))
+    assert driver.until(ev.Changed).settings == before
+
+
+def test_replies_apart_have_learnt_nothing_from_each_other(driver):
+    driver.load(drafter="suffix")
+    chats = [driver.reply(id, 7)[1].stats.drafted for id in (71, 72)]
+    assert chats[1] > chats[0], "the chat's own drafter remembers its replies"
+    drafted = []
+    for id in (73, 74):
+        driver.send(ev.Generate(id, HELLO, 7, {}))
+        drafted.append(driver.until(ev.Finished).stats.drafted)
+    assert drafted[0] == drafted[1] == chats[0]
+
+
+def test_a_reply_apart_with_settings_that_do_not_fit_fails_and_changes_nothing(driver):
+    driver.engine.send(ev.Generate(75, HELLO, 7, {"width": 0}))
+    failed = driver._next()
+    while not isinstance(failed, ev.Failed):
+        failed = driver._next()
+    assert (failed.id, failed.during) == (75, "generate")
+    assert driver.reply(76)[1].stop == "length"
+
+
+def test_where_two_replies_part_is_told_with_the_margin(driver):
+    tokens, _ = driver.reply(77)
+    driver.send(ev.Compare(77, HELLO, 7, tokens, tokens))
+    assert driver.until(ev.Compared) == ev.Compared(77)
+    other = [*tokens[:5], tokens[5] + 1, *tokens[6:]]
+    driver.send(ev.Compare(78, HELLO, 7, tokens, other))
+    compared = driver.until(ev.Compared)
+    assert (compared.place, compared.tie, compared.allowed) == (5, False, 0.0)
+    assert compared.margin is None or compared.margin > 0
+    assert compared.plain_text != compared.other_text
+    driver.send(ev.Compare(79, HELLO, 7, tokens, tokens[:9]))
+    assert driver.until(ev.Compared) == ev.Compared(79, 9, compared_text(driver, tokens[9]), "", None, 0.0, False)
+    assert driver.reply(80)[0] == tokens, "the chat goes on as before"
+
+
+def compared_text(driver: Driver, token: int) -> str:
+    """How the engine shows a token."""
+    driver.send(ev.Compare(99, HELLO, 7, [token], []))
+    return driver.until(ev.Compared).plain_text

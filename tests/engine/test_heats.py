@@ -1,0 +1,206 @@
+"""A race hears events and says what to send next; its proof says no more than the events bear out."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from specchat.engine import events as ev
+from specchat.engine.proof import proof, settings_line
+from specchat.engine.race import Race, refuse_plain
+from specchat.errors import UsageError
+from specchat.settings import OPTIONS
+
+SETTINGS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
+LOSS = ev.Loss(True, "the target's own draw decides")
+MESSAGES = [ev.Message("user", "hi")]
+
+
+def race_of(**more: Any) -> Race:
+    return Race(MESSAGES, 7, itertools.count(1), **more)
+
+
+def begun(command: ev.Generate, loss: ev.Loss = LOSS, **settings: Any) -> ev.Started:
+    return ev.Started(command.id, MESSAGES, 9, 8, 7, SETTINGS | settings | (command.apart or {}), loss, "smol")
+
+
+def round_of(command: ev.Generate, tokens: list[int], at_s: float, index: int = 0) -> ev.RoundDone:
+    count = len(tokens)
+    tree = ev.Tree(list(range(count)), [-1, *range(count - 1)], ["x"] * count, [], [None] * count)
+    pieces = [ev.Piece(token, f"<{token}>", "target") for token in tokens]
+    verdict = ev.Verdict(list(range(1, count)), tokens[-1], "x", -0.1, ["accepted"] * count)
+    return ev.RoundDone(
+        command.id, index, at_s, 9, {"nodes": count}, tree, verdict, pieces, ev.Timings(0.0, 0.1, 0.0)
+    )  # fmt: skip
+
+
+def ended(command: ev.Generate, at_s: float, stop: ev.StopReason = "length") -> ev.Finished:
+    stats = ev.Stats(1, 1, 0, 0, 1.0, 1.0, 0.0, 0.5, 0.0, 0.1, 0.0)
+    return ev.Finished(command.id, stop, "", stats, at_s)
+
+
+def held(plain: list[int], speculative: list[int], loss: ev.Loss = LOSS, **settings: Any) -> tuple[Race, Any]:
+    """A race up to its last heat's end: plain one token a round, speculation all in one."""
+    race = race_of()
+    command: Any = race.begin()
+    for _ in range(2):
+        race.hear(begun(command))
+        command = race.hear(ended(command, 1.0))
+    race.hear(begun(command, loss, **settings))
+    for place, token in enumerate(plain):
+        race.hear(round_of(command, [token], 0.6 + 0.1 * place, place))
+    command = race.hear(ended(command, 0.5 + 0.1 * len(plain)))
+    race.hear(begun(command, loss, **settings))
+    race.hear(round_of(command, speculative, 0.6))
+    return race, race.hear(ended(command, 0.6))
+
+
+def test_both_sides_warm_up_before_plain_goes_first():
+    race = race_of(changes={"max_tokens": 64})
+    sent: list[Any] = [race.begin()]
+    while len(sent) < 4:
+        race.hear(begun(sent[-1]))
+        sent.append(race.hear(ended(sent[-1], 1.0)))
+    assert [command.seed for command in sent] == [7, 7, 7, 7]
+    assert [command.apart for command in sent] == [
+        {"max_tokens": 8, "controller": "off"}, {"max_tokens": 8},
+        {"max_tokens": 64, "controller": "off"}, {"max_tokens": 64},
+    ]  # fmt: skip
+
+
+def test_what_the_warm_up_wrote_is_not_counted():
+    race = race_of()
+    command: Any = race.begin()
+    race.hear(begun(command))
+    race.hear(round_of(command, [1, 2], 0.7))
+    assert race.plain.tokens == race.speculative.tokens == []
+
+
+def test_equal_tokens_end_the_race_without_asking_the_engine():
+    race, command = held([1, 2, 3], [1, 2, 3])
+    assert command is None
+    assert (race.phase, race.same, race.sound) == ("over", True, True)
+    assert proof(race).line == "identical: all 3 tokens are the same, one by one"
+
+
+def test_times_leave_the_prompt_out_and_the_ratio_is_per_token():
+    race, _ = held([1, 2, 3], [1, 2, 3])
+    assert race.plain.decode_s == pytest.approx(0.3)
+    assert race.speculative.decode_s == pytest.approx(0.1)
+    assert race.ratio == pytest.approx(3.0)
+
+
+def test_a_heat_that_still_runs_is_timed_from_the_end_of_its_prompt():
+    race = race_of(warm_up=False)
+    command: Any = race.begin()
+    race.hear(begun(command))
+    race.hear(round_of(command, [1], 0.7))
+    race.hear(round_of(command, [2], 0.9, 1))
+    assert race.plain.began_s == pytest.approx(0.6)
+    assert race.plain.decode_s == pytest.approx(0.3)
+
+
+def test_tokens_that_part_are_compared_by_the_engine():
+    race, command = held([1, 2, 3], [1, 9, 3])
+    assert command == ev.Compare(5, MESSAGES, 7, [1, 2, 3], [1, 9, 3], {})
+    assert race.phase == "comparing"
+
+
+@pytest.mark.parametrize(
+    ("compared", "settings", "loss", "kind", "sound", "words"),
+    [
+        (ev.Compared(5, 1, " a", "\n", 0.02, 0.3, True), {}, LOSS, "tie", True,
+         "the same for 1 tokens, then plain wrote ' a' and speculation '\\n': a near-tie, plain's own is 0.02 ahead "
+         "(passes of different sizes round apart by up to 0.3 in int4)"),
+        (ev.Compared(5, 1, "a", "b", 4.0, 0.3), {}, LOSS, "fault", False, "NOT the same for 1 tokens"),
+        (ev.Compared(5, 1, "a", "", None, 0.0), {}, LOSS, "fault", False, "where speculation ended"),
+        (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "multi_step", "temperature": 0.8}, ev.Loss(True, "same law"),
+         "law", True, "other letters, same law for 1 tokens, then plain wrote 'a' and speculation 'b': same law"),
+        (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "multi_step"}, ev.Loss(True, "same law"),
+         "fault", False, "NOT the same"),
+        (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "typical"}, ev.Loss(False, "on purpose"),
+         "law", True, "another text"),
+    ],
+)  # fmt: skip
+def test_a_parting_is_a_tie_another_letter_of_the_same_law_or_a_fault(compared, settings, loss, kind, sound, words):
+    race, _ = held([1, 2, 3], [1, 9, 3], loss, **settings)
+    race.hear(compared)
+    found = proof(race, "int4")
+    assert (race.phase, found.kind, race.sound) == ("over", kind, sound)
+    assert words in found.line
+
+
+def test_the_same_tokens_under_a_rule_of_the_law_are_not_called_promised():
+    race, _ = held([1, 2], [1, 2], ev.Loss(True, "the law"), rule="recursive", temperature=0.8)
+    assert proof(race).line == "identical here, all 2 tokens; promised is less: the law"
+
+
+def test_an_engine_that_cannot_compare_leaves_the_margin_open():
+    race, _ = held([1, 2], [1, 3])
+    race.hear(ev.Failed("UsageError", "a line is no command", during="protocol"))
+    assert (race.phase, proof(race).kind) == ("over", "open")
+
+
+def test_an_engine_that_writes_plainly_only_in_name_is_found_out():
+    race = race_of(warm_up=False)
+    command: Any = race.begin()
+    stop = race.hear(ev.Started(command.id, MESSAGES, 9, 8, 7, SETTINGS, LOSS, "smol"))
+    assert stop == ev.Cancel(command.id)
+    assert race.phase == "failed"
+    assert "too old" in race.problem
+
+
+@pytest.mark.parametrize("change", [{"temperature": 0.5}, {"nodes": 3}])
+def test_settings_changed_between_the_heats_end_the_race(change):
+    race = race_of(warm_up=False)
+    plain: Any = race.begin()
+    race.hear(begun(plain))
+    race.hear(round_of(plain, [1], 0.7))
+    other: Any = race.hear(ended(plain, 0.7))
+    assert race.hear(begun(other, **change)) == ev.Cancel(other.id)
+    assert race.phase == "failed"
+    assert "in the middle of the race" in race.problem
+
+
+def test_a_stopped_race_asks_for_nothing_more():
+    race = race_of()
+    command: Any = race.begin()
+    assert race.stop() == ev.Cancel(command.id)
+    assert race.hear(ended(command, 1.0, "cancelled")) is None
+    assert race.phase == "stopped"
+    assert race.stop() is None
+
+
+@pytest.mark.parametrize("event", [ev.Died(-9, ""), ev.Failed("UsageError", "no room", id=1, during="generate")])
+def test_a_failure_ends_the_race_with_its_reason(event):
+    race = race_of()
+    race.begin()
+    assert race.hear(event) is None
+    assert race.phase == "failed"
+    assert race.problem in ("the engine stopped", "no room")
+
+
+def test_answers_to_others_are_not_heard():
+    race = race_of(warm_up=False)
+    command: Any = race.begin()
+    race.hear(begun(command))
+    other = ev.Generate(99, MESSAGES)
+    race.hear(round_of(other, [1], 0.7))
+    race.hear(ended(other, 1.0))
+    assert race.plain.tokens == []
+    assert race.phase == "racing"
+
+
+@pytest.mark.parametrize("settings", [{"controller": "off"}, {"nodes": 0}, {"drafter": "none"}])
+def test_plain_decoding_does_not_race_against_itself(settings):
+    with pytest.raises(UsageError, match="plain decoding already"):
+        refuse_plain(SETTINGS | settings)
+
+
+def test_what_is_compared_is_said_in_one_line():
+    assert settings_line(SETTINGS, 7, "int4") == "prompt_lookup · chain · 16 nodes · int4 · greedy · seed 7"
+    chosen = SETTINGS | {"rule": "recursive", "controller": "goodput", "temperature": 0.8}
+    line = "prompt_lookup · chain · recursive · goodput · 16 nodes · temperature 0.8 · seed 7"
+    assert settings_line(chosen, 7) == line

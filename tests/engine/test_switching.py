@@ -1,0 +1,94 @@
+"""Switching the pair: whatever goes wrong with the new one, the old one goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from specchat.config import config_dir, private_dir
+from specchat.engine import events as ev
+from specchat.engine import worker as worker_module
+from specchat.engine.host import Mailbox
+from specchat.engine.pairs import LoadedPair, Loader
+from specchat.engine.worker import Worker
+from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
+from specchat.settings import Settings
+
+PAIRS = '[pairs.{0}]\ntarget = "scripted"\n'
+
+
+@dataclass(frozen=True)
+class Troubled(Loader):
+    """Loads the scripted models, and fails as it was told to."""
+
+    def load(self, settings: Settings) -> LoadedPair:
+        loads.append(settings.pair)
+        failures = troubles.get(settings.pair, [])
+        if failures:
+            raise failures.pop(0)
+        loaded = Loader.load(self, settings.but({"pair": "scripted"}))
+        return replace(loaded, name=settings.pair, draft=None)
+
+
+loads: list[str] = []
+troubles: dict[str, list[Exception]] = {}
+
+
+@pytest.fixture
+def heard(monkeypatch) -> list[ev.Event]:
+    """What a worker said that loaded `old`, was asked for `new`, and then for a reply."""
+    (private_dir(config_dir()) / "models.toml").write_text(PAIRS.format("old") + PAIRS.format("new"))
+    monkeypatch.setattr(worker_module, "Loader", Troubled)
+    loads.clear()
+    troubles.clear()
+    return []
+
+
+def switch(heard: list[ev.Event], **settings: Any) -> list[ev.Event]:
+    """What is said to a switch to `new`."""
+    mailbox = Mailbox()
+    worker = Worker(mailbox, heard.append)
+    worker._answer(ev.Load({"pair": "old", "max_tokens": 5}))
+    heard.clear()
+    worker._answer(ev.Load({"pair": "new", **settings}))
+    said = list(heard)
+    worker._answer(ev.Generate(1, [ev.Message("user", "What are you?")], 7))
+    return [event for event in said if not isinstance(event, ev.Loading)]
+
+
+def pair_of_reply(heard: list[ev.Event]) -> str:
+    assert isinstance(heard[-1], ev.Finished)
+    return next(event.pair for event in heard if isinstance(event, ev.Started))
+
+
+@pytest.mark.parametrize("error", [ModelError("odd layers"), TokenizerMismatch("3 tokens of their tables differ")])
+def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_as_it_was(heard, error):
+    troubles["new"] = [error]
+    (failed,) = switch(heard)
+    assert (failed.during, failed.message) == ("load", str(error))
+    assert pair_of_reply(heard) == "old"
+    assert loads == ["old", "new"]
+
+
+def test_settings_that_do_not_fit_the_new_pair_leave_the_old_one_as_it_was(heard):
+    (failed,) = switch(heard, drafter="draft_model")
+    assert failed.kind == "CombinationError"
+    assert pair_of_reply(heard) == "old"
+
+
+def test_without_memory_for_both_the_old_pair_makes_room(heard):
+    troubles["new"] = [NotEnoughMemory("no room")]
+    (ready,) = switch(heard)
+    assert ready.pair == "new"
+    assert loads == ["old", "new", "new"]
+    assert pair_of_reply(heard) == "new"
+
+
+def test_a_pair_that_does_not_fit_even_alone_brings_the_old_one_back(heard):
+    troubles["new"] = [NotEnoughMemory("no room"), NotEnoughMemory("still no room")]
+    (failed,) = switch(heard)
+    assert failed.message == "still no room"
+    assert loads == ["old", "new", "new", "old"]
+    assert pair_of_reply(heard) == "old"
