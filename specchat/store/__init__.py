@@ -1,0 +1,1 @@
+"""Chats that outlive the program: one SQLite file, written by a thread of its own."""

@@ -1,0 +1,218 @@
+"""What can be asked of the chats and changed in them, as SQL over one connection."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from specchat.errors import StoreError, UsageError, nearest
+from specchat.store.records import Chat, Facts, Message, Status, Summary, now
+
+KEPT_DELETED = timedelta(days=7)
+"""How long a deleted chat can be had back."""
+
+_CHAT = "id, title, created, updated, renamed, system, leaf"
+_MESSAGE = "id, parent, role, content, created, status, pieces, facts"
+_PREVIEW_CHARACTERS = 400
+_MATCHES = 2000  # looked at; a chat shows the newest of its own
+_UNSPACED = re.compile("[\u2e80-\U0003ffff]")  # scripts without spaces: words cannot be looked up
+
+
+class Chats:
+    """The chats of one database. Every method is one statement or a few in the caller's transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._sql = connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of what happens inside, or nothing."""
+        self._sql.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._sql.execute("COMMIT")
+        except BaseException:
+            if self._sql.in_transaction:
+                self._sql.execute("ROLLBACK")
+            raise
+
+    # ---------------------------------------------------------------------------------------- writing
+
+    def save(self, chat: Chat) -> None:
+        """Write a chat's own row, new or changed. It is there again if it was deleted meanwhile."""
+        self._sql.execute(
+            f"INSERT INTO chats ({_CHAT}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+            " title = excluded.title, updated = excluded.updated, renamed = excluded.renamed,"
+            " system = excluded.system, leaf = excluded.leaf, deleted = NULL",
+            (chat.id, _sound(chat.title), chat.created, chat.updated, chat.renamed, _sound(chat.system), chat.leaf),
+        )
+
+    def add(self, chat: str, message: Message, owner: str | None = None) -> None:
+        """Write a new message; `owner` writes on it until it is done."""
+        self._sql.execute(
+            f"INSERT INTO messages (chat, owner, {_MESSAGE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT DO NOTHING",
+            (chat, owner, message.id, message.parent, message.role, _sound(message.content), message.created,
+             message.status, _packed(message.pieces), _packed(message.facts)),
+        )  # fmt: skip
+
+    def update(self, chat: str, message: Message) -> None:
+        """Write what a reply has become so far, or as it ended: then nobody writes on it any more."""
+        content, pieces, facts = _sound(message.content), _packed(message.pieces), _packed(message.facts)
+        self._sql.execute(
+            "UPDATE messages SET content = ?1, pieces = ?2, facts = ?3, status = ?4,"
+            " owner = iif(?4 = 'streaming', owner, NULL) WHERE chat = ?5 AND id = ?6",
+            (content, pieces, facts, message.status, chat, message.id),
+        )
+
+    def rename(self, id: str, title: str) -> None:
+        """Give a chat a name of the user's own."""
+        self._sql.execute("UPDATE chats SET title = ?, renamed = 1 WHERE id = ?", (title, id))
+
+    def delete(self, id: str, deleted: bool = True) -> None:
+        """Put a chat away, or take it back."""
+        self._sql.execute("UPDATE chats SET deleted = ? WHERE id = ?", (now() if deleted else None, id))
+
+    def remove(self, id: str) -> None:
+        """Forget a chat for good."""
+        self._sql.execute("DELETE FROM chats WHERE id = ?", (id,))
+
+    def purge(self, before: datetime | None = None) -> None:
+        """Forget chats for good that were deleted long enough ago."""
+        before = before or datetime.now(UTC) - KEPT_DELETED
+        self._sql.execute("DELETE FROM chats WHERE deleted < ?", (before.isoformat(timespec="milliseconds"),))
+
+    def interrupt(self, owners: Iterable[str | None]) -> None:
+        """Mark replies whose writers are gone."""
+        for owner in owners:
+            self._sql.execute(
+                "UPDATE messages SET status = 'interrupted', owner = NULL WHERE status = 'streaming' AND owner IS ?",
+                (owner,),
+            )
+
+    def owners(self) -> list[str | None]:
+        """Who says to be writing a reply."""
+        rows = self._sql.execute("SELECT DISTINCT owner FROM messages WHERE status = 'streaming'")
+        return [row[0] for row in rows]
+
+    # ---------------------------------------------------------------------------------------- reading
+
+    def chat(self, id: str) -> tuple[Chat, list[Message]]:
+        """A chat and all its messages, every one after the one it answers."""
+        row = self._sql.execute(f"SELECT {_CHAT} FROM chats WHERE id = ?", (id,)).fetchone()
+        if row is None:
+            raise StoreError(f"there is no chat {id}")
+        rows = self._sql.execute(f"SELECT {_MESSAGE} FROM messages WHERE chat = ? ORDER BY number", (id,))
+        return _chat(row), [_message(row) for row in rows]
+
+    def last(self) -> str:
+        """The chat that was written in last."""
+        row = self._sql.execute("SELECT id FROM chats WHERE deleted IS NULL ORDER BY updated DESC LIMIT 1").fetchone()
+        if row is None:
+            raise StoreError("no chats have been kept yet")
+        return str(row[0])
+
+    def find(self, start: str) -> str:
+        """The one chat whose id begins so; raises UsageError where there is none, or more than one."""
+        known = [
+            row[0] for row in self._sql.execute("SELECT id FROM chats WHERE deleted IS NULL ORDER BY updated DESC")
+        ]
+        found = [id for id in known if id == start] or [id for id in known if start and id.startswith(start.lower())]
+        if len(found) == 1:
+            return str(found[0])
+        if found:
+            raise UsageError(f"several chats begin with {start!r}: {', '.join(found[:6])}")
+        close = nearest(start, known)
+        rest = close if "did you mean" in close else "; `specchat chats list` shows them"
+        raise UsageError(f"no chat has an id that begins with {start!r}{rest}")
+
+    def holds(self, id: str) -> bool:
+        """Whether a chat of this id is there, deleted or not."""
+        return self._sql.execute("SELECT 1 FROM chats WHERE id = ?", (id,)).fetchone() is not None
+
+    def summaries(self, words: str = "", limit: int = 200) -> list[Summary]:
+        """Chats, the newest first; with words, those that say them all in one message or are called so."""
+        if not words.strip():
+            return self._summaries("c.deleted IS NULL", (), {}, limit)
+        places = self._places(words)
+        titled = " AND ".join("c.title LIKE ? ESCAPE '\\'" for _ in words.split())
+        marks = ", ".join("?" * len(places))
+        return self._summaries(
+            f"c.deleted IS NULL AND (c.id IN ({marks}) OR ({titled}))",
+            (*places, *(f"%{_literal(word)}%" for word in words.split())),
+            places,
+            limit,
+        )
+
+    def _summaries(self, where: str, values: tuple[str, ...], places: dict[str, str], limit: int) -> list[Summary]:
+        rows = self._sql.execute(
+            "SELECT c.id, c.title, c.created, c.updated, (SELECT count(*) FROM messages WHERE chat = c.id),"
+            f" (SELECT substr(content, 1, {_PREVIEW_CHARACTERS}) FROM messages WHERE chat = c.id AND id = c.leaf)"
+            f" FROM chats c WHERE {where} ORDER BY c.updated DESC LIMIT ?",
+            (*values, limit),
+        )
+        return [
+            Summary(id, title, created, updated, count, places.get(id) or last or "")
+            for id, title, created, updated, count, last in rows
+        ]
+
+    def _places(self, words: str) -> dict[str, str]:
+        """Chats that say the words, each with the text around the newest place where it does."""
+        if _UNSPACED.search(words):
+            query = " AND ".join("m.content LIKE ? ESCAPE '\\'" for _ in words.split())
+            sql = f"SELECT m.chat, substr(m.content, 1, {_PREVIEW_CHARACTERS}) FROM messages m WHERE {query}"
+            values = tuple(f"%{_literal(word)}%" for word in words.split())
+        else:
+            sql = (
+                "SELECT m.chat, snippet(words, 0, '', '', '…', 24) FROM words JOIN messages m ON m.number = words.rowid"
+                " WHERE words MATCH ?"
+            )
+            values = (_as_query(words),)
+        if values == ("",):
+            return {}
+        found: dict[str, str] = {}
+        for chat, place in self._sql.execute(f"{sql} ORDER BY m.number DESC LIMIT {_MATCHES}", values):
+            found.setdefault(chat, place)
+        return dict(list(found.items())[:500])
+
+
+def _as_query(words: str) -> str:
+    """Every word as a beginning, quoted: nothing the user types is the query language's."""
+    return " ".join(f'"{word}"*' for word in re.findall(r"\w+", words))
+
+
+def _sound(text: str) -> str:
+    """Half of a surrogate pair can be pasted but not written down."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"([\\%_])", r"\\\1", text)
+
+
+def _packed(value: Any) -> str | None:
+    return msgspec.json.encode(value).decode() if value else None
+
+
+def _chat(row: tuple[Any, ...]) -> Chat:
+    id, title, created, updated, renamed, system, leaf = row
+    return Chat(id, title, created, updated, bool(renamed), system, leaf)
+
+
+_pieces = msgspec.json.Decoder(list[int])
+_facts = msgspec.json.Decoder(Facts)
+
+
+def _message(row: tuple[Any, ...]) -> Message:
+    id, parent, role, content, created, status, pieces, facts = row
+    known: Status = status
+    return Message(
+        id, parent, role, content, created, known,
+        _pieces.decode(pieces) if pieces else [], _facts.decode(facts) if facts else None,
+    )  # fmt: skip

@@ -1,0 +1,187 @@
+"""Open the file the chats are in: make it, bring it up to date, put a damaged one aside."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import filelock
+
+from specchat.config import private_dir, state_dir
+from specchat.errors import StoreError
+from specchat.store import schema
+
+BUSY_S = 2.0
+"""How long to wait for another specchat that is writing."""
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A connection that may write, and what the user should know about how it came about."""
+
+    connection: sqlite3.Connection
+    remark: str = ""
+
+
+def default_path() -> Path:
+    """Where the chats are unless somebody says otherwise."""
+    return state_dir() / "chats.db"
+
+
+def open_to_write(path: Path, *, suspected: bool = False) -> Opened:
+    """The database, made or brought up to date if need be; raises StoreError with the reason where it cannot be.
+
+    A damaged file is moved aside, and the remark says where to. Not every page is looked at unless
+    the file is `suspected`: that would take long, and a page that is broken says so when it is read.
+    """
+    with saying(path):
+        private_dir(path.parent)
+        with _alone(path):
+            try:
+                return Opened(_prepared(path, suspected))
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+            aside = _move_aside(path)
+            return Opened(_prepared(path), f"{path.name} was damaged; it is kept as {aside}, and a new one was begun")
+
+
+@contextmanager
+def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database for as long as it is being read; raises StoreError where there is none or it cannot be read."""
+    with saying(path):
+        if not path.exists():
+            raise StoreError("no chats have been kept yet")
+        with closing(_read_only(path)) as connection:
+            _refuse_newer(connection, path)
+            yield connection
+
+
+@contextmanager
+def saying(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong with the file into one line."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: {_words(error)}") from error
+    except filelock.Timeout:
+        raise StoreError(f"{path}: another specchat is busy with it") from None
+    except OSError as error:
+        raise StoreError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file itself is broken."""
+    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DAMAGED
+
+
+class _Damaged(sqlite3.DatabaseError):
+    """What looking at every page found."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    connection = _connect(path)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        _refuse_newer(connection, path)
+        _migrate(connection, path)
+        connection.execute("SELECT id FROM chats LIMIT 1").fetchone()
+        if suspected and connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+            raise _Damaged
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(path: Path | str, uri: bool = False) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, uri=uri, check_same_thread=False)
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    """Readers of a file in a folder where nothing can be written must promise that nobody writes."""
+    address = path.absolute().as_uri()
+    for mode in ("mode=ro", "mode=ro&immutable=1"):
+        connection = _connect(f"{address}?{mode}", uri=True)
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            connection.close()
+            if "immutable" in mode or os.access(path.parent, os.W_OK):
+                raise
+        else:
+            return connection
+    raise AssertionError("the last mode either opens or raises")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
+    found, known = _version(connection), len(schema.MIGRATIONS)
+    if found > known:
+        raise StoreError(f"{path} is of a newer specchat (version {found}, this one knows {known}); update specchat")
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    found, wanted = _version(connection), len(schema.MIGRATIONS)
+    if found == wanted:
+        return
+    if found:
+        _back_up(connection, path.with_name(f"{path.name}.v{found}.bak"))
+    steps = "".join(schema.MIGRATIONS[found:])
+    try:
+        connection.executescript(f"BEGIN EXCLUSIVE;\n{steps}\nPRAGMA user_version = {wanted};\nCOMMIT;")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _back_up(connection: sqlite3.Connection, copy: Path) -> None:
+    os.close(os.open(copy, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
+    with closing(sqlite3.connect(copy)) as target:
+        connection.backup(target)
+
+
+def _move_aside(path: Path) -> Path:
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    aside = path.with_name(f"{path.name}.damaged-{stamp}")
+    for tail in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + tail)
+        if part.exists():
+            part.replace(aside.with_name(aside.name + tail))
+    return aside
+
+
+def _alone(path: Path) -> filelock.BaseFileLock:
+    """Two specchats that start at once must not both migrate, or move aside what the other has just made."""
+    return filelock.FileLock(path.with_name(path.name + ".lock"), timeout=BUSY_S, mode=0o600)
+
+
+def _words(error: sqlite3.Error) -> str:
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return "the disk is full"
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return "another program holds it locked"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return "it cannot be written here"
+        case code if code in _DAMAGED:
+            return "the file is damaged"
+        case _:
+            return str(error)

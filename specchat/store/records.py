@@ -1,0 +1,80 @@
+"""What is kept of a chat: its messages as a tree, and how each reply was made."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Status = Literal["done", "streaming", "interrupted"]
+
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that looks like another
+_TITLE_CHARACTERS = 60
+
+
+class Facts(Struct, frozen=True):
+    """How one reply was made. The dictionaries hold what the engine said, in its own words."""
+
+    pair: str = ""
+    seed: int | None = None
+    stop: str | None = None
+    settings: dict[str, Any] = {}
+    loss: dict[str, Any] | None = None
+    stats: dict[str, Any] | None = None
+    thought_s: float | None = None  # spent on what it thought before it answered
+
+
+class Message(Struct, frozen=True):
+    """One message and what it answers. `pieces` are the lengths of a reply's tokens in characters of `content`,
+    in order: above 0 where the token was drafted, below 0 where the target wrote it itself.
+    """
+
+    id: str
+    parent: str | None
+    role: Literal["user", "assistant"]
+    content: str
+    created: str
+    status: Status = "done"
+    pieces: list[int] = []
+    facts: Facts | None = None
+
+
+class Chat(Struct, frozen=True):
+    """A chat without its messages. `leaf` ends the branch that was looked at last."""
+
+    id: str
+    title: str
+    created: str
+    updated: str
+    renamed: bool = False
+    system: str = ""
+    leaf: str | None = None
+
+
+class Summary(Struct, frozen=True):
+    """A chat as a list shows it. `preview` is its last message, or the place that was searched for."""
+
+    id: str
+    title: str
+    created: str
+    updated: str
+    messages: int
+    preview: str
+
+
+def new_id() -> str:
+    """A name nobody else will think of, short enough to be typed."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(10))
+
+
+def now() -> str:
+    """The time as it is written down: UTC, sortable, `2026-01-31T12:00:00.000Z`."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def title_of(text: str) -> str:
+    """What a chat is called until somebody names it: its first words."""
+    words = " ".join(text[: 4 * _TITLE_CHARACTERS].split())
+    return words if len(words) <= _TITLE_CHARACTERS else words[: _TITLE_CHARACTERS - 1].rstrip() + "…"

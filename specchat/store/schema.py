@@ -1,0 +1,57 @@
+"""The tables, and the steps that lead from any older version of them to this one."""
+
+from __future__ import annotations
+
+_TABLES = """
+CREATE TABLE chats (
+    id TEXT PRIMARY KEY,
+    title TEXT NOT NULL,
+    renamed INTEGER NOT NULL,
+    system TEXT NOT NULL,
+    created TEXT NOT NULL,
+    updated TEXT NOT NULL,
+    leaf TEXT,
+    deleted TEXT
+) STRICT;
+
+CREATE INDEX chats_by_time ON chats (updated);
+
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY,
+    chat TEXT NOT NULL REFERENCES chats (id) ON DELETE CASCADE,
+    id TEXT NOT NULL,
+    parent TEXT,
+    role TEXT NOT NULL,
+    content TEXT NOT NULL,
+    created TEXT NOT NULL,
+    status TEXT NOT NULL,
+    owner TEXT,  -- the running specchat that writes this reply
+    pieces TEXT,
+    facts TEXT,
+    UNIQUE (chat, id),
+    FOREIGN KEY (chat, parent) REFERENCES messages (chat, id) DEFERRABLE INITIALLY DEFERRED
+) STRICT;
+
+CREATE INDEX messages_by_parent ON messages (chat, parent);
+CREATE INDEX messages_unfinished ON messages (owner) WHERE status = 'streaming';
+
+CREATE VIRTUAL TABLE words USING fts5 (
+    content, content = 'messages', content_rowid = 'number', tokenize = 'unicode61 remove_diacritics 2', prefix = '2 3'
+);
+
+CREATE TRIGGER words_added AFTER INSERT ON messages BEGIN
+    INSERT INTO words (rowid, content) VALUES (new.number, new.content);
+END;
+
+CREATE TRIGGER words_removed AFTER DELETE ON messages BEGIN
+    INSERT INTO words (words, rowid, content) VALUES ('delete', old.number, old.content);
+END;
+
+CREATE TRIGGER words_changed AFTER UPDATE OF content ON messages BEGIN
+    INSERT INTO words (words, rowid, content) VALUES ('delete', old.number, old.content);
+    INSERT INTO words (rowid, content) VALUES (new.number, new.content);
+END;
+"""
+
+MIGRATIONS: list[str] = [_TABLES]
+"""Step n leads from version n to n + 1; a step that was released is never edited."""

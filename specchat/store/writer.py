@@ -1,0 +1,183 @@
+"""Writes chats down on a thread of its own, so that no disk keeps anybody waiting."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from specchat.errors import StoreError
+from specchat.store.chats import Chats
+from specchat.store.database import is_damage, open_to_write, saying
+from specchat.store.presence import Presence, is_gone, sweep
+
+FLUSH_S = 0.8
+"""A reply that is being written is flushed this often."""
+
+RETRY_S = 5.0
+"""How long to wait before what could not be written is tried again."""
+
+Job = Callable[[Chats, str], None]
+"""Something to write; gets the chats and the name under which this process writes."""
+
+
+class Writer:
+    """Does jobs in order, all that wait in one transaction. What cannot be written now is kept and tried again.
+
+    Its three callbacks are called from its own thread: `remark` with one line; `problem` with the reason
+    why nothing is being saved, or nothing once it is again; `anew` when the file was replaced by an empty one
+    and what is still known should be put once more.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        remark: Callable[[str], object],
+        problem: Callable[[str], object],
+        anew: Callable[[], object],
+    ) -> None:
+        self._path = path
+        self._remark, self._problem_is, self._anew = remark, problem, anew
+        self._changed = threading.Condition()
+        self._jobs: deque[Job] = deque([_open_early])
+        self._growing: dict[str, Job] = {}  # latest wins
+        self._flush_at = self._not_before = 0.0
+        self._connection: sqlite3.Connection | None = None
+        self._presence: Presence | None = None
+        self.problem = ""  # why nothing is being saved
+        self._busy = self._closing = self._damaged = False
+        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
+        self._thread.start()
+
+    def put(self, job: Job, *, of: str = "") -> None:
+        """Write this; it settles what was growing under the name `of`."""
+        with self._changed:
+            self._growing.pop(of, None)
+            self._jobs.append(job)
+            self._changed.notify_all()
+
+    def grow(self, of: str, job: Job) -> None:
+        """Write this, or whatever newer is given under the same name, within a second."""
+        with self._changed:
+            if not self._growing:
+                self._flush_at = time.monotonic() + FLUSH_S
+            self._growing[of] = job
+            self._changed.notify_all()
+
+    def settled(self, patience_s: float) -> bool:
+        """Wait until everything put so far is written; False where that takes too long or fails."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self.problem) or not (self._jobs or self._busy), patience_s)
+            return not (self._jobs or self._busy or self.problem)
+
+    def close(self, patience_s: float = 5.0) -> bool:
+        """Write what is left and let the file go; False where something could not be written."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(patience_s)
+        return not (self._thread.is_alive() or self._jobs or self._growing)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while (wait_s := self._wait_s()) is None or wait_s > 0:
+                    self._changed.wait(wait_s)
+                closing, self._busy = self._closing, True
+                flush = closing or (self._growing and time.monotonic() >= self._flush_at)
+                jobs, growing = list(self._jobs), dict(self._growing) if flush else {}
+            self._attempt(jobs, growing)
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+            if closing:
+                self._leave()
+                return
+
+    def _wait_s(self) -> float | None:
+        """Seconds until there is something to do; None: nothing waits."""
+        if self._closing:
+            return 0.0
+        if not self._jobs and not self._growing:
+            return None
+        return max(0.0 if self._jobs else self._flush_at, self._not_before) - time.monotonic()
+
+    def _attempt(self, jobs: list[Job], growing: dict[str, Job]) -> None:
+        """Write these; on success they are forgotten, on failure they wait for the next attempt."""
+        try:
+            with saying(self._path):
+                self._write([*jobs, *growing.values()])
+        except StoreError as error:
+            if isinstance(cause := error.__cause__, sqlite3.Error) and is_damage(cause):
+                self._shut()
+                self._damaged = True
+            self._not_before = time.monotonic() + RETRY_S
+            self._say(str(error))
+            return
+        with self._changed:
+            for _ in jobs:
+                self._jobs.popleft()
+            for name, job in growing.items():
+                if self._growing.get(name) is job:
+                    del self._growing[name]
+            self._flush_at = time.monotonic() + FLUSH_S
+        self._say("")
+
+    def _write(self, jobs: list[Job]) -> None:
+        connection, name = self._open()
+        chats = Chats(connection)
+        try:
+            with chats.transaction():
+                for job in jobs:
+                    job(chats, name)
+        except sqlite3.IntegrityError:
+            for job in jobs:
+                self._write_alone(chats, name, job)
+
+    def _write_alone(self, chats: Chats, name: str, job: Job) -> None:
+        """A job that contradicts what another specchat did meanwhile must not keep the others from being done."""
+        try:
+            with chats.transaction():
+                job(chats, name)
+        except sqlite3.IntegrityError as error:
+            self._remark(f"one message was not saved: {error}")
+
+    def _open(self) -> tuple[sqlite3.Connection, str]:
+        folder = self._path.parent / "running"
+        if self._presence is None:
+            self._presence = Presence(folder)
+        if self._connection is None:
+            opened = open_to_write(self._path, suspected=self._damaged)
+            self._connection, self._damaged = opened.connection, False
+            chats = Chats(self._connection)
+            with chats.transaction():
+                chats.interrupt(owner for owner in chats.owners() if is_gone(folder, owner))
+                chats.purge()
+            sweep(folder)
+            if opened.remark:
+                self._remark(opened.remark)
+                self._anew()
+        return self._connection, self._presence.name
+
+    def _say(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self._problem_is(problem)
+
+    def _shut(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def _leave(self) -> None:
+        self._shut()
+        if self._presence is not None:
+            self._presence.leave()
+
+
+def _open_early(chats: Chats, name: str) -> None:
+    """The first job: what stands in the way of saving is told at once, not at the first message."""

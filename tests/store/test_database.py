@@ -1,0 +1,155 @@
+"""Files as they are found: none, old, new, damaged, locked, where nothing can be written."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit import chat, talk
+
+from specchat.errors import StoreError
+from specchat.store import database, schema
+from specchat.store.chats import Chats
+from specchat.store.database import open_to_read, open_to_write
+
+
+def kept(path: Path) -> list[str]:
+    with open_to_read(path) as connection:
+        return [summary.id for summary in Chats(connection).summaries()]
+
+
+def test_the_first_opening_makes_a_file_for_its_owner_alone(path: Path) -> None:
+    opened = open_to_write(path)
+    assert opened.remark == ""
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    pragmas = {name: opened.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in
+               ("journal_mode", "synchronous", "foreign_keys", "user_version")}  # fmt: skip
+    assert pragmas == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "user_version": 1}
+
+
+def test_reading_makes_nothing(path: Path) -> None:
+    with pytest.raises(StoreError, match="no chats have been kept yet"), open_to_read(path):
+        pass
+    assert not path.parent.exists()
+
+
+def test_an_older_file_is_copied_and_then_brought_up_to_date(path: Path, chats: Chats, monkeypatch) -> None:
+    talk(chats, "a", "hi")
+    monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, "ALTER TABLE chats ADD COLUMN mood TEXT;"])
+    connection = open_to_write(path).connection
+    assert connection.execute("SELECT id, mood FROM chats").fetchall() == [("a", None)]
+    copy = path.with_name("chats.db.v1.bak")
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    before = sqlite3.connect(copy)
+    assert before.execute("PRAGMA user_version").fetchone() == (1,)
+    assert before.execute("SELECT id FROM chats").fetchall() == [("a",)]
+
+
+def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, chats: Chats, monkeypatch) -> None:
+    talk(chats, "a", "hi")
+    broken = [*schema.MIGRATIONS, "ALTER TABLE chats ADD COLUMN mood TEXT; INSERT INTO nowhere VALUES (1);"]
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", broken)
+        with pytest.raises(StoreError, match="nowhere"):
+            open_to_write(path)
+    connection = open_to_write(path).connection
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert "mood" not in [column[1] for column in connection.execute("PRAGMA table_info(chats)")]
+
+
+@pytest.mark.parametrize("opening", [open_to_write, lambda path: open_to_read(path).__enter__()])
+def test_a_newer_file_is_refused_and_not_touched(path: Path, chats: Chats, opening) -> None:
+    chats._sql.execute("PRAGMA user_version = 7")
+    with pytest.raises(StoreError, match=r"is of a newer specchat \(version 7, this one knows 1\)"):
+        opening(path)
+    assert chats._sql.execute("PRAGMA user_version").fetchone() == (7,)
+
+
+@pytest.mark.parametrize("damage", [b"this is no database" * 400, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_damaged_file_is_moved_aside_and_a_new_one_begun(path: Path, damage: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(damage)
+    opened = open_to_write(path)
+    aside = next(path.parent.glob("chats.db.damaged-*"))
+    assert str(aside) in opened.remark
+    assert aside.read_bytes() == damage
+    assert kept(path) == []
+    assert open_to_write(path).remark == ""
+
+
+def test_a_file_that_is_suspected_is_looked_at_page_by_page(path: Path, chats: Chats) -> None:
+    talk(chats, "a", *["a long message " * 200] * 50)
+    chats._sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    chats._sql.close()
+    data = bytearray(path.read_bytes())
+    data[40 * 4096 : 60 * 4096] = b"\xaa" * (20 * 4096)
+    path.write_bytes(data)
+    assert open_to_write(path).remark == ""
+    assert "damaged" in open_to_write(path, suspected=True).remark
+
+
+def test_a_locked_file_is_said_to_be_locked(path: Path, chats: Chats, monkeypatch) -> None:
+    monkeypatch.setattr(database, "BUSY_S", 0.05)
+    other = open_to_write(path).connection
+    chats._sql.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="another program holds it locked"), database.saying(path):
+        Chats(other).save(chat())
+
+
+def test_where_no_folder_can_be_made_the_reason_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"file: (File exists|Not a directory)"):
+        open_to_write(tmp_path / "file" / "chats.db")
+
+
+def test_a_full_disk_is_said_and_what_was_written_stays(path: Path, chats: Chats) -> None:
+    talk(chats, "a", "hi")
+    pages = chats._sql.execute("PRAGMA page_count").fetchone()[0]
+    chats._sql.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(StoreError, match="the disk is full"), database.saying(path):
+        talk(chats, "b", "x" * 1_000_000)
+    assert kept(path) == ["a"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few pages, where this machine lets us have one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", place], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a small file system")
+def test_a_disk_without_room_is_survived(small_disk: Path) -> None:
+    path = small_disk / "chats.db"
+    opened = open_to_write(path)
+    chats = Chats(opened.connection)
+    talk(chats, "a", "hi")
+    with pytest.raises(StoreError, match="the disk is full"), database.saying(path):
+        talk(chats, "b", "x" * 300_000)
+    talk(chats, "c", "a short one still fits")
+    assert sorted(kept(path)) == ["a", "c"]
+    assert opened.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    opened.connection.close()
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_can_still_be_read(path: Path, chats: Chats) -> None:
+    talk(chats, "a", "hi")
+    chats._sql.close()
+    path.parent.chmod(0o500)
+    try:
+        assert kept(path) == ["a"]
+        with pytest.raises(StoreError):
+            open_to_write(path)
+    finally:
+        path.parent.chmod(0o700)

@@ -1,0 +1,101 @@
+"""Out into a file and back in: the same chat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit import WHEN, answered, chat, said
+
+from specchat.errors import UsageError
+from specchat.store.chats import Chats
+from specchat.store.database import open_to_write
+from specchat.store.interchange import read_json, take_in, write_json
+from specchat.store.records import Chat, Facts, Message
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+JSON = st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXT, st.lists, max_leaves=4)
+TABLE = st.dictionaries(TEXT, JSON, max_size=3)
+FACTS = st.builds(
+    Facts, TEXT, st.none() | st.integers(0, 2**60), st.none() | TEXT, TABLE, st.none() | TABLE, st.none() | TABLE
+)
+
+
+@st.composite
+def whole_chats(draw: Any) -> tuple[Chat, list[Message]]:
+    messages: list[Message] = []
+    for index in range(draw(st.integers(0, 8))):
+        parent = draw(st.sampled_from([None, *(message.id for message in messages)]))
+        role = draw(st.sampled_from(["user", "assistant"]))
+        status = draw(st.sampled_from(["done", "interrupted"]))
+        pieces, facts = draw(st.lists(st.integers(-9, 9), max_size=4)), draw(st.none() | FACTS)
+        messages.append(Message(f"m{index}", parent, role, draw(TEXT), WHEN, status, pieces, facts))
+    leaf = draw(st.sampled_from([None, *(message.id for message in messages)]))
+    return Chat("id", draw(TEXT), WHEN, WHEN, draw(st.booleans()), draw(TEXT), leaf), messages
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store") / "chats.db"
+
+
+@given(whole=whole_chats())
+def test_what_was_exported_comes_back_the_same(file: Path, whole: tuple[Chat, list[Message]]) -> None:
+    chat, messages = whole
+    connection = open_to_write(file).connection
+    connection.execute("DELETE FROM chats")
+    chats = Chats(connection)
+    text = write_json(chat, messages)
+    assert take_in(chats, read_json(text.encode(), "chat.json")) == "id"
+    assert chats.chat("id") == (chat, messages)
+    assert write_json(*chats.chat("id")) == text
+    connection.close()
+
+
+def test_a_chat_whose_id_is_taken_comes_in_as_a_copy(chats: Chats) -> None:
+    exported = read_json(write_json(chat(), [said("a", "hi"), answered("b", "ho", "a")]).encode(), "f")
+    assert take_in(chats, exported) == "first"
+    copy = take_in(chats, exported)
+    assert copy != "first"
+    assert chats.chat(copy)[1] == chats.chat("first")[1]
+
+
+def test_a_reply_that_was_being_written_comes_in_as_interrupted(chats: Chats) -> None:
+    exported = read_json(write_json(chat(), [answered("a", "ha", None, "streaming")]).encode(), "f")
+    assert chats.chat(take_in(chats, exported))[1][0].status == "interrupted"
+
+
+def broken(change: Callable[[dict[str, Any]], Any]) -> bytes:
+    data = json.loads(write_json(chat(), [said("a", "hi"), answered("b", "ho", "a")]))
+    change(data)
+    return json.dumps(data).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"# A chat", "this is no JSON"),
+        (b"\xff\xfe", "this is no JSON"),
+        (b"[" * 100_000, "this is no JSON"),
+        (b"[]", "no chat that specchat exported"),
+        (b'{"format": "other"}', "no chat that specchat exported"),
+        (broken(lambda d: d.update(version=2)), "version = 2, and this specchat reads version 1"),
+        (broken(lambda d: d.pop("messages")), "missing required field messages"),
+        (broken(lambda d: d["messages"][1].update(parent="c")), r"messages\[1\]: parent = 'c' is no message before it"),
+        (broken(lambda d: d["messages"][0].update(parent="b")), r"messages\[0\]: parent = 'b'"),
+        (broken(lambda d: d["messages"][1].update(id="a")), r"messages\[1\]: id = 'a'"),
+        (broken(lambda d: d["messages"][1].update(role="tool")), r"'tool'.*messages\[1\]\.role"),
+        (broken(lambda d: d["messages"][1].update(content=3)), r"Expected str, got int.*messages\[1\]\.content"),
+        (broken(lambda d: d["chat"].update(id="../../x")), "is no id"),
+        (broken(lambda d: d["chat"].update(leaf="c")), "leaf = 'c' is no message of it"),
+    ],
+)
+def test_what_is_no_export_is_refused_in_one_line(data: bytes, problem: str) -> None:
+    with pytest.raises(UsageError, match=rf"^some\.json: .*{problem}") as refused:
+        read_json(data, "some.json")
+    assert "\n" not in str(refused.value)
