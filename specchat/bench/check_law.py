@@ -10,11 +10,11 @@ from torch import Tensor
 
 from specchat.bench.check import FAILED, PASSED, SKIPPED, Finding
 from specchat.bench.chi_square import Fit, fit
-from specchat.bench.one_row import read_after
 from specchat.bench.subject import NEUTRAL, Subject, Text, write
 from specchat.core.sampling import Law, Sampling, law
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
+from specchat.decoding.one_row import read_after
 from specchat.models.scripted import Says, ScriptedModel
 from specchat.settings import Settings
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from specchat.bench.check import FAILED, PASSED, SKIPPED, Finding
-from specchat.bench.one_row import Judge, Margin, allowed_gap, first_difference, forced, read_after
 from specchat.bench.subject import NEUTRAL, Subject, Text
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
+from specchat.decoding.one_row import Judge, Margin, allowed_gap, first_difference, forced, read_after
 from specchat.models.scripted import Says, ScriptedModel
 
 _SAMPLED = 0.8

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from specchat.config import load_catalog, user_settings
+from specchat.config import load_catalog, settings_of, user_settings
 from specchat.engine.client import engine_environment
 from specchat.settings import Settings
 
@@ -20,22 +20,15 @@ def prepare_environment(threads: int = 0) -> None:
 
 
 def settings_in_force(chosen: Mapping[str, Any], **fallback: Any) -> Settings:
-    """The pair's own defaults, the user's config.toml on top, then `fallback`, then what was asked for."""
-    own = user_settings()
-    name = chosen.get("pair") or own.get("pair") or Settings().pair
-    pair = load_catalog().pair(name)
-    return Settings().but({**pair.defaults, **own, **fallback, **chosen, "pair": name})
+    """What the pair starts with, then `fallback`, then what was asked for."""
+    name = chosen.get("pair") or user_settings().get("pair") or Settings().pair
+    return settings_of(load_catalog().pair(name), fallback, chosen)
 
 
 def load_pair(settings: Settings, say: Callable[[str], None] = lambda what: None) -> LoadedPair:
-    """The pair the settings name, fetched first where it is missing; sets torch's number of threads."""
-    import torch
-
+    """The pair the settings name, fetched first where it is missing."""
     from specchat.engine.events import Event, Loading
     from specchat.engine.pairs import Loader
-    from specchat.models.machine import default_threads
-
-    torch.set_num_threads(settings.threads or default_threads())
 
     def emit(event: Event) -> None:
         if isinstance(event, Loading):

@@ -129,7 +129,6 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
     Args:
         sample: a prompt to try thread counts on.
     """
-    import torch
 
     from specchat.bench.peer_transformers import transformers_peers
     from specchat.config import load_catalog
@@ -161,7 +160,7 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> Found
             found.notes.append(f"llama.cpp is not measured: {problem}")
     for peer in found.peers:
         assert isinstance(peer, Peer), "every peer is one"
-        peer.choose_threads(sample, torch.get_num_threads())
+        peer.choose_threads(sample, pair.threads)
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specchat.bench.one_row import chained
+from specchat.decoding.one_row import chained
 
 if TYPE_CHECKING:
     from specchat.engine.pairs import LoadedPair

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from specchat.bench.report import ALL, Report, Result, Run
 from specchat.errors import UsageError
+
+Curve = tuple[str, str, Sequence[tuple[int, float]]]
+"""A title, what is counted along it, and its points: (size, seconds)."""
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -47,6 +50,25 @@ def draw(report: Report, file: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     about = report.circumstances
     figure.supxlabel(f"{about.accelerator or about.processor} · {report.workload} · {about.made[:10]}", fontsize=8)
+    _save(figure, file)
+
+
+def draw_costs(title: str, curves: Sequence[Curve], file: Path) -> None:
+    """Write the curves of what passes cost, beside each other: (title, unit, points of (size, seconds)) each.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    figure = _figure_class()(figsize=(5 * len(curves), 4), layout="constrained")
+    for axes, (name, unit, points) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves, strict=True):
+        axes.plot([size for size, _ in points], [1000 * seconds for _, seconds in points], marker=".")
+        axes.set(title=name, xlabel=unit, ylabel="ms", ylim=(0, None))
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title)
+    _save(figure, file)
+
+
+def _save(figure: Any, file: Path) -> None:
     try:
         figure.savefig(file, dpi=150)
     except OSError as error:

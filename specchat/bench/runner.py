@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from specchat.bench.report import Report, Result, Run, summarise
 from specchat.bench.same_text import Comparison, SameText
 from specchat.bench.workloads import Question, Workload
 from specchat.config import load_catalog
+from specchat.engine.race import same_text_promised
 from specchat.errors import UsageError, nearest
 from specchat.settings import OPTIONS, Settings
 
@@ -154,7 +156,6 @@ class _Precision:
 
     def result(self, judged: bool) -> Run:
         """The figures so far; texts are compared where `judged`."""
-        import torch
 
         pair, race = self._pair, self._race
         assert pair is not None, "asked for after measuring began"
@@ -173,7 +174,7 @@ class _Precision:
             draft=pair.draft.name if pair.draft else None,
             device=str(pair.device),
             dtype=pair.precision,
-            threads=torch.get_num_threads(),
+            threads=pair.threads,
             load_s=pair.load_s,
             weight_bytes=pair.target.weight_bytes + (pair.draft.weight_bytes if pair.draft else 0),
             results=tuple(results),
@@ -219,12 +220,12 @@ class _Precision:
     def _compare(self, ours: Ours, plain: list[Measured], own: list[Measured]) -> SameText:
         from specchat.decoding.assemble import sampling
 
-        law = sampling(ours.configuration.settings)
-        promised = ours.configuration.settings.rule == "follow" or (ours.lossless and law.greedy)
+        settings = ours.configuration.settings
+        promised = same_text_promised(dataclasses.asdict(settings), ours.lossless)
         if self._comparison is None:
             assert self._pair is not None, "compared after measuring"
-            self._comparison = Comparison(self._pair.target.model, exact=self._pair.precision == "float32")
-        return self._comparison.compare(plain, own, law, promised)
+            self._comparison = Comparison(self._pair.target.model, exact=self._pair.exact)
+        return self._comparison.compare(plain, own, sampling(settings), promised)
 
 
 def _refuse_early(plan: Plan) -> None:

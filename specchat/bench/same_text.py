@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.bench.measured import Measured
-from specchat.bench.one_row import Judge, Margin, allowed_gap, disturbance, first_difference, forced, read_after
+from specchat.decoding.one_row import Margin
+from specchat.decoding.parting import Comparer
 
 if TYPE_CHECKING:
     from specchat.core.sampling import Sampling
     from specchat.core.seams import Model
-
-_CALIBRATION_TOKENS = 48
-_CALIBRATION_ROWS = (2, 8, 17)
 
 
 @dataclass(frozen=True)
@@ -56,16 +54,14 @@ class SameText:
 
 
 class Comparison:
-    """Compares replies with plain's over one loaded target. Measures what counts as a tie when first needed.
+    """Compares replies with plain's over one loaded target.
 
     Args:
         exact: no margin is excused: in float32 the text must be the same.
     """
 
     def __init__(self, target: Model, exact: bool) -> None:
-        self._target = target
-        self._exact = exact
-        self._moved: float | None = None
+        self._comparer = Comparer(target, exact)
 
     def compare(
         self, plain: Sequence[Measured], others: Sequence[Measured], sampling: Sampling, promised: bool
@@ -75,26 +71,8 @@ class Comparison:
         pairs = [(by_prompt[other.about], other) for other in others if other.about in by_prompt]
         found: list[Divergence] = []
         for reply, other in pairs:
-            place = first_difference(reply.written.tokens, other.written.tokens)
-            if place is not None:
-                found.append(self._divergence(reply, other, sampling, place))
+            written = (reply.written.tokens, other.written.tokens)
+            if (parting := self._comparer.parting(other.prompt, *written, sampling, other.seed)) is not None:
+                where = (other.contestant, other.question_id, other.turn)
+                found.append(Divergence(*where, parting.margin, parting.allowed))
         return SameText(len(pairs) - len(found), len(pairs), promised, tuple(found))
-
-    def _divergence(self, plain: Measured, other: Measured, sampling: Sampling, place: int) -> Divergence:
-        prompt, reply, judge = list(other.prompt), other.written.tokens, Judge(sampling, other.seed)
-        if place >= len(reply) or place >= len(plain.written.tokens):
-            margin = Margin(place, -1, -1, float("inf"))  # one ended where the other went on with the same tokens
-        else:
-            logits = read_after(self._target, [*prompt, *reply[:place]])
-            margin = judge.margin(prompt, reply, place, logits)
-            if margin.preferred == margin.token:  # plain's token, from this pass, is the other's: seen from there
-                margin = judge.margin(prompt, plain.written.tokens, place, logits)
-        allowed = 0.0 if self._exact else allowed_gap(self._disturbance(prompt, plain), judge.sampling)
-        return Divergence(other.contestant, other.question_id, other.turn, margin, allowed)
-
-    def _disturbance(self, prompt: list[int], plain: Measured) -> float:
-        if self._moved is None:
-            reply = plain.written.tokens[:_CALIBRATION_TOKENS]
-            ones = [logits.clone() for logits in forced(self._target, prompt, reply)]
-            self._moved = max(disturbance(ones, self._target, prompt, reply, rows) for rows in _CALIBRATION_ROWS)
-        return self._moved

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from specchat.bench.check import Effort
-from specchat.bench.one_row import disturbance, forced
 from specchat.bench.workloads import own_workload
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.decoding.conversation import Conversation, Spoken
+from specchat.decoding.one_row import disturbance, forced
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.settings import Settings
 
@@ -45,7 +45,7 @@ class Subject:
     """One combination over one target.
 
     Args:
-        exact: in float32 the texts must be the same, token by token; elsewhere ties of rounded numbers are excused.
+        exact: the texts must be the same, token by token; elsewhere ties of rounded numbers are excused.
     """
 
     def __init__(
@@ -68,8 +68,7 @@ class Subject:
     def of(cls, pair: LoadedPair, settings: Settings, effort: Effort) -> Subject:
         """The combination that the settings ask for, over a loaded pair."""
         draft = pair.draft.model if pair.draft else None
-        exact = pair.precision == "float32"
-        return cls(pair.target.model, draft, pair.vocabulary, settings, effort, exact)
+        return cls(pair.target.model, draft, pair.vocabulary, settings, effort, pair.exact)
 
     @property
     def lossless(self) -> bool:

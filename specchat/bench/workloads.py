@@ -53,10 +53,13 @@ class Workload:
 
     def limited(self, count: int) -> Workload:
         """At most `count` questions, one of each category in turn, so that a short run still sees them all."""
-        by_category = [[q for q in self.questions if q.category == c] for c in self.categories]
-        in_turn = [q for row in zip_longest(*by_category) for q in row if q is not None]
-        chosen = in_turn[:count]
+        chosen = self.in_turn()[:count]
         return replace(self, questions=tuple(q for q in self.questions if q in chosen))
+
+    def in_turn(self) -> list[Question]:
+        """The questions, one of each category after the other."""
+        by_category = [[q for q in self.questions if q.category == c] for c in self.categories]
+        return [q for row in zip_longest(*by_category) for q in row if q is not None]
 
     def first_turns(self) -> Workload:
         """The same questions without their follow-ups."""

@@ -29,7 +29,6 @@ def quick_pair(precision: str = "float32", target: object = None) -> LoadedPair:
         vocabulary=vocabulary,
         device=torch.device("cpu"),
         precision=precision,
-        defaults={},
         notes=[],
         load_s=0.0,
     )
