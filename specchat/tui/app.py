@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,32 +11,54 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.message import Message
 from textual.widgets import TextArea
 
+from specchat.config import AppOptions
 from specchat.engine.client import Link
 from specchat.engine.replay import Player, Recording
 from specchat.errors import SpecchatError
 from specchat.tui import hearing
+from specchat.tui.archive import Archive
+from specchat.tui.ascii import Ascii
 from specchat.tui.chat import Chat
-from specchat.tui.commands import Command, CommandsProvider, find, help_sections, hint
+from specchat.tui.choosing import Choosing, Judge, Pairs
+from specchat.tui.commands import COMMANDS, Command, CommandsProvider, help_sections
+from specchat.tui.compositing import MainScreen
 from specchat.tui.fields import Field, fields_of
+from specchat.tui.history import History
+from specchat.tui.keeper import Keeper
+from specchat.tui.keys import keymap, shown
 from specchat.tui.layout_tree import Mode
-from specchat.tui.pairs import PairInfo
+from specchat.tui.pace import Pace
 from specchat.tui.pump import Pump
+from specchat.tui.racing import Racing
+from specchat.tui.reveal import Reveal
+from specchat.tui.room import Room
+from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.screens.settings import SettingsScreen
+from specchat.tui.series import Asked
+from specchat.tui.shares import Meter
+from specchat.tui.surroundings import Surroundings
 from specchat.tui.talk import LinkFactory, Talk
-from specchat.tui.theme import DARK, LIGHT
+from specchat.tui.theme import dress, remember
+from specchat.tui.touring import Touring
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.bars import Notice, ReplayBar, StatusBar
+from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.stats_panel import StatsPanel
 from specchat.tui.widgets.transcript import Transcript
-from specchat.tui.widgets.tree_panel import TreePanel, TreeStrip
+from specchat.tui.widgets.tree_panel import TreePanel
+from specchat.tui.widgets.tree_strip import TreeStrip
+from specchat.tui.widgets.waiting import Waiting
 from specchat.tui.widgets.welcome import Welcome
+from specchat.tui.writing import Writing
 
 
 class SpecchatApp(App[None]):
@@ -47,21 +70,33 @@ class SpecchatApp(App[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-w0"), (60, "-w60"), (80, "-w80"), (100, "-w100"), (140, "-w140")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-h0"), (8, "-h8"), (14, "-h14"), (20, "-h20"), (30, "-h30")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "interrupt", "copy, stop, quit", show=False, priority=True, id="interrupt"),
-        Binding("escape", "stop", "stop", show=False, id="stop"),
-        Binding("f1", "help", "help", show=False, id="help"),
-        Binding("f2", "settings", "settings", show=False, id="settings"),
-        Binding("f3", "toggle_stats", "figures", show=False, id="stats"),
-        Binding("f4", "pairs", "pairs", show=False, id="pairs"),
-        Binding("f8", "toggle_tokens", "token view", show=False, id="tokens"),
-        Binding("ctrl+n", "new_chat", "new chat", show=False, id="new"),
-        Binding("ctrl+t", "toggle_tree", "tree", show=False, id="tree"),
-        Binding("ctrl+r", "restart", "restart the engine", show=False, id="restart"),
-        Binding("space", "replay('hold')", "hold", show=False, id="replay.hold"),
-        Binding("full_stop", "replay('step')", "step", show=False, id="replay.step"),
-        Binding("less_than_sign", "replay('slower')", "slower", show=False, id="replay.slower"),
-        Binding("greater_than_sign", "replay('faster')", "faster", show=False, id="replay.faster"),
-        Binding("R,shift+r", "replay('rewind')", "again", show=False, id="replay.rewind"),
+        Binding("f1", "help", "all keys and commands", show=False, id="help"),
+        Binding("ctrl+p", "command_palette", "find a command", show=False, priority=True, id="palette"),
+        Binding("escape", "stop", "stop at the next round, keep the text", show=False, id="stop"),
+        Binding(
+            "ctrl+c",
+            "interrupt",
+            "copy the selection, else stop; twice: leave",
+            show=False,
+            priority=True,
+            id="interrupt",
+        ),
+        Binding("ctrl+q", "quit", "leave at once", show=False, priority=True, id="quit"),
+        Binding("ctrl+r", "search", "search what you sent before", show=False, id="search"),
+        Binding("ctrl+g", "edit_elsewhere", "edit the prompt in $VISUAL or $EDITOR", show=False, id="editor"),
+        Binding("ctrl+n", "new_chat", "begin a new chat", show=False, id="new"),
+        Binding("ctrl+o", "chats", "open, search, rename, delete, export chats", show=False, id="chats"),
+        Binding("f4", "pairs", "choose what to talk to", show=False, id="pair"),
+        Binding("f2", "settings", "show or hide all settings", show=False, id="settings"),
+        Binding("ctrl+t", "toggle_tree", "hide or show the tree", show=False, id="tree"),
+        Binding("f3", "toggle_stats", "hide or show the figures", show=False, id="stats"),
+        Binding("f8", "toggle_tokens", "flip a reply between Markdown and tokens", show=False, id="tokens"),
+        Binding("f5", "restart", "start the engine again", show=False, id="restart"),
+        Binding("space", "pace('hold')", "hold the rounds, or let them go on", show=False, id="pace.hold"),
+        Binding("full_stop", "pace('step')", "do one round", show=False, id="pace.step"),
+        Binding("less_than_sign", "pace('slower')", "slower", show=False, id="pace.slower"),
+        Binding("greater_than_sign", "pace('faster')", "faster", show=False, id="pace.faster"),
+        Binding("R,shift+r", "pace('rewind')", "play a recording again", show=False, id="pace.rewind"),
     ]
 
     def __init__(
@@ -69,37 +104,75 @@ class SpecchatApp(App[None]):
         link_factory: LinkFactory,
         *,
         settings: dict[str, Any],
-        pairs: Sequence[PairInfo] | Callable[[], list[PairInfo]] = (),
+        pairs: Pairs = (),
+        judge: Judge | None = None,
         demo: Path | None = None,
         tree_mode: Mode = "auto",
-        ascii_marks: bool = False,
-        theme: str = "specchat",
+        keys: Mapping[str, str] | None = None,
+        history: History | None = None,
+        engine_here: bool = True,
+        options: AppOptions | None = None,
+        store: Path | None = None,
+        chat: str | None = "",
+        toured: Path | None = None,
+        questions: Callable[[], Sequence[Asked]] = tuple,
     ) -> None:
         super().__init__()
-        self.register_theme(DARK)
-        self.register_theme(LIGHT)
-        self.theme = theme if theme in self.available_themes else DARK.name
+        options = options or AppOptions()
+        self.keys = keymap(keys or {})
+        dress(self, options.theme)
+        if not options.animations:
+            self.animation_level = "none"
         self.chat = Chat(wanted=dict(settings))
         self.talk = Talk(self, link_factory, demo)
-        self._pairs = pairs
+        self.surroundings = Surroundings(self, options)
+        self.room = Room(self)
+        self.touring = Touring(self, toured)
+        self.keeper = Keeper(self, here=engine_here)
+        self.choosing = Choosing(self, pairs, judge, here=engine_here)
+        self.racing = Racing(self, questions)
+        self.pace = Pace(self)
+        self.reveal = Reveal(self)
+        self.archive = Archive(self, store)
+        self._first_chat = chat
         self._quit_asked = False
         self._stopping: int | str | None = None
         self._pump: Pump | None = None
-        self.tree_panel = TreePanel(ascii_marks=ascii_marks, id="tree")
-        self.tree_strip = TreeStrip(ascii_marks=ascii_marks, id="strip")
+        self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
+        self.meter = Meter()
+        self.tree_panel = TreePanel(ascii_marks=options.ascii, id="tree")
+        self.tree_strip = TreeStrip(ascii_marks=options.ascii, id="strip")
         self.tree_panel.mode = tree_mode
         self.transcript = Transcript(id="transcript")
+        for watched in (self.transcript, self.tree_panel):
+            watched.add_class("-paces")
         self.stats = StatsPanel(id="stats")
-        self.prompt = Prompt(id="prompt")
-        self.status = StatusBar(self.chat, id="status")
+        self.writing = Writing(self)
+        self.prompt = Prompt(history, self.writing.complete, id="prompt")
+        self.status = StatusBar(self.chat, self.key_of, id="status")
         self.notice = Notice(self.chat, id="notice")
-        self.alert = Alert(id="alert")
-        self.replay_bar = ReplayBar(id="replay")
+        self.waiting = Waiting(self.chat, self.key_of, id="waiting")
+        self.alert = Alert(self.key_of, id="alert")
+        self.replay_bar = ReplayBar(self.key_of, id="replay")
         self._side_form = SettingsForm(id="settings")
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What every line goes through before it is shown."""
+        filters = super().get_line_filters()
+        return filters if self._plain is None else [*filters, self._plain]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours of ours that other themes do not define."""
         return {"quiet-color": "#8390a3", "line-color": "#5b687c"}
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's choice; behind a browser, one that leaves with its server."""
+        driver = super().get_driver_class()
+        if driver.__name__ == "WebDriver":
+            from specchat.tui.browser import BrowserDriver
+
+            return BrowserDriver
+        return driver
 
     def compose(self) -> ComposeResult:
         """The whole screen; nothing here waits for the engine."""
@@ -112,45 +185,69 @@ class SpecchatApp(App[None]):
         yield self.tree_strip
         yield self.alert
         yield self.notice
+        yield self.waiting
         yield self.prompt
         yield self.replay_bar
         yield self.status
 
+    def get_default_screen(self) -> MainScreen:
+        """The screen of the chat."""
+        return MainScreen(id="_default")
+
     async def on_mount(self) -> None:
         """Paint first, then start the engine."""
+        self.set_keymap(self.keys)
+        self.surroundings.enter()
+        self.theme_changed_signal.subscribe(self, lambda theme: remember(self, theme.name))
         self._pump = Pump(lambda: self.post_message(self.Tick()))
         await self.transcript.mount(Welcome(self.chat))
         self.prompt.focus()
+        self.archive.start()
+        await self.touring.first_start()
         self.call_after_refresh(self.talk.connect)
+        if self._first_chat is None:
+            self.call_after_refresh(self.action_chats)
+        elif self._first_chat:
+            self.call_after_refresh(self.open_chat, self._first_chat)
+
+    async def on_unmount(self) -> None:
+        """What is being fetched stops; the next time goes on from there."""
+        await self.choosing.close()
 
     class Tick(Message):
         """It is time to look for events."""
 
     async def on_specchat_app_tick(self) -> None:
         """Take everything that arrived, show it once, and rest."""
-        self.pump.begin()
+        owed = self.pump.begin()
         events = self.talk.link.drain() if self.talk.link else []
         with self.batch_update():
-            await hearing.hear(self, events)
+            await hearing.hear(self, self.reveal.due(self.racing.take(events)), owed)
         self.call_after_refresh(self.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Run a command, or say it to the model."""
-        text = event.text.strip("\n")
-        try:
-            if found := find(text.strip()):
-                self.prompt.taken(text)
-                await self.run_command(*found)
-            elif await self.talk.ask(text[1:] if text.startswith("//") else text):
-                self.prompt.taken(text)
-        except SpecchatError as error:
-            self.say(str(error), "warn")
+        await self.writing.submit(event.text)
 
-    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+    async def on_prompt_nothing(self) -> None:
+        """Enter without a word turns the tour's page."""
+        await self.touring.next()
+
+    async def on_tour_view_clicked(self) -> None:
+        """So does a click."""
+        await self.touring.next()
+
+    def on_prompt_taken_back(self) -> None:
+        """What waits is being edited again."""
+        self.writing.take_back()
+
+    async def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Explain a command while it is typed; a remark has been read once typing goes on."""
         self._quit_asked = False
-        self.status.hint(hint(event.text_area.text))
+        self.writing.changed()
         if event.text_area.text:
+            await self.touring.leave()
+        if event.text_area.text not in ("", self.prompt.written):
             self.say("")
 
     def on_settings_form_chosen(self, event: SettingsForm.Chosen) -> None:
@@ -160,6 +257,10 @@ class SpecchatApp(App[None]):
     async def on_settings_form_reload_asked(self, event: SettingsForm.ReloadAsked) -> None:
         """Load the models again with these."""
         await self.talk.load(event.changes)
+
+    async def on_settings_form_save_asked(self, event: SettingsForm.SaveAsked) -> None:
+        """Write them down."""
+        await self.run_command(COMMANDS["save"], "pair" if event.into_pair else "")
 
     def on_settings_form_left(self) -> None:
         """Back to writing."""
@@ -174,38 +275,57 @@ class SpecchatApp(App[None]):
                 self.action_pairs()
             case "demo":
                 await self.talk.watch_demo()
+            case choice:
+                await self.room.answered(choice)
 
     def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
         """Copy it."""
-        self._copy(event.text, "message")
+        if event.text:
+            self.copy_to_clipboard(event.text, event.what)
+        else:
+            self.say(f"there is no {event.what} to copy")
 
-    async def on_transcript_regenerate_asked(self) -> None:
+    async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
         """Answer again."""
-        await self.talk.ask_again()
+        await self.talk.ask_again(event.turn)
+
+    def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
+        """Say it differently."""
+        self.talk.edit(event.turn)
+
+    async def on_transcript_switch_asked(self, event: Transcript.SwitchAsked) -> None:
+        """Read another branch."""
+        await self.talk.switch(event.turn, event.step)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys of the replay mean nothing without one."""
-        return self.talk.player is not None if action == "replay" else True
+        """What cannot be paced now has no keys."""
+        return self.pace.can(str(parameters[0])) if action == "pace" else True
 
     async def action_interrupt(self) -> None:
         """Copy what is selected; else stop; else ask once more and quit."""
         selected = self.screen.get_selected_text() or self.prompt.selected_text
         if selected:
-            self._copy(selected, "selection")
+            self.copy_to_clipboard(selected, "selection")
             self.screen.clear_selection()
+        elif self.racing.leave():
+            self._quit_asked = False
         elif self._busy_with() not in (None, self._stopping) and self.talk.stop():
             self._stopping = self._busy_with()
         elif self._quit_asked:
             self.exit()
         else:
             self._quit_asked = True
-            self.say("press Ctrl+C again to quit")
+            self.say(f"press {self.key_of('interrupt')} again to quit")
 
     async def action_stop(self) -> None:
-        """Leave a replay; stop what is running; else back to the prompt and to the end of the chat."""
+        """Leave a replay; take back what waits; stop what runs; else back to the prompt and the end of the chat."""
         if self.talk.player is not None:
             await self.talk.leave_replay()
-        elif not self.talk.stop():
+        elif self.chat.editing is not None:
+            self.talk.leave_edit()
+        elif self.room.problem or self.room.waiting:
+            await self.room.answered("back")
+        elif not self.writing.take_back() and not await self.touring.leave() and not self.talk.stop():
             self.say("")
             self.transcript.follow()
             self.prompt.focus()
@@ -214,13 +334,21 @@ class SpecchatApp(App[None]):
         """Start the engine again, or load again."""
         await self.talk.reconnect()
 
-    async def action_replay(self, what: str) -> None:
-        """Steer a replay."""
-        await self.talk.steer(what)
+    def action_search(self) -> None:
+        """Look for something that was sent before."""
+        self.writing.search()
+
+    def action_edit_elsewhere(self) -> None:
+        """Write the prompt in an editor."""
+        self.writing.edit_elsewhere()
+
+    async def action_pace(self, what: str) -> None:
+        """Hold, step, change the speed, or play again."""
+        await self.pace.act(what)
 
     def action_help(self) -> None:
         """All keys and commands."""
-        self.push_screen(HelpScreen(help_sections()))
+        self.push_screen(HelpScreen(help_sections(self.keys)))
 
     def action_settings(self) -> None:
         """The settings beside the chat if there is room, else over it."""
@@ -232,10 +360,11 @@ class SpecchatApp(App[None]):
         elif side.display or self._base.has_class("-no-side"):
             self._base.set_class(True, "-settings")
             self._look_at_side()
-            self._side_form.show(self.fields())
+            self._side_form.show_effect(self.chat.effect)
+            self._side_form.show(self.fields(), self.chat.pair)
             self._side_form.focus()
         else:
-            self.push_screen(SettingsScreen(self.fields()), self._focus_prompt)
+            self.push_screen(SettingsScreen(self.fields(), self.chat.pair, self.chat.effect), self._focus_prompt)
 
     def action_toggle_stats(self) -> None:
         """Hide or show the figures."""
@@ -255,14 +384,26 @@ class SpecchatApp(App[None]):
     @work
     async def action_pairs(self) -> None:
         """Choose a pair and load it."""
-        current = self.chat.ready.pair if self.chat.ready else ""
-        name = await self.push_screen_wait(PairsScreen(self.pairs(), current))
+        self.chat.fetched = ""
+        held = self.chat.ready.memory_bytes if self.chat.ready else 0
+        name = await self.push_screen_wait(PairsScreen(self.choosing, self.chat.pair, held))
         if name:
-            await self.talk.load({"pair": name})
+            await self.choosing.choose(name)
+
+    @work
+    async def action_chats(self, words: str = "") -> None:
+        """Choose a chat that was kept, and go on with it."""
+        if self.talk.player is not None or not self.archive.keeps:
+            self.say("a recording is being played" if self.talk.player else "chats are not kept here", "warn")
+            return
+        id = await self.push_screen_wait(ChatsScreen(self.archive, self.key_of, words, self.chat.id))
+        if id and id != self.chat.id:
+            await self.open_chat(id)
 
     async def action_new_chat(self) -> None:
         """Begin a new chat; a running reply is stopped."""
         self.talk.forget()
+        self.room.forget()
         await self.transcript.clear()
         await self.transcript.mount(Welcome(self.chat))
         self.say("")
@@ -272,7 +413,12 @@ class SpecchatApp(App[None]):
     def action_copy_reply(self) -> None:
         """Copy the last reply."""
         if view := self.transcript.reply_view():
-            self._copy(self.transcript.text_of(view), "reply")
+            self.copy_to_clipboard(text_of(view), "reply")
+
+    def copy_to_clipboard(self, text: str, what: str = "text") -> None:
+        """Into the terminal's clipboard, and the desktop's."""
+        super().copy_to_clipboard(text)
+        self.surroundings.copied(text, what)
 
     @property
     def form(self) -> SettingsForm:
@@ -285,13 +431,15 @@ class SpecchatApp(App[None]):
         assert self._pump is not None, "the app is mounted before it listens"
         return self._pump
 
+    def key_of(self, id: str) -> str:
+        """The keys of a binding as people write them; empty where it has none."""
+        return shown(id, self.keys)
+
     def fields(self) -> list[Field]:
         """The settings as they are in force."""
-        return fields_of(self.chat.hello, self.chat.settings) if self.chat.hello else []
-
-    def pairs(self) -> list[PairInfo]:
-        """The pairs with their present state."""
-        return self._pairs() if callable(self._pairs) else list(self._pairs)
+        if self.chat.hello is None:
+            return []
+        return fields_of(self.chat.hello, self.chat.settings, self.keeper.shipped, self.keeper.saved)
 
     def say(self, text: str, role: str = "dim") -> None:
         """One remark in the line above the prompt."""
@@ -301,6 +449,13 @@ class SpecchatApp(App[None]):
         """Run a command; what is wrong with it is said in one line."""
         try:
             await command.run(self, argument)
+        except SpecchatError as error:
+            self.say(str(error), "warn")
+
+    async def open_chat(self, id: str) -> None:
+        """Go on with a chat that was kept."""
+        try:
+            await self.archive.open(id)
         except SpecchatError as error:
             self.say(str(error), "warn")
 
@@ -337,26 +492,31 @@ class SpecchatApp(App[None]):
     def _focus_prompt(self, _: None) -> None:
         self.prompt.focus()
 
-    def _copy(self, text: str, what: str) -> None:
-        self.copy_to_clipboard(text)
-        self.say(f"{what} copied")
-
 
 def run_app(
     link_factory: LinkFactory | None,
     *,
     settings: dict[str, Any],
-    pairs: Sequence[PairInfo] | Callable[[], list[PairInfo]] = (),
+    pairs: Pairs = (),
+    judge: Judge | None = None,
     replay: Recording | None = None,
     speed: float = 1.0,
     demo: Path | None = None,
     tree_mode: Mode = "auto",
-    ascii_marks: bool = False,
-    theme: str = "specchat",
-) -> None:
-    """Run the app until the user leaves, then let the engine go.
+    keys: Mapping[str, str] | None = None,
+    history: History | None = None,
+    engine_here: bool = True,
+    options: AppOptions | None = None,
+    store: Path | None = None,
+    chat: str | None = "",
+    toured: Path | None = None,
+    questions: Callable[[], Sequence[Asked]] = tuple,
+) -> SpecchatApp:
+    """Run the app until the user leaves, then let the engine go; returns it with the chat as it was left.
 
-    `replay` plays a recording and needs no `link_factory`.
+    `store`: the file the chats are in; None keeps nothing. `chat`: the id of the one to go on with; None asks.
+    `replay` plays a recording and needs no `link_factory`. `engine_here`: the engine reads this machine's files.
+    `questions` are what a benchmark asks.
     """
 
     def play(wake: Callable[[], None]) -> Link:
@@ -366,10 +526,26 @@ def run_app(
     factory = play if replay is not None else link_factory
     assert factory is not None, "the app needs an engine or a recording"
     app = SpecchatApp(
-        factory, settings=settings, pairs=pairs, demo=demo, tree_mode=tree_mode, ascii_marks=ascii_marks, theme=theme
+        factory,
+        settings=settings,
+        pairs=pairs,
+        judge=judge,
+        demo=demo,
+        tree_mode=tree_mode,
+        keys=keys,
+        history=history,
+        engine_here=engine_here,
+        options=options,
+        store=store,
+        chat=chat,
+        toured=toured,
+        questions=questions,
     )
     try:
-        app.run()
+        app.run(mouse=options is None or options.mouse)
     finally:
+        app.archive.close()
+        app.surroundings.leave()
         if app.talk.link is not None:
             app.talk.link.close()
+    return app

@@ -20,12 +20,22 @@ def reply_parser() -> MarkdownIt:
     return MarkdownIt("gfm-like").disable(["reference", "html_block", "html_inline"])
 
 
+def code_blocks(text: str) -> list[str]:
+    """The code in a message, block by block."""
+    return [token.content for token in reply_parser().parse(text) if token.type in ("fence", "code_block")]
+
+
+LONG = 4_000
+"""Characters from which on an open block is parsed again only when it has grown by an eighth."""
+
+
 class Splitter:
     """Collects text and hands out what is finished; the rest is `open`."""
 
     def __init__(self) -> None:
         self.open = ""
         self._seen = 0  # characters of `open` that were looked at
+        self._parsed = 0  # … that were parsed the last time
         self._parser = reply_parser().disable(["inline", "linkify", "text_join"])
 
     def feed(self, text: str) -> str:
@@ -35,14 +45,18 @@ class Splitter:
         news = self.open[max(0, self._seen - 2) : end]
         if end <= self._seen or "\n\n" not in news:
             return ""
+        if end > LONG and end < self._parsed * 9 // 8:
+            return ""
+        self._parsed = end
         cut = self._finished(self.open[:end])
         done, self.open = self.open[:cut], self.open[cut:]
         self._seen = end - cut
+        self._parsed -= cut
         return done
 
     def finish(self) -> str:
         """All that is left, because no more text will come."""
-        rest, self.open, self._seen = self.open, "", 0
+        rest, self.open, self._seen, self._parsed = self.open, "", 0, 0
         return rest
 
     def _finished(self, text: str) -> int:

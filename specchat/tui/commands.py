@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
+from specchat.engine.client import Engine
 from specchat.errors import UsageError, nearest
+from specchat.tui import exports
+from specchat.tui.completion import values_of_usage
 from specchat.tui.fields import FAMILIES, fields_of, methods_of
+from specchat.tui.keys import key_sections
 from specchat.tui.layout_tree import MODES
+from specchat.tui.screens.log import LogScreen
 
 if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp
@@ -27,7 +33,12 @@ class Command:
     help: str
     run: Run
     usage: str = ""  # what follows the name; in brackets if it may be left out
-    key: str = ""
+    binding: str = ""  # the id of its key, where that is not its name
+    values: Callable[[SpecchatApp, list[str]], Sequence[str]] | None = None  # what may follow these arguments
+
+    def choices(self, app: SpecchatApp, given: list[str]) -> Sequence[str]:
+        """What may stand behind the arguments given so far."""
+        return self.values(app, given) if self.values else values_of_usage(self.usage, len(given))
 
     @property
     def needs_argument(self) -> bool:
@@ -46,10 +57,7 @@ async def _pair(app: SpecchatApp, name: str) -> None:
     if not name:
         app.action_pairs()
         return
-    names = [pair.name for pair in app.pairs()]
-    if names and name not in names:
-        raise UsageError(f"no pair is called {name!r}{nearest(name, names)}")
-    await app.talk.load({"pair": name})
+    await app.choosing.choose(name)
 
 
 async def _set(app: SpecchatApp, text: str) -> None:
@@ -57,6 +65,12 @@ async def _set(app: SpecchatApp, text: str) -> None:
     if not name or not value.strip():
         raise UsageError("/set wants a name and a value: /set temperature 0.8")
     await change_setting(app, name, value.strip())
+
+
+async def _save(app: SpecchatApp, what: str) -> None:
+    if what not in ("", "pair"):
+        raise UsageError(f"/save {what} says nothing; /save keeps the settings as default, /save pair for this pair")
+    await app.keeper.save(into_pair=what == "pair")
 
 
 async def _family(app: SpecchatApp, name: str, *, setting: str) -> None:
@@ -83,6 +97,33 @@ async def change_setting(app: SpecchatApp, name: str, text: str) -> None:
         await app.talk.load({name: value})
 
 
+def _settings_and_values(app: SpecchatApp, given: list[str]) -> Sequence[str]:
+    """What `/set` takes: a setting, then one of its values where they have names."""
+    fields = {field.name: field for field in app.fields()}
+    if not given:
+        return list(fields)
+    if len(given) > 1 or given[0] not in fields:
+        return ()
+    info = fields[given[0]].info
+    if info.name == "pair":
+        return _pairs(app, [])
+    return ("true", "false") if info.kind == "bool" else info.choices
+
+
+def _pairs(app: SpecchatApp, given: list[str]) -> Sequence[str]:
+    return () if given else [pair.name for pair in app.choosing.known()]
+
+
+def _methods(app: SpecchatApp, given: list[str], *, setting: str) -> Sequence[str]:
+    return (
+        () if given or not app.chat.hello else [method.name for method in methods_of(app.chat.hello.methods, setting)]
+    )
+
+
+def _themes(app: SpecchatApp, given: list[str]) -> Sequence[str]:
+    return () if given else sorted(app.available_themes)
+
+
 async def _tree(app: SpecchatApp, mode: str) -> None:
     if not mode:
         app.action_toggle_tree()
@@ -90,6 +131,23 @@ async def _tree(app: SpecchatApp, mode: str) -> None:
         app.set_tree_mode(mode)
     else:
         raise UsageError(f"no tree is drawn as {mode!r}{nearest(mode, MODES)}")
+
+
+async def _pause(app: SpecchatApp, _: str) -> None:
+    app.pace.hold()
+
+
+async def _step(app: SpecchatApp, rounds: str) -> None:
+    if rounds and not (rounds.isdigit() and 0 < int(rounds) <= 1000):
+        raise UsageError(f"/step {rounds!r}: wanted is how many rounds, 1 to 1000")
+    app.pace.step(int(rounds or 1))
+
+
+async def _speed(app: SpecchatApp, speed: str) -> None:
+    if speed:
+        app.pace.speed(speed)
+    else:
+        app.say(app.pace.describe())
 
 
 async def _tokens(app: SpecchatApp, _: str) -> None:
@@ -108,14 +166,63 @@ async def _retry(app: SpecchatApp, _: str) -> None:
     await app.talk.ask_again()
 
 
-async def _copy(app: SpecchatApp, _: str) -> None:
-    app.action_copy_reply()
+async def _edit(app: SpecchatApp, _: str) -> None:
+    app.talk.edit(app.transcript.chosen_turn())
+
+
+async def _fork(app: SpecchatApp, text: str) -> None:
+    question = app.chat.question()
+    if not text or question is None:
+        app.talk.edit(question)
+    elif not await app.talk.ask_instead(question, text):
+        app.prompt.write(f"/fork {text}")
+
+
+async def _copy(app: SpecchatApp, what: str) -> None:
+    if what not in ("", "reply", "code"):
+        raise UsageError(f"{what!r} cannot be copied{nearest(what, ('reply', 'code'))}")
+    if what == "code":
+        app.transcript.action_copy_code()
+    else:
+        app.action_copy_reply()
+
+
+async def _race(app: SpecchatApp, prompt: str) -> None:
+    app.racing.race(prompt)
+
+
+async def _bench(app: SpecchatApp, amount: str) -> None:
+    app.racing.bench(amount)
 
 
 async def _system(app: SpecchatApp, text: str) -> None:
     app.chat.system = "" if text == "-" else (text or app.chat.system)
+    app.archive.keep()
     said = " ".join(app.chat.system.split())
     app.say(f"system: {said}" if said else "no system message; /system TEXT sets one, /system - removes it")
+
+
+async def _rename(app: SpecchatApp, title: str) -> None:
+    if title:
+        app.archive.rename(title)
+    app.say(f"this chat is called {app.chat.title!r}" if app.chat.title else "the first words will be its name")
+
+
+async def _chats(app: SpecchatApp, words: str) -> None:
+    app.action_chats(words)
+
+
+async def _export(app: SpecchatApp, text: str) -> None:
+    first, _, rest = text.partition(" ")
+    word, name = (first, rest.strip()) if first in exports.FORMATS else ("", text)
+    if not app.chat.turns:
+        raise UsageError("nothing has been said yet that could be exported")
+    chat, messages = app.archive.current()
+    file = Path(name).expanduser() if name else None
+    kind = exports.format_of(word, file)
+    file = file or exports.file_name(chat, kind, Path.cwd())
+    exports.write(exports.FORMATS[kind](chat, messages), file)
+    app.say(f"written to {file.absolute()}", "good")
 
 
 async def _theme(app: SpecchatApp, name: str) -> None:
@@ -135,6 +242,17 @@ async def _demo(app: SpecchatApp, _: str) -> None:
     await app.talk.watch_demo()
 
 
+async def _tour(app: SpecchatApp, _: str) -> None:
+    await app.touring.start()
+
+
+async def _log(app: SpecchatApp, _: str) -> None:
+    if isinstance(app.talk.link, Engine):
+        app.push_screen(LogScreen(app.talk.link.log))
+    else:
+        app.say("there is no engine here, and so no log")
+
+
 async def _exit(app: SpecchatApp, _: str) -> None:
     app.exit()
 
@@ -142,36 +260,52 @@ async def _exit(app: SpecchatApp, _: str) -> None:
 COMMANDS: dict[str, Command] = {
     command.name: command
     for command in (
-        Command("help", "all keys and commands", _help, key="F1"),
-        Command("new", "begin a new chat", _new, key="Ctrl+N"),
-        Command("pair", "choose what to talk to", _pair, "[NAME]", key="F4"),
-        Command("settings", "show or hide all settings", _settings, key="F2"),
-        Command("set", "change one setting", _set, "NAME VALUE"),
+        Command("help", "all keys and commands", _help),
+        Command("new", "begin a new chat", _new),
+        Command("pair", "choose what to talk to", _pair, "[NAME]", values=_pairs),
+        Command("settings", "show or hide all settings", _settings),
+        Command("set", "change one setting", _set, "NAME VALUE", values=_settings_and_values),
+        Command("save", "keep the settings as default, or for this pair alone", _save, "[pair]"),
         *(
-            Command(setting, f"choose the {setting}, live", partial(_family, setting=setting), "[NAME]")
+            Command(
+                setting,
+                f"choose the {setting}, live",
+                partial(_family, setting=setting),
+                "[NAME]",
+                values=partial(_methods, setting=setting),
+            )
             for setting in FAMILIES
         ),
-        Command("tree", "hide or show the tree, or draw it so", _tree, f"[{'|'.join(MODES)}]", key="Ctrl+T"),
-        Command("stats", "hide or show the figures", _stats, key="F3"),
-        Command("tokens", "flip a reply between Markdown and tokens", _tokens, key="F8"),
-        Command("retry", "answer the last question again", _retry),
-        Command("copy", "copy the last reply", _copy),
+        Command("tree", "hide or show the tree, or draw it so", _tree, f"[{'|'.join(MODES)}]"),
+        Command("pause", "hold the reply, or let it go on", _pause, binding="pace.hold"),
+        Command("step", "do one round, or so many, and hold", _step, "[ROUNDS]", binding="pace.step"),
+        Command("speed", "rounds per second, or full", _speed, "[full|NUMBER]"),
+        Command("stats", "hide or show the figures", _stats),
+        Command("tokens", "flip a reply between Markdown and tokens", _tokens),
+        Command("retry", "answer the last question again, beside the answer it has", _retry),
+        Command("edit", "say your last message differently; the chat as it was stays beside it", _edit),
+        Command("fork", "say this in place of your last message", _fork, "[TEXT]"),
+        Command("copy", "copy the last reply, or its last code block", _copy, "[reply|code]"),
+        Command("race", "plain decoding and speculation side by side", _race, "[PROMPT]"),
+        Command(
+            "bench",
+            "measure these settings against plain decoding, on so many questions or so long",
+            _bench,
+            "[6|24|60s]",
+        ),
         Command("clear", "begin a new chat", _new),
         Command("system", "set the system message (- removes it)", _system, "[TEXT]"),
-        Command("theme", "choose colours", _theme, "[NAME]"),
-        Command("restart", "start the engine again", _restart, key="Ctrl+R"),
+        Command("chats", "open, search, rename, delete, export chats", _chats, "[WORDS]"),
+        Command("export", "write this chat to a file", _export, "[md|json|html] [FILE]"),
+        Command("rename", "give this chat a name", _rename, "[TITLE]"),
+        Command("theme", "choose colours", _theme, "[NAME]", values=_themes),
+        Command("restart", "start the engine again", _restart),
         Command("demo", "watch a recorded chat", _demo),
-        Command("exit", "leave", _exit, key="Ctrl+C twice"),
+        Command("tour", "see the tour of the first start again", _tour),
+        Command("log", "the end of the engine's log, and where it stands", _log),
+        Command("exit", "leave", _exit, binding="quit"),
     )
 }
-
-KEYS: list[tuple[str, str]] = [
-    ("Enter", "send"), ("Ctrl+J, Shift/Alt+Enter", "new line"), ("Up, Down", "messages sent before"),
-    ("Esc", "stop at the next round, keep the text"),
-    ("Ctrl+C", "copy the selection, else stop, else quit"), ("Ctrl+P", "all commands"),
-    ("Tab", "move between prompt, chat and settings"), ("j k g G", "in the chat: next, previous, first, last"),
-    ("c r", "in the chat: copy, answer again"),
-]  # fmt: skip
 
 
 def find(text: str) -> tuple[Command, str] | None:
@@ -201,15 +335,16 @@ def hint(text: str) -> str:
     return "  ".join(f"/{command.name}" for command in fitting)
 
 
-def help_sections() -> list[tuple[str, list[tuple[str, str]]]]:
-    """The help page."""
-    keyed = [(command.key, command.help) for command in COMMANDS.values() if command.key]
+def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The help page, with the user's own keys in it."""
     slashed = [(f"/{command.name} {command.usage}".strip(), command.help) for command in COMMANDS.values()]
     marks = [("● accepted  ★ bonus", "drafted and kept · the target's own token"),
              ("✕ rejected  ○ unseen", "the target wrote another · never got there"),
+             ("⊘ pruned  ◐ cut off", "dropped in the middle of a pass · the reply ended"),
+             ("◌ pending  ² agreed", "not told yet · proposed by two drafters"),
              ("τ", "mean tokens per round, the bonus included"),
              ("2.7× plain", "against plain decoding here, unless it says est.")]  # fmt: skip
-    return [("Keys", [*KEYS, *keyed]), ("Commands", slashed), ("What the tree says", marks)]
+    return [*key_sections(changed or {}), ("Commands", slashed), ("What the tree says", marks)]
 
 
 class CommandsProvider(Provider):
@@ -218,7 +353,7 @@ class CommandsProvider(Provider):
     async def discover(self) -> Hits:
         """All commands, before anything is typed."""
         for command in COMMANDS.values():
-            yield DiscoveryHit(f"/{command.name}", partial(self._run, command), help=_palette_help(command))
+            yield DiscoveryHit(f"/{command.name}", partial(self._run, command), help=self._about(command))
 
     async def search(self, query: str) -> Hits:
         """Commands whose name or help fits."""
@@ -226,7 +361,12 @@ class CommandsProvider(Provider):
         for command in COMMANDS.values():
             text = f"/{command.name}  {command.help}"
             if (score := matcher.match(text)) > 0:
-                yield Hit(score, matcher.highlight(text), partial(self._run, command), help=_palette_help(command))
+                yield Hit(score, matcher.highlight(text), partial(self._run, command), help=self._about(command))
+
+    def _about(self, command: Command) -> str:
+        app: SpecchatApp = self.app  # type: ignore[assignment]
+        key = app.key_of(command.binding or command.name)
+        return command.help + (f" ({key})" if key else "")
 
     async def _run(self, command: Command) -> None:
         app: SpecchatApp = self.app  # type: ignore[assignment]
@@ -235,10 +375,6 @@ class CommandsProvider(Provider):
             app.prompt.focus()
         else:
             await app.run_command(command, "")
-
-
-def _palette_help(command: Command) -> str:
-    return command.help + (f" ({command.key})" if command.key else "")
 
 
 __all__ = ["COMMANDS", "Command", "CommandsProvider", "change_setting", "find", "help_sections", "hint"]

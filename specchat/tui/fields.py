@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ _SECTIONS = (
     ("sampling", ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens")),
     ("penalties", ("repetition_penalty", "presence_penalty", "frequency_penalty")),
     ("early pruning", ("prune_layer", "prune_keep")),
-    ("engine · needs a reload", ("dtype", "device", "threads")),
+    ("engine · needs a reload", ("dtype", "device", "kernels", "threads")),
 )
 
 
@@ -29,10 +30,21 @@ class Field:
     info: OptionInfo
     value: Any
     section: str
+    default: Any = None  # what it was shipped with
+    saved: Any = None  # what it will be at the next start
 
     @property
     def label(self) -> str:
         return self.name.rpartition(".")[2]
+
+    @property
+    def of_method(self) -> bool:
+        return "." in self.name
+
+    @property
+    def words(self) -> str:
+        """What a search looks through."""
+        return f"{self.name} {self.name.replace('_', ' ')} {self.info.help} {self.section}".lower()
 
     def parse(self, text: str) -> Any:
         """The value a user typed; raises UsageError in words for the field."""
@@ -63,32 +75,55 @@ class Field:
         return int(value) if self.info.kind == "int" else value
 
 
-def fields_of(hello: Hello, settings: dict[str, Any]) -> list[Field]:
-    """Every field the form shows, in order; options of methods in use come after the speculation settings."""
+def fields_of(
+    hello: Hello,
+    settings: Mapping[str, Any],
+    default: Mapping[str, Any] | None = None,
+    saved: Mapping[str, Any] | None = None,
+) -> list[Field]:
+    """Every field the form shows, in order; options of a method in use come under the setting that chose it.
+
+    `default` are the settings that were shipped and `saved` those of the next start; where they are not known, the
+    options' own defaults stand in, and every value is held to be saved.
+    """
     infos = {info.name: info for info in hello.settings}
-    fields: list[Field] = []
     known = {"pair", *(name for _, names in _SECTIONS for name in names)}
-    sections = [*_SECTIONS, ("more", tuple(name for name in infos if name not in known))]
-    for section, names in sections:
+    layers = (settings, default or {}, settings if saved is None else saved)
+    fields: list[Field] = []
+    for section, names in [*_SECTIONS, ("more", tuple(name for name in infos if name not in known))]:
         for name in names:
             if name in infos:
                 info = _with_choices(infos[name], hello.methods)
-                fields.append(Field(name, info, settings.get(name, info.default), section))
-        if section == "speculation":
-            fields += _method_fields(hello.methods, settings)
-    return fields
-
-
-def _method_fields(methods: list[MethodInfo], settings: dict[str, Any]) -> list[Field]:
-    given = settings.get("method_options") or {}
-    fields: list[Field] = []
-    for setting in FAMILIES:
-        for method in methods_of(methods, setting):
-            if method.name == settings.get(setting):
+                fields.append(Field(name, info, *_values(name, info, section, layers)))
+            for method in _in_use(hello.methods, name, settings):
                 for info in method.options:
-                    name = f"{method.name}.{info.name}"
-                    fields.append(Field(name, info, given.get(name, info.default), method.name))
+                    full = f"{method.name}.{info.name}"
+                    fields.append(Field(full, info, *_values(full, info, section, layers)))
     return fields
+
+
+def _values(
+    name: str, info: OptionInfo, section: str, layers: tuple[Mapping[str, Any], ...]
+) -> tuple[Any, str, Any, Any]:
+    """The value in force, the section, the shipped value and the saved one."""
+    value, default, saved = (
+        (layer.get("method_options") or {} if "." in name else layer).get(name, info.default) for layer in layers
+    )
+    return value, section, default, saved
+
+
+def _in_use(methods: list[MethodInfo], setting: str, settings: Mapping[str, Any]) -> list[MethodInfo]:
+    """The method this setting chose, and those that it is made of."""
+    if setting not in FAMILIES:
+        return []
+    known = {method.name: method for method in methods_of(methods, setting)}
+    chosen = known.get(str(settings.get(setting)))
+    if chosen is None:
+        return []
+    given = settings.get("method_options") or {}
+    of = [given.get(f"{chosen.name}.{info.name}", info.default) for info in chosen.options if info.name == "of"]
+    parts = [part.strip() for value in of for part in str(value).split(",")]
+    return [chosen, *(known[part] for part in parts if part in known and part != chosen.name)]
 
 
 def methods_of(methods: list[MethodInfo], setting: str) -> list[MethodInfo]:

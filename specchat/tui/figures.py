@@ -71,6 +71,11 @@ class Figures:
         return self.tokens / spent if spent > 0 else 0.0
 
     @property
+    def at_s(self) -> float:
+        """When the last round ended, in the reply's own time."""
+        return self._recent[-1][0] if self._recent else 0.0
+
+    @property
     def recent_tokens_per_s(self) -> float | None:
         """Speed over the last two seconds of the reply; None where there is too little to say."""
         if len(self._recent) < 2:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from specchat.engine.events import Loading
 
 
@@ -34,6 +36,16 @@ def milliseconds(value_s: float) -> str:
 def rate(tokens_per_s: float) -> str:
     """Tokens per second, with a decimal only where it matters."""
     return f"{tokens_per_s:.1f}" if tokens_per_s < 10 else f"{tokens_per_s:.0f}"
+
+
+def when(written: str, now: datetime) -> str:
+    """A moment as it is told at another, in that one's time zone: `14:02`, `yesterday 14:02`, `Tue 14:02`, `3 Mar`."""
+    then = datetime.fromisoformat(written).astimezone(now.tzinfo)
+    days = (now.date() - then.date()).days
+    if days < 7:
+        day = {0: "", 1: "yesterday "}.get(days, f"{then:%a} ")
+        return f"{day}{then:%H:%M}"
+    return f"{then.day} {then:%b}" + (f" {then.year}" if then.year != now.year else "")
 
 
 def setting(value: object) -> str:

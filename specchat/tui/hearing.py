@@ -5,46 +5,64 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from specchat.engine.events import Changed, Died, Event, Failed, Finished, Hello, Ready, Started
+from specchat.engine.events import Changed, Counted, Died, Event, Failed, Finished, Hello, Ready, Started
 from specchat.engine.text import visible
-from specchat.tui.stats_rows import Facts
-from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.welcome import Welcome
+from specchat.tui.stats_rows import Facts, plan_of
 
 if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp
 
 
-async def hear(app: SpecchatApp, events: Sequence[Event]) -> None:
-    """Apply events in order, then show the state they led to."""
-    if not events:
+TREE_S, FIGURES_S = 1 / 8, 1 / 3
+"""While a reply is written, trees and figures need not change faster than one can read them."""
+
+
+async def hear(app: SpecchatApp, events: Sequence[Event], owed: bool = False) -> None:
+    """Apply events in order, then show the state they led to; `owed`: something of it was not drawn last time."""
+    if not events and not owed:
         return
     for event in events:
         if isinstance(event, Started) and app.talk.player is not None:
             await _replayed(app, event)
+        was_writing = app.chat.running is not None
         change = app.chat.changes[0] if app.chat.changes else {}
         app.chat.apply(event)
         await _remark(app, event, change)
-    for view in app.transcript.query(ReplyView):
-        if view.growing:
-            await view.grow()
+        if isinstance(event, Counted | Failed | Died):
+            await app.room.hear(event)
+        if was_writing and app.chat.running is None:
+            await app.room.ended()
+    if app.chat.running is None:
+        app.pace.ended()
+    for view in app.transcript.growing():
+        await view.grow()
+    app.archive.keep()
     look(app)
-    if app.chat.queued is not None and app.chat.can_generate and app.talk.player is None:
+    if app.chat.queued is not None and app.chat.can_generate and app.talk.player is None and not app.room.waiting:
         text, app.chat.queued = app.chat.queued, None
-        await app.talk.ask(text)
+        await app.room.ask(text)
 
 
 def look(app: SpecchatApp) -> None:
     """Draw what is known: tree, figures, state. Each widget is told at most once per tick."""
     chat = app.chat
-    app.tree_panel.show(chat.rounds, chat.figures)
-    app.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures)
-    app.stats.show(_facts(app))
-    app.status.repaint()
-    app.notice.look(welcomed=bool(app.transcript.query(Welcome)))
+    writing = chat.running is not None
+    if not writing or app.pump.due("tree", TREE_S):
+        app.tree_panel.show(chat.rounds, chat.figures, frozen=app.pace.still, pace=app.pace.words)
+        app.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, app.pace.words)
+    app.reveal.again()
+    if not writing or app.pump.due("figures", FIGURES_S):
+        app.stats.show(_facts(app))
+        app.form.show_effect(chat.effect)
+        app.status.repaint()
+    app.surroundings.look()
+    app.waiting.look()
+    app.prompt.waiting = chat.queued or ""
+    welcome = app.transcript.welcome
+    app.notice.look(welcomed=welcome is not None)
     if app.talk.player is not None:
         app.replay_bar.repaint()
-    for welcome in app.transcript.query(Welcome):
+    if welcome is not None:
         welcome.repaint()
     _alert(app)
 
@@ -58,6 +76,9 @@ def _facts(app: SpecchatApp) -> Facts:
         context_limit=chat.ready.context_tokens if chat.ready else 0,
         memory_bytes=chat.ready.memory_bytes if chat.ready else 0,
         writing=chat.running is not None,
+        effect=chat.effect,
+        shares=app.meter.look(app.talk.engine_pid) if chat.running else app.meter.shares,
+        plan=plan_of(chat.rounds[-1] if chat.rounds else None),
     )
 
 
@@ -69,6 +90,8 @@ def _alert(app: SpecchatApp) -> None:
             app.alert.show(chat.problem, {"restart", "pairs", *demo})
         case "failed":
             app.alert.show(chat.problem, {"retry", "pairs", *demo})
+        case _ if app.room.problem:
+            app.alert.show(app.room.problem, {"leave_out", "summary", "back"})
         case _:
             if app.alert.display:
                 app.alert.show("", set())
@@ -78,34 +101,45 @@ async def _remark(app: SpecchatApp, event: Event, change: dict[str, object]) -> 
     """What an event means beyond the state: forms to fill, words to say."""
     match event:
         case Hello():
-            app.form.show(app.fields())
+            app.form.show(app.fields(), app.chat.pair)
         case Ready():
-            app.form.show(app.fields())
+            app.talk.make_room()
+            app.keeper.look()
+            app.form.show(app.fields(), app.chat.pair)
             for note in event.notes:
                 await app.transcript.note(note, "warn")
-            if not app.transcript.query(Welcome):
+            if app.transcript.welcome is None:
                 app.say(f"{event.pair} is ready")
         case Changed():
-            app.form.show(app.fields())
+            app.form.show(app.fields(), app.chat.pair)
         case Finished():
             app.say("")
+            app.surroundings.ended(event)
         case Died():
-            app.form.show(app.fields())
+            app.form.show(app.fields(), app.chat.pair)
         case Failed(during="change"):
             name = _name_of(change)
-            app.form.show(app.fields())
+            app.form.show(app.fields(), app.chat.pair)
             app.form.fail(name, event.message)
             if not app.form.has_focus:
                 app.say(visible(event.message), "warn")
         case Failed(during="load") if app.chat.phase == "ready":
-            app.form.show(app.fields())
-            app.say(visible(event.message), "warn")
+            app.form.show(app.fields(), app.chat.pair)
+            await _not_loaded(app, visible(event.message))
         case Failed(during="load"):
-            app.form.show(app.fields())
+            app.form.show(app.fields(), app.chat.pair)
         case Failed():
             app.say(visible(event.message), "bad")
         case _:
             pass
+
+
+async def _not_loaded(app: SpecchatApp, why: str) -> None:
+    """A pair that was asked for is not there: said where it stays, unless the user called it off."""
+    chat = app.chat
+    if chat.refused:
+        await app.transcript.note(f"{chat.refused} was not loaded: {why}; {chat.pair} stays in use", "bad")
+    app.say(why, "bad" if chat.refused else "warn")
 
 
 def _name_of(change: dict[str, object]) -> str:

@@ -8,12 +8,29 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class PairInfo:
-    """One target and what drafts for it, and whether its weights are on this machine."""
+    """One target and what drafts for it, whether its weights are on this machine, and whether they would run on it.
+
+    Sizes are None where nobody knows them. `refusal` says why the pair cannot work and `trouble` what that is about;
+    `remark` says why it may be slow.
+    """
 
     name: str
     target: str
     draft: str | None = None
-    state: Literal["ready", "partial", "missing"] = "ready"
-    download_bytes: int = 0
+    state: Literal["ready", "partial", "missing", "elsewhere"] = "ready"
+    download_bytes: int | None = 0
     summary: str = ""
     notes: str = ""
+    disk_bytes: int = 0
+    needed_bytes: int | None = None
+    free_bytes: int | None = None
+    trouble: Literal["", "files", "shape", "tokens"] = ""
+    refusal: str = ""
+    remark: str = ""
+    yours: bool = False  # defined in the user's own models.toml
+
+    def short_of_memory(self, held_bytes: int = 0) -> bool:
+        """Whether it would not fit, even when the pair in use, which holds so much, has gone."""
+        if self.needed_bytes is None or self.free_bytes is None:
+            return False
+        return self.needed_bytes > self.free_bytes + held_bytes

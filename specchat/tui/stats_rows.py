@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specchat.engine.events import Loss
+from specchat.engine.events import Loss, RoundDone
 from specchat.engine.text import visible
 from specchat.tui import format
+from specchat.tui.effect import Effect
 from specchat.tui.figures import Figures
 from specchat.tui.rows import Row, bar, cut, spark, width_of
+from specchat.tui.shares import Shares
 from specchat.tui.wrap import wrap
 
 _LABEL = 9
@@ -24,6 +26,19 @@ class Facts:
     context_limit: int = 0
     memory_bytes: int = 0
     writing: bool = False
+    effect: Effect | None = None  # of the last change of settings
+    shares: Shares | None = None  # of this machine's cores, while a reply is written
+    plan: str = ""  # what the controller chose for the last round, and why
+
+
+def plan_of(round: RoundDone | None) -> str:
+    """What the controller chose for a round, and why: `6 nodes: a guess pays from 21 %`."""
+    if round is None or not round.why:
+        return ""
+    drafted = len(round.tree.tokens) - 1
+    nothing = "nothing guessed" if round.budget.get("nodes") else "plain"
+    chosen = nothing if drafted <= 0 else "1 node" if drafted == 1 else f"{drafted} nodes"
+    return f"{chosen}: {visible(round.why)}"
 
 
 def stats_rows(facts: Facts, width: int, height: int) -> list[Row]:
@@ -43,14 +58,22 @@ def _all_rows(facts: Facts, width: int) -> list[tuple[int, Row]]:
         if figures.drafted:
             entries.append((3, _fitted(_acceptance(figures), width)))
             entries += [(rank, row) for rank, row in zip((5, 4), _depths(figures, width), strict=True)]
-        entries.append((6, _recent(figures, width)))
-        entries += [(7 + i, row) for i, row in enumerate(_split(figures, width))]
+        if facts.writing and facts.effect is not None and (did := facts.effect.figures(width - _LABEL)):
+            entries.append((2, [*_label("change"), *did]))
+        if facts.plan:
+            entries.append((6, [*_label("plan"), (cut(facts.plan, max(1, width - _LABEL)), "dim")]))
+        if figures.emitted:
+            entries.append((7, _recent(figures, width)))
+        entries += [(8 + i, row) for i, row in enumerate(_split(figures, width))]
     if facts.loss is not None:
-        entries += [(rank, row) for rank, row in zip((2, 12, 13), _lossless(facts.loss, width), strict=False)]
+        entries += [(rank, row) for rank, row in zip((2, 14, 15), _lossless(facts.loss, width), strict=False)]
     if facts.context_limit:
-        entries.append((10, _context(facts, width)))
+        entries.append((11, _context(facts, width)))
+    if facts.shares is not None:
+        used = f"engine {facts.shares.engine:.1f} · app {facts.shares.app:.2f}"
+        entries.append((12, [*_label("cores"), (cut(used, max(1, width - _LABEL)), "text")]))
     if facts.memory_bytes:
-        entries.append((11, [*_label("memory"), (format.size(facts.memory_bytes), "text")]))
+        entries.append((13, [*_label("memory"), (format.size(facts.memory_bytes), "text")]))
     return entries
 
 

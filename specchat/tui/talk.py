@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specchat.engine.client import Link
+from specchat.engine.client import Engine, Link
 from specchat.engine.events import Cancel, Generate
 from specchat.engine.replay import Player, Recording
 from specchat.errors import SpecchatError
-from specchat.tui import hearing
-from specchat.tui.widgets.welcome import Welcome
+from specchat.tui import hearing, mentions
+from specchat.tui.chat import Turn
+from specchat.tui.courtesy import Courtesy, wants_every_core
 
 if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp
@@ -31,12 +32,27 @@ class Talk:
         self._app = app
         self._chat = app.chat
         self._factory = factory
+        self._courtesy = Courtesy()
         self._demo = demo
         self._in_demo = False
 
     @property
     def has_demo(self) -> bool:
         return self._demo is not None and self._demo.exists()
+
+    @property
+    def engine_pid(self) -> int:
+        """The engine's process, if it runs on this machine; else 0."""
+        hello, link = self._chat.hello, self.link
+        return link.pid if isinstance(link, Engine) and hello is not None and hello.pid == link.pid else 0
+
+    def make_room(self) -> None:
+        """A pair is loaded: if its engine wants every core of this machine, draw less and later."""
+        ready = self._chat.ready
+        shared = self.engine_pid > 0 and ready is not None and wants_every_core(ready)
+        self._app.pump.shared = shared
+        if shared:
+            self._courtesy.give_way()
 
     async def connect(self) -> None:
         """Start an engine and load what is wanted; a former one is let go."""
@@ -65,35 +81,84 @@ class Talk:
         hearing.look(self._app)
 
     def change(self, name: str, value: Any) -> None:
-        """Change one live setting."""
-        if self.link is not None:
+        """Change one live setting; not while a pair is loaded, whose settings it would hit unseen."""
+        if self._chat.phase == "loading":
+            self._app.say("settings can be changed once the pair is loaded", "warn")
+        elif self.link is not None:
             self.link.send(self._chat.change(name, value))
 
     async def ask(self, text: str) -> bool:
-        """Say something to the model, now or when it is free; False if one message waits already."""
+        """Say something to the model, now or when it is free; False if it cannot be taken now."""
+        if self._chat.editing is not None:
+            return await self.ask_instead(self._chat.editing, text)
         if self._chat.can_generate:
             await self._begin(self._chat.ask(text), 2)
         elif self._chat.queued is None:
             self._chat.queued = text
             self._app.say("")
+            hearing.look(self._app)
         else:
             self._app.say("one message is waiting already; it is sent first", "warn")
             return False
         return True
 
-    async def ask_again(self) -> None:
-        """Answer the last question again; the reply it had is gone."""
-        chat, app = self._chat, self._app
-        if not chat.can_generate:
-            app.say("a reply is being written; Esc stops it" if chat.running else "no pair is ready", "warn")
+    async def ask_again(self, turn: Turn | None = None) -> None:
+        """Answer a question once more, the last one or that of this turn; its other answers stay beside the new one."""
+        if self._refused():
             return
-        answered = bool(chat.turns) and chat.turns[-1].reply is not None
-        if not chat.drop_reply():
-            app.say("there is no question to answer again")
+        if not self._chat.before_answer(turn):
+            self._app.say("there is no question to answer again")
             return
-        if answered:
-            await app.transcript.views[-1].remove()
-        await self._begin(chat.generate(), 1)
+        await self._app.transcript.change(self._chat.turns)
+        await self._begin(self._chat.generate(), 1)
+
+    def edit(self, turn: Turn | None = None) -> None:
+        """Put a message into the prompt; what is sent then is said in its place, and both stay."""
+        if (question := self._chat.question(turn)) is None:
+            self._app.say("nothing has been said yet that could be said differently")
+            return
+        self._chat.editing = question
+        self._app.prompt.write(mentions.split(question.content)[0])
+        self._app.prompt.focus()
+        self._app.say("")
+
+    def leave_edit(self) -> None:
+        """What is said next goes to the end of the chat again."""
+        self._chat.editing = None
+        self._app.prompt.clear()
+        self._app.say("")
+
+    async def ask_instead(self, turn: Turn, text: str) -> bool:
+        """Say this in place of another message, which stays beside it; False if it cannot be taken now."""
+        if self._refused():
+            return False
+        self._chat.editing = None
+        self._chat.branches.cut(turn)
+        await self._app.transcript.change(self._chat.turns)
+        await self._begin(self._chat.ask(text), 2)
+        return True
+
+    async def switch(self, turn: Turn | None, step: int) -> None:
+        """Read what else was said in place of this turn, or of the last one that has siblings."""
+        if self._chat.running is not None:
+            self._app.say("a reply is being written; Esc stops it", "warn")
+        elif (turn := turn or self._chat.fork()) is None or turn.place[1] < 2:
+            again, edit = (self._app.key_of(f"transcript.{id}") for id in ("retry", "edit"))
+            self._app.say(f"nothing else was said here; {again} answers again, {edit} says it differently")
+        elif (other := self._chat.switch(turn, step)) is None:
+            self._app.say("this is the first branch" if step < 0 else "this is the last branch")
+        else:
+            await self._app.transcript.change(self._chat.turns)
+            self._app.archive.keep()
+            self._app.say(f"branch {other.place[0]} of {other.place[1]}")
+            hearing.look(self._app)
+
+    def _refused(self) -> bool:
+        """Say why nothing can be asked now, if that is so."""
+        if self._chat.can_generate:
+            return False
+        self._app.say("a reply is being written; Esc stops it" if self._chat.running else "no pair is ready", "warn")
+        return True
 
     def stop(self) -> bool:
         """Stop loading, or the reply at its next round; False if there is nothing to stop."""
@@ -114,6 +179,7 @@ class Talk:
         if self._chat.running is not None and self.link is not None and self.player is None:
             self.link.send(Cancel(self._chat.running.id))
         self._chat.clear()
+        self._app.archive.keep()
 
     async def watch_demo(self) -> None:
         """Play the shipped recording instead of talking to an engine."""
@@ -134,24 +200,6 @@ class Talk:
         await self._app.action_new_chat()
         await self.connect()
 
-    async def steer(self, what: str) -> None:
-        """Hold, step, change the speed of a replay, or play it again."""
-        if (player := self.player) is None:
-            return
-        match what:
-            case "hold" if player.paused:
-                player.resume()
-            case "hold":
-                player.pause()
-            case "step":
-                player.step()
-            case "slower" | "faster":
-                player.faster(2.0 if what == "faster" else 0.5)
-            case "rewind":
-                await self._app.action_new_chat()
-                player.rewind()
-        self._app.replay_bar.repaint()
-
     async def _use(self, factory: LinkFactory) -> None:
         """Let the old link go and take a new one."""
         old, self.link = self.link, None
@@ -159,7 +207,7 @@ class Talk:
             await asyncio.to_thread(old.close)
         self._chat.phase, self._chat.problem = "starting", ""
         try:
-            self.link = factory(self._app.pump.wake)
+            self.link = await self._courtesy.start(lambda: factory(self._app.pump.wake))
         except SpecchatError as error:
             self._chat.phase, self._chat.problem = "dead", str(error)
             hearing.look(self._app)
@@ -172,10 +220,14 @@ class Talk:
     async def _begin(self, command: Generate, new_turns: int) -> None:
         """Send what starts a reply and show the turns it adds."""
         assert self.link is not None, "a reply is asked of a link"
+        self._app.pace.begin(command.id)
+        self._app.archive.keep()
+        await self._app.archive.written()
         self.link.send(command)
         transcript = self._app.transcript
-        if welcomes := transcript.query(Welcome):
-            await welcomes.remove()
+        await self._app.touring.leave()
+        if (welcome := transcript.welcome) is not None:
+            await welcome.remove()
             transcript.from_top()
         await transcript.prune()
         for turn in self._chat.turns[-new_turns:]:

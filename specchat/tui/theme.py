@@ -1,8 +1,17 @@
-"""The colours: two calm themes in blue and orange, and the roles that hand-drawn rows are styled by."""
+"""The colours: calm themes in blue and orange, one of high contrast, one of greys; the roles rows are styled by."""
 
 from __future__ import annotations
 
-from textual.theme import Theme
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from textual.filter import Monochrome, NoColor
+from textual.theme import BUILTIN_THEMES, Theme
+
+from specchat.errors import SpecchatError, nearest
+
+if TYPE_CHECKING:
+    from specchat.tui.app import SpecchatApp
 
 DARK = Theme(
     name="specchat",
@@ -37,7 +46,7 @@ LIGHT = Theme(
     name="specchat-light",
     primary="#1f6fb8",
     secondary="#46688c",
-    accent="#b8640f",
+    accent="#a8590b",
     warning="#94670a",
     error="#b3313c",
     success="#22776a",
@@ -56,13 +65,88 @@ LIGHT = Theme(
         "scrollbar-background-active": "#fafbfc",
         "scrollbar-corner-color": "#fafbfc",
         "line-color": "#9aa8ba",
-        "quiet-color": "#647285",
+        "quiet-color": "#5c6a7d",
     },
 )
 
+CONTRAST = Theme(
+    name="specchat-contrast",
+    primary="#8ecbff",
+    secondary="#9fc4ea",
+    accent="#ffb84d",
+    warning="#ffd75f",
+    error="#ff9aa2",
+    success="#8df0d0",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#0a0a0a",
+    panel="#262626",
+    dark=True,
+    variables={
+        "border": "#9a9a9a",
+        "border-blurred": "#9a9a9a",
+        "footer-key-foreground": "#8ecbff",
+        "input-selection-background": "#8ecbff 40%",
+        "scrollbar": "#9a9a9a",
+        "scrollbar-hover": "#c6c6c6",
+        "scrollbar-active": "#ffffff",
+        "scrollbar-background": "#000000",
+        "scrollbar-background-hover": "#000000",
+        "scrollbar-background-active": "#000000",
+        "scrollbar-corner-color": "#000000",
+        "line-color": "#a8a8a8",
+        "quiet-color": "#c6c6c6",
+    },
+)
+MONO = Theme(
+    name="specchat-mono",
+    primary="#ffffff",
+    secondary="#b2b2b2",
+    accent="#ffffff",
+    warning="#ffffff",
+    error="#ffffff",
+    success="#d0d0d0",
+    foreground="#d0d0d0",
+    background="#000000",
+    surface="#0a0a0a",
+    panel="#303030",
+    dark=True,
+    variables=CONTRAST.variables | {"footer-key-foreground": "#ffffff", "input-selection-background": "#ffffff 40%"},
+)
+
+OWN = (DARK, LIGHT, CONTRAST, MONO)
+
+
+def dress(app: SpecchatApp, wanted: str) -> None:
+    """Know our themes and put one on: the wanted one, else greys where NO_COLOR asks for them, else the dark one."""
+    for theme in OWN:
+        app.register_theme(theme)
+    default = MONO if app.no_color else DARK
+    app.theme = wanted if wanted in app.available_themes else default.name
+    if app.no_color:  # shades of grey are colours too
+        app._filters = [NoColor() if isinstance(one, Monochrome) else one for one in app._filters]
+
+
+def unknown_theme(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the theme of config.toml, as `user_app` asks for it."""
+    known = [*(theme.name for theme in OWN), *BUILTIN_THEMES]
+    if (name := said["theme"]) and name not in known:
+        yield "theme", f"= {name!r} is no theme{nearest(name, known)}"
+
+
+def remember(app: SpecchatApp, name: str) -> None:
+    """Begin with this theme from now on."""
+    from specchat.config.saving import set_app
+
+    try:
+        set_app("theme", name)
+    except SpecchatError as error:
+        app.say(f"the theme is not remembered: {error}", "warn")
+
+
 ROLES = (
     "root", "accepted", "bonus", "rejected", "crossed", "unreached", "pending", "river", "line", "dim", "bar", "text",
-    "strong", "drafted", "target", "good", "warn", "bad", "selected", "cursor",
+    "strong", "drafted", "target", "good", "warn", "bad", "selected", "cursor", "pruned", "cut", "kin", "agreed",
 )  # fmt: skip
 
 ROLE_CLASSES = frozenset(f"role--{role}" for role in ROLES)

@@ -83,6 +83,7 @@ def round_at(
         verdict=ev.Verdict(path, 7, bonus, -0.2, reasons),  # type: ignore[arg-type]
         pieces=[*(ev.Piece(1, word, "drafted") for word in kept), ev.Piece(2, bonus, "target")],
         timings=ev.Timings(0.0019, 0.0041, 0.0003),
+        why="fixed by you",
     )
 
 

@@ -8,8 +8,8 @@ from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine import events as ev
+from specchat.tui.widgets.messages import NewerView, OlderView, UserView, text_of
 from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.transcript import OlderView, Transcript, UserView
 
 
 def markdown_of(driver) -> str:
@@ -68,7 +68,7 @@ async def test_a_message_sent_before_the_model_is_ready_waits_and_is_sent():
     async with driving(loaded=False) as d:
         await d.say("too early")
         assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
-        assert "too early" in d.drawn(d.app.notice)
+        assert "too early" in d.drawn(d.app.waiting)
         await d.hear(hello(), ready())
         assert d.link.last(ev.Generate).messages == [ev.Message("user", "too early")]
 
@@ -133,6 +133,7 @@ async def test_five_thousand_pasted_lines_are_sent_whole_and_shown_folded():
         await d.pilot.pause()
         await d.pilot.press("enter")
         await d.pilot.pause()
+        await d.hear(ev.Counted(d.link.last(ev.Count).id, 8000, 8192))
         assert d.link.last(ev.Generate).messages[0].content == text
         assert d.app.query_one(UserView).size.height < 40
         assert "4,976 more lines" in d.screen()
@@ -251,9 +252,9 @@ async def test_ctrl_c_copies_what_is_selected_in_the_prompt():
 
 
 async def test_a_long_chat_keeps_a_short_page_and_gives_the_rest_back_on_request(monkeypatch):
-    monkeypatch.setattr("specchat.tui.widgets.transcript.KEPT_LINES", 30)
-    monkeypatch.setattr("specchat.tui.widgets.transcript.SLACK_LINES", 10)
-    async with driving() as d:
+    monkeypatch.setattr("specchat.tui.widgets.page.KEPT_LINES", 30)
+    monkeypatch.setattr("specchat.tui.widgets.page.SLACK_LINES", 10)
+    async with driving((120, 24)) as d:
         for number in range(12):
             await d.say(f"question {number}")
             await d.reply(f"answer {number}\n\nand more\n\nand more still")
@@ -262,14 +263,10 @@ async def test_a_long_chat_keeps_a_short_page_and_gives_the_rest_back_on_request
         assert len(d.link.last(ev.Generate).messages) == 23
         page.focus()
         await d.pilot.press("g")
-        await d.pilot.pause()
-        await d.pilot.pause()
-        assert len(page.views) == 24 or page.query(OlderView)
-        await d.pilot.press("g")
-        await d.pilot.pause()
-        assert Transcript.text_of(page.views[0]) == "question 0"
-        assert Transcript.text_of(page.views[1]).startswith("answer 0")
-        assert not page.query(OlderView)
+        await d.settle()
+        assert text_of(page.views[0]) == "question 0"
+        assert text_of(page.views[1]).startswith("answer 0")
+        assert not page.query(OlderView) or page.query_one(NewerView)
 
 
 async def test_events_of_another_reply_are_not_shown():

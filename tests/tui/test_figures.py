@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from fake import LOSS, rounds_of, stats_of
 from hypothesis import given
@@ -11,7 +12,7 @@ from specchat.engine import events as ev
 from specchat.tui import format
 from specchat.tui.figures import Figures, seconds_per_token
 from specchat.tui.rows import width_of
-from specchat.tui.stats_rows import Facts, stats_rows
+from specchat.tui.stats_rows import Facts, plan_of, stats_rows
 
 PLAIN = ev.PlainSpeed([(0, 0.02), (1000, 0.04)], "2026-01-01")
 
@@ -88,3 +89,13 @@ def test_numbers_are_written_with_their_units():
     assert format.seconds(65) == "1 min 05 s"
     assert format.loading(ev.Loading("measure", "plain", 3, 8, 0, "steps")) == ("measuring plain", 0.375, "3 of 8")
     assert format.loading(ev.Loading("read", "x", 0, 0))[1:] == (None, "")
+
+
+def test_the_plan_of_a_round_says_what_was_chosen_and_why():
+    round = rounds_of()[3]
+    assert plan_of(round) == f"{len(round.tree.tokens) - 1} nodes: fixed by you"
+    alone = ev.Tree([0], [-1], ["a"], [], [None])
+    plain = msgspec.structs.replace(round, tree=alone, why="off", budget={"nodes": 0})
+    assert plan_of(plain) == "plain: off"
+    assert plan_of(msgspec.structs.replace(round, tree=alone)) == "nothing guessed: fixed by you"
+    assert plan_of(None) == plan_of(msgspec.structs.replace(round, why="")) == ""

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specchat.engine import events as ev
-from specchat.tui.layout_tree import ASCII, UNICODE, fitting_mode, layout, picture_of
+from specchat.tui.layout_tree import ASCII, UNICODE, draw, fitting_mode, hides_most, layout, picture_of
 from specchat.tui.layout_tree.marks import label
 from specchat.tui.rows import width_of
 
 texts = st.sampled_from(["", " the", "\n", "\t", "你好", " 🎉", "⟨e2⟩", "[red]", "\x1b[31m", "internationally", "a"])
-modes = st.sampled_from(["auto", "river", "log", "strip"])
+LOOKS = ["accepted", "bonus", "rejected", "unreached", "pruned", "cut", "pending"]
+modes = st.sampled_from(["auto", "river", "log", "map", "strip"])
 
 
 @st.composite
@@ -66,6 +67,89 @@ def test_the_river_runs_along_the_top(round, width):
     top = [text for text, role in rows[0] if role in ("root", "accepted", "bonus") and text not in "●★"]
     spine = [node.label for node in picture_of(round, UNICODE).spine if node.label not in "●★"]
     assert top == spine[: len(top)]
+
+
+def big_round(count: int = 64, levels: int = 8, accepted: int = 4) -> ev.RoundDone:
+    """A round of many nodes, the same every time: a path, and everything else hung evenly below what is there."""
+    parents, depths = [-1], [0]
+    for node in range(1, count + 1):
+        parent = node - 1 if node <= levels else (node * 7) % (node // 2 + 1)
+        parent = parent if depths[parent] < levels else 0
+        parents.append(parent)
+        depths.append(depths[parent] + 1)
+    path = list(range(1, accepted + 1))
+    standing = {0, *path}
+    reasons = ["accepted" if n in standing else "rejected" if parents[n] in standing else "unreached"
+               for n in range(count + 1)]  # fmt: skip
+    logprobs = [None if not n or parents[n] not in standing else -0.2 * (n % 9) for n in range(count + 1)]
+    draws = [ev.Draw(n, "point", "a+b" if n % 11 == 0 else "a", -0.3 * (n % 7)) for n in range(1, count + 1)]
+    words = [" the", " fox", "ly", " jumps", "\n", " 犬", " over"]
+    texts = [words[n % 7] for n in range(count + 1)]
+    return ev.RoundDone(
+        1, 0, 0.1, 9, {"nodes": count, "depth": levels, "width": 8},
+        ev.Tree(list(range(count + 1)), parents, texts, draws, logprobs),
+        ev.Verdict(path, 3, " sleeps", -0.3, reasons), [ev.Piece(1, "x", "target")], ev.Timings(0.002, 0.004, 0.0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["river", "log", "map", "strip"])
+@pytest.mark.parametrize("width", [24, 43, 60])
+def test_what_is_revealed_step_by_step_never_moves(mode, width):
+    round = big_round(24)
+    pictures = [picture_of(round, UNICODE, upto) for upto in range(len(round.verdict.path) + 2)]
+    drawings = [draw(picture, width, 20, mode, UNICODE) for picture in pictures]
+    if mode == "strip":
+        assert all(len(drawing.rows) == 1 for drawing in drawings)
+        return
+    assert all(drawing.places == drawings[0].places for drawing in drawings)
+    assert drawings[-1].rows == draw(picture_of(round, UNICODE), width, 20, mode, UNICODE).rows
+    looks = [{node.look for node in picture.nodes[1:]} for picture in pictures]
+    assert looks[0] == {"pending"}
+    assert "pending" not in looks[-1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_round(), st.integers(10, 70), st.integers(2, 30), modes, st.sampled_from([UNICODE, ASCII]))
+def test_every_place_of_a_node_holds_something_of_it(round, width, height, mode, marks):
+    drawing = draw(picture_of(round, marks), width, height, mode, marks)
+    for row, left, right, node in drawing.places:
+        assert 0 <= left <= right <= width
+        assert 0 <= node <= len(round.tree.tokens)
+        if left < right:
+            assert drawing.node_at(left, row) == node
+    assert len(drawing.rows) <= height
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_round(), st.integers(40, 70), st.integers(8, 30))
+def test_a_map_shows_every_node_or_counts_those_it_leaves_out(round, width, height):
+    drawing = draw(picture_of(round, UNICODE), width, height, "map", UNICODE)
+    nodes = {*range(1, len(round.tree.tokens)), *([len(round.tree.tokens)] if round.verdict.bonus is not None else [])}
+    told = [text for row in drawing.rows for text, _ in row if text.startswith("… ") and text.endswith(" more")]
+    marked = {node for row, left, _, node in drawing.places if row >= 2}
+    missing = len(nodes - marked)
+    assert missing == (int(told[-1].split()[1]) if told else 0)
+
+
+def test_a_tree_of_which_a_river_would_hide_most_is_drawn_as_a_map():
+    assert not hides_most(picture_of(big_round(20), UNICODE), 43, 14, "auto", UNICODE)
+    assert hides_most(picture_of(big_round(200), UNICODE), 43, 14, "auto", UNICODE)
+    rows = layout(big_round(200), 43, 14)
+    assert "".join(text for text, _ in rows[1]).split()[:3] == ["1", "2", "3"]
+
+
+def test_pruned_cut_and_merged_nodes_have_marks_of_their_own():
+    tree = ev.Tree([0, 1, 2, 3], [-1, 0, 0, 1], ["a", "b", "c", "d"], [
+        ev.Draw(1, "point", "x", None), ev.Draw(1, "point", "y", None), ev.Draw(2, "point", "x", None),
+        ev.Draw(3, "point", "x", None),
+    ], [None, -0.1, None, None])  # fmt: skip
+    verdict = ev.Verdict([1], None, "", None, ["accepted", "accepted", "pruned", "cut"])
+    round = ev.RoundDone(1, 0, 0.0, 1, {}, tree, verdict, [], ev.Timings(0, 0, 0))
+    for marks, seen in ((UNICODE, "●b² ⊘c ◐d"), (ASCII, "*b& %c !d")):
+        text = "".join(text for row in layout(round, 40, 10, "river", marks) for text, _ in row)
+        assert all(piece in text for piece in seen.split())
+    assert len({getattr(marks, name) for marks in (ASCII,) for name in LOOKS}) == len(LOOKS)
+    assert len({getattr(UNICODE, name) for name in LOOKS}) == len(LOOKS)
 
 
 def test_white_space_of_tokens_can_be_seen_and_long_ones_are_cut_by_cells():

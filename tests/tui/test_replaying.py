@@ -9,8 +9,8 @@ from fake import hello, ready, rounds_of, started, stats_of
 from specchat.engine import events as ev
 from specchat.engine.replay import Player, Recording
 from specchat.tui.app import SpecchatApp
+from specchat.tui.widgets.messages import UserView
 from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.transcript import UserView
 
 
 def recording(step_s: float = 0.001) -> Recording:
@@ -62,6 +62,22 @@ async def test_space_holds_and_a_dot_steps_one_round():
         assert app.talk.player.speed == 2.0
         assert "round 2 of" in app.replay_bar.render_line(0).text
         await asyncio.sleep(0)
+    app.talk.link.close()
+
+
+async def test_a_recording_held_is_told_depth_by_depth_too():
+    app = SpecchatApp(lambda wake: Player(recording(60.0), wake), settings={})
+    async with app.run_test(size=(120, 40)) as pilot:
+        await wait_for(pilot, lambda: app.chat.running is not None)
+        await pilot.press("space", "full_stop")
+        await wait_for(pilot, lambda: app.reveal.round is not None or app.chat.figures.rounds == 1)
+        await wait_for(pilot, lambda: app.chat.figures.rounds == 1)
+        await pilot.press("full_stop")
+        await wait_for(pilot, lambda: app.reveal.round is not None)
+        assert app.chat.figures.rounds == 1
+        assert "◌" in app.tree_panel.render_line(0).text
+        await wait_for(pilot, lambda: app.chat.figures.rounds == 2)
+        assert app.reveal.round is None
     app.talk.link.close()
 
 

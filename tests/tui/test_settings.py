@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from driving import driving
-from fake import LOSS, SETTINGS, hello
+from driving import Driver, driving
+from fake import LOSS, SETTINGS, hello, ready, rounds_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specchat.config import load_catalog, settings_of, shipped_settings, users_config, users_models
 from specchat.engine import events as ev
+from specchat.engine.describe import settings_message
 from specchat.errors import UsageError
 from specchat.tui.fields import Field, fields_of
 from specchat.tui.screens.settings import SettingsScreen
@@ -65,7 +67,7 @@ async def test_a_live_change_is_sent_while_a_reply_is_written_and_its_effect_is_
         await d.reply(upto=4, finish=False)
         await d.pilot.press("f2")
         assert d.app.form.has_focus
-        await d.pilot.press("down", "down", "down", "down", "right")
+        await d.pilot.press(*["down"] * 5, "right")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"width": 5})
         assert "4" in d.drawn(d.app.form)
@@ -87,6 +89,14 @@ async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_
         assert d.app.chat.settings["drafter"] == "prompt_lookup"
 
 
+async def test_while_a_pair_is_loaded_nothing_is_changed_unseen():
+    async with driving() as d:
+        await d.say("/pair qwen")
+        await d.say("/set width 9")
+        assert isinstance(d.link.sent[-1], ev.Load)
+        assert "once the pair is loaded" in d.drawn(d.app.notice)
+
+
 async def test_options_of_methods_are_changed_by_their_full_name():
     async with driving() as d:
         await d.say("/set prompt_lookup.max_ngram 5")
@@ -95,7 +105,7 @@ async def test_options_of_methods_are_changed_by_their_full_name():
 
 async def test_a_value_can_be_typed_and_escape_leaves_it():
     async with driving() as d:
-        await d.pilot.press("f2", "end", "up", "home", "down", "down", "down", "down", "1", "2", "enter")
+        await d.pilot.press("f2", "end", "up", "home", *["down"] * 5, "1", "2", "enter")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"width": 12})
         await d.hear(changed(width=12))
@@ -109,7 +119,7 @@ async def test_a_value_can_be_typed_and_escape_leaves_it():
 
 async def test_what_needs_a_reload_is_collected_and_applied_with_load():
     async with driving() as d:
-        await d.pilot.press("f2", "end", "up", "up", "right")
+        await d.pilot.press("f2", "slash", *"dtype", "enter", "right", "escape")
         await d.pilot.pause()
         assert not isinstance(d.link.sent[-1], ev.Change)
         await d.pilot.press("end")
@@ -140,3 +150,156 @@ async def test_a_lossy_combination_is_said_loudly():
         await d.hear(ev.Changed({**SETTINGS, "rule": "typical"}, ev.Loss(False, "typical keeps plausible tokens")))
         assert "! lossy" in d.drawn(d.app.stats)
         assert "lossy" in d.drawn(d.app.status)
+
+
+# ------------------------------------------------------------------------------------------- finding, resetting
+
+
+async def test_options_of_a_method_stand_under_the_setting_that_chose_it():
+    names = [f.name for f in fields_of(hello(), SETTINGS)]
+    assert names[:3] == ["drafter", "prompt_lookup.max_ngram", "policy"]
+
+
+async def test_the_meaning_range_unit_and_default_of_the_chosen_setting_are_always_there():
+    for size in ((120, 40), (80, 24), (50, 16)):
+        async with driving(size) as d:
+            await d.pilot.press("f2", *["down"] * 5)
+            drawn = d.drawn(d.app.form)
+            assert "children a node may get" in drawn
+            assert "1 to 64 nodes · default 2" in drawn
+
+
+async def test_what_differs_from_its_default_is_marked_and_delete_takes_it_back():
+    async with driving() as d:
+        await d.pilot.press("f2", *["down"] * 5)
+        lines = d.drawn(d.app.form).splitlines()
+        assert any(line.startswith("• width") for line in lines)
+        assert not any(line.startswith("• depth") for line in lines)
+        await d.pilot.press("delete")
+        await d.pilot.pause()
+        assert d.link.sent[-1] == ev.Change({"width": 2})
+        await d.hear(changed(width=2))
+        assert not any(line.startswith("• width") for line in d.drawn(d.app.form).splitlines())
+        sent = len(d.link.sent)
+        await d.pilot.press("backspace")
+        assert len(d.link.sent) == sent
+
+
+async def test_a_slash_shows_only_what_fits_and_escape_shows_all_again():
+    async with driving() as d:
+        await d.pilot.press("f2", "slash", *"penal")
+        drawn = d.drawn(d.app.form)
+        assert "repetition_penalty" in drawn
+        assert "drafter" not in drawn
+        assert "/penal" in str(d.app.form.border_title)
+        await d.pilot.press("down", "right")
+        await d.pilot.pause()
+        assert d.link.sent[-1] == ev.Change({"presence_penalty": 0.1})
+        await d.pilot.press("escape")
+        assert "drafter" in d.drawn(d.app.form) or "frequency_penalty" in d.drawn(d.app.form)
+        assert d.app.form.has_focus
+        await d.pilot.press("slash", *"qqq")
+        assert "nothing fits" in d.drawn(d.app.form)
+        await d.pilot.press("enter", "right", "escape", "escape")
+        assert d.app.prompt.has_focus
+
+
+async def test_words_of_the_help_are_found_too():
+    async with driving() as d:
+        await d.pilot.press("f2", "slash", *"longest reply")
+        assert "max_tokens" in d.drawn(d.app.form)
+
+
+# ------------------------------------------------------------------------------------------------- the effect
+
+
+async def test_the_effect_of_a_change_is_shown_in_the_form_and_among_the_figures_while_a_reply_runs():
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply(upto=20, finish=False)
+        await d.pilot.press("f2")
+        d.app.talk.change("width", 5)
+        await d.hear(changed(width=5))
+        assert "width 4 → 5 · since: 0 rounds" in d.drawn(d.app.form)
+        await d.hear(*rounds_of(id=1)[:20])
+        assert "20 rounds before, 20 since" in d.drawn(d.app.form)
+        await d.pilot.press("f2")
+        assert "change" in d.drawn(d.app.stats)
+        assert "→" in d.drawn(d.app.stats)
+
+
+async def test_other_models_begin_without_an_effect():
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply(upto=20)
+        await d.hear(changed(width=5), ready(pair="qwen"))
+        assert d.app.chat.effect.rows(60) == []
+
+
+# ----------------------------------------------------------------------------------------------------- saving
+
+
+async def at_home(d: Driver, **settings: object) -> None:
+    """The pair is ready with what it really starts with, and then some settings were changed."""
+    start = settings_message(settings_of(load_catalog().pair("smol")))
+    await d.hear(ready(settings=start), ev.Changed({**start, **settings}, LOSS))
+
+
+async def test_saving_writes_what_differs_and_says_exactly_what_and_where():
+    async with driving(engine_here=True) as d:
+        await at_home(d, width=4, temperature=0.7)
+        await d.pilot.press("f2")
+        assert "2 not saved" in str(d.app.form.border_subtitle)
+        await d.pilot.press("s")
+        await d.pilot.pause()
+        assert "temperature = 0.7" in users_config().read_text()
+        assert "width = 4" in users_models().read_text()
+        assert "saved 2 settings" in str(d.app.form.border_subtitle)
+        words = " ".join(d.screen().split())
+        for word in ("temperature in", "[settings]", "width in", "[pairs.smol.defaults]"):
+            assert word in words
+        assert settings_of(load_catalog().pair("smol")).width == 4
+
+
+async def test_save_pair_keeps_everything_for_this_pair_alone():
+    async with driving(engine_here=True) as d:
+        await at_home(d, width=4, temperature=0.7)
+        await d.say("/save pair")
+        assert not users_config().exists()
+        assert "temperature = 0.7" in users_models().read_text()
+        await d.say("/save")
+        assert "nothing to save" in d.drawn(d.app.notice)
+
+
+async def test_an_option_back_at_its_default_is_taken_out_of_the_file():
+    async with driving(engine_here=True) as d:
+        await at_home(d, method_options={"prompt_lookup.max_ngram": 5})
+        await d.say("/save")
+        assert "max_ngram" in users_models().read_text()
+        start = settings_message(shipped_settings(load_catalog().pair("smol")))
+        await d.hear(ev.Changed({**start, "method_options": {"prompt_lookup.max_ngram": 3}}, LOSS))
+        await d.say("/save")
+        assert "max_ngram" not in users_models().read_text()
+
+
+async def test_a_file_that_cannot_be_read_is_told_and_nothing_is_lost():
+    async with driving(engine_here=True) as d:
+        await at_home(d, temperature=0.7)
+        users_config().parent.mkdir(parents=True)
+        users_config().write_text("[settings\n")
+        await d.say("/save")
+        assert "is not TOML" in d.drawn(d.app.notice)
+        assert users_config().read_text() == "[settings\n"
+
+
+async def test_where_the_engine_runs_elsewhere_nothing_is_saved_here():
+    async with driving() as d:
+        await d.say("/save")
+        assert "runs elsewhere" in d.drawn(d.app.notice)
+        assert not users_config().exists()
+
+
+async def test_a_wrong_word_after_save_is_answered():
+    async with driving(engine_here=True) as d:
+        await d.say("/save all")
+        assert "/save pair" in d.drawn(d.app.notice)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 from driving import driving
-from fake import rounds_of
+from fake import FakeLink, rounds_of
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.color import Color
 from textual.geometry import Size
 from textual.widgets import Markdown
 
+from specchat.config import AppOptions
 from specchat.engine import events as ev
+from specchat.tui.app import SpecchatApp
+from specchat.tui.ascii import Ascii, needs_ascii
 
 
 def fits(d) -> bool:
@@ -91,11 +97,41 @@ async def test_without_colour_the_marks_and_styles_still_tell(monkeypatch):
         assert d.app.no_color
 
 
-async def test_ascii_marks_draw_trees_without_symbols():
-    async with driving(ascii_marks=True) as d:
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+async def test_in_ascii_nothing_else_is_drawn_and_what_the_model_wrote_stays(size):
+    async with driving(size, options=AppOptions(ascii=True)) as d:
         await d.say("hi")
-        await d.reply(upto=8, finish=False)
-        assert not any(mark in d.drawn(d.app.tree_panel) for mark in "●★✕○━├╰")
+        await d.reply(finish=False)
+        for key in (None, "f2", "escape", "f4", "escape", "f1", "escape", "ctrl+p"):
+            if key is not None:
+                await d.pilot.press(key)
+                await d.pilot.pause()
+            assert {c for c in d.screen() if not c.isascii()} <= set("你好🎉犬")
+
+
+def test_ascii_keeps_every_character_in_its_cells():
+    filter = Ascii("ascii")
+    text = "● a━★ 犬 é 🎉 τ 2.7× ‖ ▁▂▃▄▅▆▇█ ╭─╮"
+    (plain,) = filter.apply([Segment(text)], Color(0, 0, 0))
+    assert plain.text.isascii()
+    assert cell_len(plain.text) == cell_len(text)
+    assert plain.text.startswith("* a=+ ?? ? ?? t 2.7x |")
+    assert "犬 é" in Ascii("utf-8").apply([Segment(text)], Color(0, 0, 0))[0].text
+
+
+@pytest.mark.parametrize(
+    ("environment", "needed"),
+    [({}, False), ({"LANG": "de_DE.UTF-8"}, False), ({"LANG": "en_US.utf8"}, False), ({"LC_ALL": "C"}, True),
+     ({"LC_ALL": "C.UTF-8", "LANG": "C"}, False), ({"LANG": "de_DE.ISO-8859-1"}, True),
+     ({"LC_CTYPE": "C.UTF-8", "LANG": "C"}, False), ({"LC_ALL": "", "LANG": "POSIX"}, True)],
+)  # fmt: skip
+def test_the_locale_says_whether_ascii_is_needed(environment, needed):
+    assert needs_ascii(environment) is needed
+
+
+@pytest.mark.parametrize(("wanted", "level"), [(True, "full"), (False, "none")])
+def test_animations_can_be_turned_off(wanted, level):
+    assert SpecchatApp(FakeLink, settings={}, options=AppOptions(animations=wanted)).animation_level == level
 
 
 async def test_themes_can_be_changed_while_streaming():

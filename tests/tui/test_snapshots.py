@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from driving import PAIRS
-from fake import FakeLink, hello, ready, rounds_of, started, stats_of
+from fake import LOSS, SETTINGS, FakeLink, hello, ready, rounds_of, started, stats_of
+from test_chats_screen import fill
+from test_layout_tree import big_round
 
 from specchat.engine import events as ev
 from specchat.tui.app import SpecchatApp
+from specchat.tui.archive import Archive
+from specchat.tui.pairs import PairInfo
+from specchat.tui.screens.chats import ChatsScreen
+
+SHOWN_PAIRS = [
+    *PAIRS,
+    PairInfo("twins", "SmolLM2-360M", "Qwen3-0.6B", disk_bytes=1_100_000_000, trouble="tokens",
+             refusal="Qwen3-0.6B cannot draft for SmolLM2-360M: 104217 tokens of their tables differ, such as '!'"),
+    PairInfo("giant", "Llama-3.1-70B", None, disk_bytes=40_000_000_000, needed_bytes=50_000_000_000,
+             free_bytes=9_000_000_000, yours=True),
+]  # fmt: skip
 
 
 def app_of(links: list[FakeLink]) -> SpecchatApp:
@@ -15,7 +30,7 @@ def app_of(links: list[FakeLink]) -> SpecchatApp:
         links.append(FakeLink(wake))
         return links[-1]
 
-    app = SpecchatApp(connect, settings={"pair": "smol"}, pairs=PAIRS)
+    app = SpecchatApp(connect, settings={"pair": "smol"}, pairs=SHOWN_PAIRS, engine_here=False)
     app.animation_level = "none"
     return app
 
@@ -24,7 +39,7 @@ async def settle(pilot, link: FakeLink) -> None:
     for _ in range(200):
         await pilot.pause(0.02)
         pump = pilot.app._pump
-        if not link.waiting and not (pump._armed or pump._busy):
+        if not link.waiting and pump.idle:
             break
     await pilot.pause()
 
@@ -66,17 +81,48 @@ def test_settings_beside_a_reply(snap_compare):
     assert snap_compare(app_of(links), terminal_size=(120, 40), run_before=before)
 
 
-def test_choosing_a_pair(snap_compare):
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_choosing_a_pair(snap_compare, size):
     links: list[FakeLink] = []
 
     async def before(pilot) -> None:
         await pilot.pause()
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
-        await pilot.press("f4")
+        pilot.app.choosing.fetching["smol-1.7b"] = ev.Loading("fetch", "m", 143_000_000, 230_000_000, 12_300_000.0)
+        await pilot.press("f4", "down", "down", "down")
+        await pilot.pause()
+
+    assert snap_compare(app_of(links), terminal_size=size, run_before=before)
+
+
+def test_adding_a_pair(snap_compare):
+    links: list[FakeLink] = []
+
+    async def before(pilot) -> None:
+        await pilot.pause()
+        links[0].put(hello(), ready())
+        await settle(pilot, links[0])
+        pilot.app.choosing.here = True
+        await pilot.press("f4", "a", *"mine", "enter", *"owner/model")
+        pilot.app.screen.set_focus(None)
         await pilot.pause()
 
     assert snap_compare(app_of(links), terminal_size=(80, 24), run_before=before)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (50, 16)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_settings_where_there_is_little_room(snap_compare, size):
+    links: list[FakeLink] = []
+
+    async def before(pilot) -> None:
+        await chat(pilot, links, 26, False)
+        await pilot.press("f2", *["down"] * 5)
+        links[0].put(ev.Changed({**SETTINGS, "width": 5}, LOSS))
+        links[0].put(*rounds_of()[:20])
+        await settle(pilot, links[0])
+
+    assert snap_compare(app_of(links), terminal_size=size, run_before=before)
 
 
 def test_the_first_start_while_weights_are_fetched(snap_compare):
@@ -96,6 +142,82 @@ def test_an_engine_that_died(snap_compare):
     async def before(pilot) -> None:
         await chat(pilot, links, 26, False)
         links[0].put(ev.Died(-9, "MemoryError"))
+        await settle(pilot, links[0])
+
+    assert snap_compare(app_of(links), terminal_size=(80, 24), run_before=before)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_a_held_tree_being_walked(snap_compare, size):
+    links: list[FakeLink] = []
+
+    async def before(pilot) -> None:
+        await chat(pilot, links, 24, False)
+        await pilot.press("tab", "space", "tab", "right", "right", "down")
+        await settle(pilot, links[0])
+
+    assert snap_compare(app_of(links), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_a_round_in_slow_motion(snap_compare, size):
+    links: list[FakeLink] = []
+
+    async def before(pilot) -> None:
+        await chat(pilot, links, 23, False)
+        pilot.app.animation_level = "full"
+        await pilot.press("tab", "full_stop")
+        links[0].put(rounds_of()[23])
+        while pilot.app.reveal.round is None:
+            await pilot.pause(0.01)
+        pilot.app.reveal._timer.pause()
+        while pilot.app.reveal._depth < 2:
+            pilot.app.reveal.advance()
+        await pilot.pause()
+
+    assert snap_compare(app_of(links), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_a_tree_of_many_nodes(snap_compare, size):
+    links: list[FakeLink] = []
+
+    async def before(pilot) -> None:
+        await chat(pilot, links, 12, False)
+        links[0].put(big_round(120))
+        await settle(pilot, links[0])
+
+    assert snap_compare(app_of(links), terminal_size=size, run_before=before)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
+    links: list[FakeLink] = []
+
+    async def before(pilot) -> None:
+        fill(tmp_path / "chats.db")
+        app = pilot.app
+        app.archive = Archive(app, tmp_path / "chats.db")
+        app.archive.start()
+        await pilot.pause()
+        now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+        await app.push_screen(ChatsScreen(app.archive, app.key_of, "", "haiku", lambda: now))
+        while any(worker.name == "_look" and not worker.is_finished for worker in app.workers):
+            await pilot.pause(0.02)
+        await pilot.press("tab")
+        await pilot.pause()
+
+    assert snap_compare(app_of(links), terminal_size=size, run_before=before)
+
+
+def test_another_answer_beside_the_first(snap_compare):
+    links: list[FakeLink] = []
+
+    async def before(pilot) -> None:
+        await chat(pilot, links, None, True)
+        await pilot.app.talk.ask_again()
+        rounds = rounds_of("Or like this: the small one guesses, the large one keeps what it agrees with.", id=2)
+        links[0].put(started([], 2), *rounds, ev.Finished(2, "end", "", stats_of(rounds), 9.0))
         await settle(pilot, links[0])
 
     assert snap_compare(app_of(links), terminal_size=(80, 24), run_before=before)

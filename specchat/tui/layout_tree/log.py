@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from specchat.tui.layout_tree.marks import Marks, Node, Picture
-from specchat.tui.rows import Row, bar, cut, padded, width_of
+from specchat.tui.layout_tree.marks import Marks
+from specchat.tui.layout_tree.picture import Node, Picture
+from specchat.tui.rows import Row, bar, clip, padded, width_of
 
 _BAR_CELLS = 6
 
@@ -44,7 +45,8 @@ def _quota(branches: list[int], rows: int) -> list[int]:
 def _spine_rows(picture: Picture, node: Node, quota: int, width: int, marks: Marks) -> list[Row]:
     hidden = sum(picture.below(index) for index in node.branches[quota:])
     note: Row = [(f" +{hidden}", "dim")] if hidden else []
-    head: Row = [(marks.glyph(node.state) or marks.accepted, node.state), (" ", ""), (node.label, node.state)]
+    glyph, role = node.mark(marks)
+    head: Row = [(glyph or marks.accepted, role), (" ", ""), *node.words()]
     rows = [_with_bar(head if quota else [*head, *note], node, width, marks)]
     for position, index in enumerate(node.branches[:quota]):
         last = position == quota - 1
@@ -60,11 +62,11 @@ def _branch_row(picture: Picture, index: int, note: Row, width: int, marks: Mark
         node = picture.nodes[node.branches[0]]
     first = picture.nodes[index]
     left_out = picture.below(index) - len(chain)
-    text = "".join(picture.nodes[i].label for i in chain)
+    words = [run for i in chain for run in picture.nodes[i].words()]
     lead: Row = [(marks.branch + marks.line, "line"), first.mark(marks), (" ", "")]
     tail: Row = ([(f" +{left_out}", "dim")] if left_out else []) + note
     room = width - _bar_room(width) - width_of(lead) - width_of(tail)
-    return _with_bar([*lead, (cut(text, max(1, room)), first.state), *tail], first, width, marks)
+    return _with_bar([*lead, *clip(words, max(1, room)), *tail], first, width, marks)
 
 
 def _bar_room(width: int) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specchat.tui.layout_tree.marks import Marks, Node, Picture
+from specchat.tui.layout_tree.marks import Marks
+from specchat.tui.layout_tree.picture import NOBODY, Node, Picture, number_in
 from specchat.tui.rows import Row, clip, cut, width_of
 
 
@@ -43,7 +44,7 @@ def _fitting(spine: tuple[Node, ...], width: int, height: int, marks: Marks) -> 
         if left_out:
             del nodes[middle]
         left_out += 1 if left_out else 2
-        nodes[middle - (left_out > 2) : middle + 1] = [Node(f"{marks.more}{left_out}{marks.more}", "root", None)]
+        nodes[middle - (left_out > 2) : middle + 1] = [_elision(left_out, marks)]
     return nodes
 
 
@@ -60,8 +61,12 @@ def _reaches(nodes: list[Node], width: int) -> list[list[Node]]:
     return reaches
 
 
+def _elision(left_out: int, marks: Marks) -> Node:
+    return Node(NOBODY, f"{marks.more}{left_out}{marks.more}", "root", "root", None)
+
+
 def _label_width(node: Node) -> int:
-    return width_of([(node.label, "")])
+    return width_of(node.words())
 
 
 def _draw_reach(picture: Picture, reach: list[Node], width: int, marks: Marks, follows: bool) -> tuple[Row, list[Row]]:
@@ -148,5 +153,5 @@ def _cropped(rows: list[Row], room: int, total: int, marks: Marks) -> list[Row]:
     if len(rows) <= room:
         return rows
     kept = rows[: max(0, room - 1)]
-    seen = sum(text in (marks.rejected, marks.unreached) for row in kept for text, _ in row)
+    seen = len({number for row in kept for _, role in row if (number := number_in(role)) is not None})
     return [*kept, [(f"{marks.more} {total - seen} more", "dim")]][:room]

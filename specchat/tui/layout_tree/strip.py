@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from specchat.tui.layout_tree.marks import Marks, Picture
+from specchat.tui.layout_tree.marks import Marks
+from specchat.tui.layout_tree.picture import Picture
 from specchat.tui.rows import Row, width_of
 
 
@@ -10,11 +11,11 @@ def strip(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
     """One row; the widest telling that fits."""
     rest = _rest(picture, marks)
     spelled = [run for node in picture.spine for run in node.runs(marks)]
-    marked: Row = [(marks.glyph(node.state), node.state) for node in picture.spine[1:]]
+    marked: Row = [node.mark(marks) for node in picture.spine[1:]]
     counted: Row = [
         (f"{marks.glyph(state)}{count}", state)
-        for state in ("accepted", "bonus")
-        if (count := sum(node.state == state for node in picture.spine))
+        for state in ("accepted", "bonus", "pending")
+        if (count := sum(node.look == state for node in picture.spine))
     ]
     for row in ([*spelled, *rest], spelled, [*marked, *rest], marked, [*counted, *rest], counted):
         if width_of(row) <= width:
@@ -24,7 +25,8 @@ def strip(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
 
 def _rest(picture: Picture, marks: Marks) -> Row:
     row: Row = []
-    for state in ("rejected", "unreached"):
-        if count := sum(node.state == state for node in picture.nodes):
-            row.append((f"  {marks.glyph(state)}{count}", state))
+    beside = [node for node in picture.nodes if node.state not in ("root", "accepted")]
+    for look in ("rejected", "unreached", "pruned", "cut", "pending"):
+        if count := sum(node.look == look for node in beside):
+            row.append((f"  {marks.glyph(look)}{count}", look))
     return row

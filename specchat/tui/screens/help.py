@@ -10,6 +10,10 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
 from specchat.tui.widgets.tinted import Tinted
+from specchat.tui.wrap import wrap
+
+MOST_FOR_KEYS, MOST_SAID = 26, 43
+"""Columns for what to press or type (what is longer has a line of its own), and for what it does."""
 
 
 class HelpScreen(ModalScreen[None]):
@@ -40,10 +44,13 @@ class HelpScreen(ModalScreen[None]):
 
     def _runs(self) -> list[tuple[str, str]]:
         column = max(len(left) for _, entries in self._sections for left, _ in entries) + 2
-        column = min(column, 26)
+        column = min(column, MOST_FOR_KEYS)
         runs: list[tuple[str, str]] = []
         for title, entries in self._sections:
             runs.append((f"\n{title}\n", "strong"))
             for left, right in entries:
-                runs += [(f"  {left:<{column}}", "accepted"), (f"{right}\n", "text")]
+                beside = "\n" + " " * (column + 2)
+                said = beside.join(right[a:b].strip() for a, b in wrap(right, MOST_SAID))
+                own_line = beside if len(left) > column - 2 else ""
+                runs += [(f"  {left:<{column}}", "accepted"), (f"{own_line}{said}\n", "text")]
         return runs

@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
+from specchat.tui.effect import Effect
 from specchat.tui.fields import Field
 from specchat.tui.widgets.settings_form import SettingsForm
 
@@ -23,9 +24,11 @@ class SettingsScreen(ModalScreen[None]):
         Binding("f2", "dismiss(None)", "close", show=False, id="settings.close"),
     ]
 
-    def __init__(self, fields: list[Field]) -> None:
+    def __init__(self, fields: list[Field], pair: str, effect: Effect) -> None:
         super().__init__()
         self._fields = fields
+        self._pair = pair
+        self._effect = effect
 
     def compose(self) -> ComposeResult:
         """Just the form."""
@@ -33,7 +36,8 @@ class SettingsScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         """Fill it."""
-        self.form.show(self._fields)
+        self.form.show_effect(self._effect)
+        self.form.show(self._fields, self._pair)
         self.form.focus()
 
     def on_settings_form_left(self, event: SettingsForm.Left) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -23,13 +24,18 @@ class Alert(Vertical):
         & Button { margin: 0 2 0 0; min-width: 4; }
     }
     """
-    CHOICES: ClassVar[dict[str, str]] = {
-        "retry": "Try again (Ctrl+R)", "restart": "Restart the engine (Ctrl+R)", "pairs": "Another pair (F4)",
-        "demo": "Watch the demo",
+    CHOICES: ClassVar[dict[str, tuple[str, str]]] = {
+        "retry": ("Try again", "restart"), "restart": ("Restart the engine", "restart"),
+        "pairs": ("Another pair", "pair"), "demo": ("Watch the demo", ""),
+        "leave_out": ("Drop oldest", ""), "summary": ("Summarise", ""), "back": ("Back", ""),
     }  # fmt: skip
 
+    def __init__(self, key_of: Callable[[str], str], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._key_of = key_of
+
     class Answered(Message):
-        """The user pressed one of the buttons: `retry`, `restart`, `pairs` or `demo`."""
+        """The user pressed one of the buttons of `CHOICES`."""
 
         def __init__(self, choice: str) -> None:
             super().__init__()
@@ -39,13 +45,21 @@ class Alert(Vertical):
         """The line and every button; those that do not apply are hidden."""
         yield Tinted()
         with Horizontal():
-            for choice, text in self.CHOICES.items():
-                yield Button(text, id=choice, compact=True)
+            for choice, (text, binding) in self.CHOICES.items():
+                key = self._key_of(binding)
+                yield Button(f"{text} ({key})" if key else text, id=choice, compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Say which."""
         event.stop()
         self.post_message(self.Answered(event.button.id or ""))
+
+    def take_focus(self) -> None:
+        """The first button has the focus; Tab goes on to the next."""
+        for button in self.query(Button):
+            if button.display and self.display:
+                button.focus()
+                return
 
     def show(self, problem: str, choices: set[str]) -> None:
         """Show this problem and these ways out, or nothing if there is no problem."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from specchat.engine.replay import Player
 from specchat.tui import format
 from specchat.tui.chat import Chat
 from specchat.tui.rows import Row, bar, clip, cut, width_of
 from specchat.tui.widgets.painted import Painted
+
+NEARLY_FULL = 0.8
+"""The share of the context from which on the status line warns."""
 
 
 class StatusBar(Painted):
@@ -16,9 +21,10 @@ class StatusBar(Painted):
     StatusBar { height: 1; padding: 0 2; }
     """
 
-    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
+    def __init__(self, chat: Chat, key_of: Callable[[str], str], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._chat = chat
+        self._key_of = key_of
         self._hint = ""
 
     def hint(self, text: str) -> None:
@@ -46,23 +52,34 @@ class StatusBar(Painted):
             case "failed":
                 return [("✕ ", "bad"), ("no pair is loaded", "text")]
             case "dead":
-                return [("✕ ", "bad"), ("no engine · Ctrl+R restarts it", "text")]
-        row: Row = [("● ", "good"), (chat.ready.pair if chat.ready else "", "strong")]
+                return [("✕ ", "bad"), (f"no engine · {self._key_of('restart') or '/restart'} restarts it", "text")]
+        row: Row = [("● ", "good"), (chat.pair, "strong")]
+        if chat.refused not in ("", chat.pair):
+            row.append((f" · ✕ {chat.refused} was not loaded", "bad"))
         if settings.get("nodes") == 0 or settings.get("controller") == "off":
             row.append((" · plain decoding", "dim"))
         else:
             row.append((f" · {settings.get('drafter', '')} · {settings.get('policy', '')}", "dim"))
         if chat.loss is not None and not chat.loss.lossless:
             row.append((" · lossy", "warn"))
+        if chat.unsaved:
+            row.append((" · not being saved", "warn"))
         return row
 
     def _right(self, width: int) -> Row:
         chat = self._chat
         if chat.ready is None or width < 36:
             return []
-        used = f"{chat.context_tokens:,} / {chat.ready.context_tokens:,}" if chat.ready.context_tokens else ""
-        keys = "F1 help" if width >= 60 else ""
-        return [("  ".join(part for part in (used, keys) if part), "dim")]
+        limit = chat.ready.context_tokens
+        used = f"{chat.context_tokens:,} / {limit:,}" if limit else ""
+        full = limit > 0 and chat.context_tokens >= NEARLY_FULL * limit
+        key = self._key_of("help") or "/help"
+        keys = f"{key} help" if width >= 60 else ""
+        row: Row = [("  ".join(part for part in (used, keys) if part), "dim")]
+        if full:
+            row = [(f"▲ {used} · {chat.context_tokens / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
+        news = chat.fetching or (f"✓ {chat.fetched} is here" if chat.fetched else "")
+        return [(news + "  ", "bonus" if chat.fetching else "good"), *row] if news else row
 
 
 class Notice(Painted):
@@ -90,7 +107,7 @@ class Notice(Painted):
         self.repaint()
 
     def paint(self, width: int, height: int) -> list[Row]:
-        """Progress first, then the waiting message, then the last remark."""
+        """Progress first, then the last remark."""
         return [self._row(width)]
 
     def _row(self, width: int) -> Row:
@@ -98,9 +115,11 @@ class Notice(Painted):
             return progress_row(self._chat, width)
         if self._said[0]:
             return [(cut(self._said[0], width), self._said[1])]
-        if self._chat.queued is not None:
-            lead = "⧗ waits: "
-            return [(lead, "bonus"), (cut(" ".join(self._chat.queued.split()), max(1, width - len(lead))), "text")]
+        if self._chat.editing is not None:
+            return [
+                ("✎ ", "bonus"),
+                (cut("another branch: Enter sends it, Esc leaves the chat as it is", width - 2), "text"),
+            ]
         return []
 
 
@@ -123,8 +142,9 @@ class ReplayBar(Painted):
     ReplayBar { height: 3; padding: 0 1; border: round $border; display: none; }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, key_of: Callable[[str], str], *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._key_of = key_of
         self._player: Player | None = None
 
     def show(self, player: Player | None) -> None:
@@ -144,6 +164,17 @@ class ReplayBar(Painted):
         room = min(20, width - width_of(row) - 54)
         if room >= 6 and total:
             row += [("  ", ""), (bar(done / total, room), "bar")]
-        keys = "Space hold · . step · < > speed · R again · Esc leave"
-        gap = width - width_of(row) - len(keys)
-        return [[*row, (" " * gap, ""), (keys, "dim")] if gap > 0 else [*row, ("  Space . < > R Esc", "dim")]]
+        for keys in (self._keys(named=True), self._keys(named=False)):
+            gap = width - width_of(row) - len(keys)
+            if gap > 0:
+                return [[*row, (" " * gap, ""), (keys, "dim")]]
+        return [row]
+
+    def _keys(self, *, named: bool) -> str:
+        """The keys in force, with what they do or without."""
+        known = (("pace.hold", "hold"), ("pace.step", "step"), ("pace.slower", ""), ("pace.faster", "speed"),
+                 ("pace.rewind", "again"), ("stop", "leave"))  # fmt: skip
+        keys = [(key, word) for id, word in known if (key := self._key_of(id))]
+        if not named:
+            return " ".join(key for key, _ in keys)
+        return " · ".join(f"{key} {word}".strip() for key, word in keys).replace("< · >", "< >")

@@ -6,6 +6,8 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.content import Content
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -24,15 +26,45 @@ class Painted(Widget):
         self._rows: list[Row] | None = None
         self._painted_for = (0, 0)
         self._styles: dict[str, Style] = {}
+        self._titles = ("", "")
 
     def paint(self, width: int, height: int) -> list[Row]:
         """At most `height` rows of at most `width` cells."""
         return []
 
     def repaint(self) -> None:
-        """What `paint` would return has changed."""
-        self._rows = None
-        self.refresh()
+        """What `paint` would return has changed; only rows that came out different are drawn."""
+        if not self.display:  # asking for the size of what is hidden lays out the whole screen
+            self._rows = None
+            self._styles_cache.clear()
+            return
+        width, height = size = self.size
+        before = self._rows
+        if before is None or self._painted_for != size:
+            self._rows = None
+            self.refresh()
+            return
+        self._rows = self.paint(width, height)
+        changed = [y for y in range(height) if _at(before, y) != _at(self._rows, y)]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def entitle(self, *, title: str | None = None, subtitle: str | None = None) -> None:
+        """Write into the border; only the border is drawn, and only if it says something new."""
+        before = self._titles
+        title, subtitle = self._titles = (
+            before[0] if title is None else title,
+            before[1] if subtitle is None else subtitle,
+        )
+        if self._titles == before:
+            return
+        self._border_title, self._border_subtitle = Content(title), Content(subtitle)
+        if not self.display:
+            self._styles_cache.clear()
+            return
+        width, height = self.outer_size
+        left, top = self.content_offset
+        self.refresh(Region(-left, -top, width, 1), Region(-left, height - 1 - top, width, 1))
 
     def notify_style_update(self) -> None:
         """Forget the styles of the old theme."""
@@ -55,3 +87,7 @@ class Painted(Widget):
         if role not in self._styles:
             self._styles[role] = self.get_component_rich_style(f"role--{role}") if role else self.rich_style
         return self._styles[role]
+
+
+def _at(rows: list[Row], y: int) -> Row:
+    return rows[y] if y < len(rows) else []

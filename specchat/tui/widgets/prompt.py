@@ -1,19 +1,24 @@
-"""Where the user writes: Enter sends, Ctrl+J makes a new line, empty Up brings back what was sent."""
+"""Where the user writes: one key sends, another makes a new line, Up brings back what was sent, Tab completes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.document._document import EditResult, Location
+from textual.document._edit import Edit
 from textual.message import Message
 from textual.widgets import TextArea
 
-NEWLINE_KEYS = frozenset({"ctrl+j", "shift+enter", "alt+enter"})
+from specchat.tui.completion import Completion
+from specchat.tui.history import History
+from specchat.tui.pasting import Pastes, is_long, plain
 
 
 class Prompt(TextArea):
-    """A text area that sends."""
+    """A text area that sends. Long pastes stand in it as one word."""
 
     DEFAULT_CSS = """
     Prompt {
@@ -22,70 +27,169 @@ class Prompt(TextArea):
         &:focus { border: round $primary; }
         & .text-area--cursor-line { background: transparent; }
         & .text-area--placeholder { color: $quiet-color; }
+        & .text-area--suggestion { color: $line-color; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "earlier", "earlier message", show=False, id="prompt.earlier"),
-        Binding("down", "later", "later message", show=False, id="prompt.later"),
+        Binding("enter", "send", "send", show=False, id="prompt.send"),
+        Binding("ctrl+j,shift+enter,alt+enter", "newline", "new line", show=False, id="prompt.newline"),
+        Binding("up", "earlier", "messages sent before; the one that waits", show=False, id="prompt.earlier"),
+        Binding("down", "later", "messages sent later", show=False, id="prompt.later"),
+        Binding("tab", "complete", "complete a command or @path, else move on", show=False, id="prompt.complete"),
     ]
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id, placeholder="Say something · / for commands", tab_behavior="focus")
+    def __init__(
+        self,
+        history: History | None = None,
+        completer: Callable[[str], Completion | None] = lambda line: None,
+        *,
+        id: str | None = None,
+    ) -> None:
+        super().__init__(id=id, placeholder="Say something · /command · @file", tab_behavior="focus")
         self.cursor_blink = False
-        self._sent: list[str] = []
+        self.written = ""  # what the app put here
+        self.waiting = ""  # what was sent and waits for its turn
+        self.completion: Completion | None = None
+        self.sent = history or History()
+        self._complete = completer
+        self._pastes = Pastes()
         self._recalled: int | None = None
+        self._unsent = ""  # what was being written when the first message was brought back
+        self._offered: tuple[str, tuple[str, ...]] | None = None  # text after the last Tab, and what Tab offers next
 
     class Submitted(Message):
-        """The user pressed Enter on something."""
+        """The user sent something; pastes are in full."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
+    class Nothing(Message):
+        """The user would have sent something, but wrote nothing."""
+
+    class TakenBack(Message):
+        """The message that waited is in the prompt again."""
+
+    @property
+    def full_text(self) -> str:
+        """What would be sent: the text with every paste in full."""
+        return self._pastes.unfold(self.text)
+
     async def _on_key(self, event: events.Key) -> None:
-        if event.key == "enter":
+        """Keys that are bound are not text. They act here and now: fast typing must not overtake them."""
+        if event.is_printable:
+            return
+        bound = self.screen.active_bindings.get(event.key)
+        if bound is not None and bound.node is self:
             event.stop()
             event.prevent_default()
-            if self.text.strip():
-                self.post_message(self.Submitted(self.text))
-            return
-        if event.key in NEWLINE_KEYS:
-            event.stop()
+            await self.run_action(bound.binding.action)
+        elif event.key in ("up", "down", "enter"):  # remapped, and with that no longer the text area's either
             event.prevent_default()
-            self.insert("\n")
-            return
-        await super()._on_key(event)
+            {"up": self.action_cursor_up, "down": self.action_cursor_down, "enter": self.action_newline}[event.key]()
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        """A long paste becomes one word."""
+        event.prevent_default()
+        event.stop()
+        text = plain(event.text)
+        self._replace_via_keyboard(self._pastes.label(text) if is_long(text) else text, *self.selection)
+
+    def edit(self, edit: Edit) -> EditResult:
+        """A paste is changed as a whole or not at all."""
+        first, last = sorted((edit.from_location, edit.to_location))
+        if first == last:
+            edit.from_location = edit.to_location = self._past_label(first)
+        else:
+            edit.from_location, edit.to_location = self._around_label(first, False), self._around_label(last, True)
+        return super().edit(edit)
+
+    def update_suggestion(self) -> None:
+        """Look what could be completed; the only possibility stands behind the cursor already."""
+        row, column = self.cursor_location
+        line = self.document[row]
+        self.completion = self._complete(line[:column]) if line and (row == 0 or "@" in line) else None
+        found = self.completion
+        alone = found.words[0] if found is not None and len(found.words) == 1 and column == len(line) else ""
+        typed = line[found.start : column] if found is not None else ""
+        self.suggestion = alone[len(typed) :] if alone.startswith(typed) else ""
+
+    def action_send(self) -> None:
+        """Send, if there is something; else say that there is nothing."""
+        self.post_message(self.Submitted(self.full_text) if self.text.strip() else self.Nothing())
+
+    def action_newline(self) -> None:
+        """Begin a new line."""
+        self.insert("\n")
 
     def action_earlier(self) -> None:
-        """On the first line: bring back what was sent before."""
-        if self.cursor_location[0] > 0 or not self._sent:
+        """On the first line: bring back what waits, or what was sent before."""
+        if not self.text and self.waiting:
+            self.post_message(self.TakenBack())
+        elif self.cursor_location[0] > 0 or not self.sent.texts:
             self.action_cursor_up()
         else:
-            self._recall((len(self._sent) if self._recalled is None else self._recalled) - 1)
+            if self._recalled is None:
+                self._unsent = self.full_text
+            self._recall((len(self.sent.texts) if self._recalled is None else self._recalled) - 1)
 
     def action_later(self) -> None:
-        """On the last line: go forward again."""
+        """On the last line: go forward again, in the end to what was being written."""
         if self._recalled is None or self.cursor_location[0] < self.document.line_count - 1:
             self.action_cursor_down()
         else:
             self._recall(self._recalled + 1)
 
+    def action_complete(self) -> None:
+        """Complete as far as it is certain, then offer one possibility after the other; else move the focus."""
+        row, column = self.cursor_location
+        if self._offered is not None and self._offered[0] == self.text:
+            words = self._offered[1]
+            start = column - len(words[-1])
+        elif self.completion is not None:
+            start, words = self.completion.start, self.completion.words
+            common = self.completion.common()
+            if len(common) > column - start:
+                self._put(row, start, column, common)
+                return
+        else:
+            self.screen.focus_next()
+            return
+        self._put(row, start, column, words[0])
+        self._offered = (self.text, (*words[1:], words[0])) if len(words) > 1 else None
+
     def taken(self, text: str) -> None:
         """The text was sent: remember it and be empty."""
-        if not self._sent or self._sent[-1] != text:
-            self._sent.append(text)
-        self._recalled = None
+        self.sent.add(text)
+        self._recalled, self._unsent = None, ""
         self.clear()
 
     def write(self, text: str) -> None:
         """Put this text under the cursor's care, replacing what is there."""
-        self.text = text
+        self.text = self.written = self._pastes.fold(text)
         self.move_cursor(self.document.end)
 
     def _recall(self, index: int) -> None:
-        if index >= len(self._sent):
+        if index >= len(self.sent.texts):
             self._recalled = None
-            self.clear()
+            self.write(self._unsent)
             return
         self._recalled = max(0, index)
-        self.write(self._sent[self._recalled])
+        self.write(self.sent.texts[self._recalled])
+
+    def _put(self, row: int, start: int, end: int, word: str) -> None:
+        self.replace(word, (row, start), (row, end), maintain_selection_offset=False)
+        self.move_cursor((row, start + len(word)))
+
+    def _past_label(self, place: Location) -> Location:
+        """The place itself, or the end of the paste it stands in."""
+        row, column = place
+        inside = (end for start, end in self._pastes.spans(self.document[row]) if start < column < end)
+        return row, next(inside, column)
+
+    def _around_label(self, place: Location, forward: bool) -> Location:
+        """The place itself, or the edge of the paste it stands in."""
+        row, column = place
+        inside = ((start, end) for start, end in self._pastes.spans(self.document[row]) if start < column < end)
+        start, end = next(inside, (column, column))
+        return row, end if forward else start

@@ -19,7 +19,7 @@ class StatsPanel(Painted):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._facts = Facts()
-        self.border_title = "speed"
+        self.entitle(title="speed")
 
     def show(self, facts: Facts) -> None:
         """Show these facts."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
-from textual.widget import Widget
 
 from specchat.tui.rows import Row
 from specchat.tui.theme import ROLE_CLASSES
+from specchat.tui.widgets.growing import Growing
 from specchat.tui.wrap import wrap
 
 _TAB = "    "
 
 
-class Tinted(Widget):
+class Tinted(Growing):
     """Runs of (text, role), never parsed as markup. Text must have gone through `visible`."""
 
     DEFAULT_CSS = """
@@ -31,7 +32,12 @@ class Tinted(Widget):
         self, runs: Iterable[tuple[str, str]] = (), *, id: str | None = None, classes: str | None = None
     ) -> None:
         super().__init__(id=id, classes=classes)
+        self.step = 1
+        """The height is a multiple of this: whoever grows fast should not ask for a layout at every row."""
         self._lines: list[Row] = [[]]
+        self._ghost: Row = []
+        self._starts: list[list[int]] = [[]]  # where each run of each line begins
+        self._texts = [""]
         self._rows: list[tuple[int, int, int]] = [(0, 0, 0)]  # (line, start, end)
         self._wrapped_for = 80
         self._styles: dict[str, Style] = {}
@@ -40,29 +46,46 @@ class Tinted(Widget):
     @property
     def text(self) -> str:
         """All of it, without styles."""
-        return "\n".join("".join(text for text, _ in line) for line in self._lines)
+        return "\n".join(self._texts)
 
     def add(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Write at the end."""
-        before, first = self._height(), len(self._lines) - 1
+        """Write at the end; only what comes after the last row's beginning is wrapped and drawn."""
+        before = self._height()
+        line, start = self._reopen()
+        first = len(self._rows)
         for text, role in runs:
             head, *more = text.replace("\t", _TAB).split("\n")
             self._append(head, role)
             for part in more:
-                self._lines.append([])
+                self._open_line()
                 self._append(part, role)
-        self._wrap_from(first)
-        self.refresh(layout=self._height() != before)
+        self._wrap_from(line, start)
+        self._draw_from(first, before)
+
+    def trail(self, runs: Iterable[tuple[str, str]]) -> None:
+        """Let these runs follow the text on its last line. They are no part of it: not selected, not copied."""
+        ghost = [(text, role) for text, role in runs if text]
+        if ghost == self._ghost:
+            return
+        before = self._height()
+        line, start = self._reopen()
+        self._ghost = ghost
+        first = len(self._rows)
+        self._wrap_from(line, start)
+        self._draw_from(first, before)
 
     def drop_lines(self, count: int) -> None:
         """Forget the first lines: they are shown elsewhere now."""
-        self._lines = self._lines[count:] or [[]]
-        self._wrap_from(0)
+        if count >= len(self._lines):
+            self._begin()
+        else:
+            del self._lines[:count], self._starts[:count], self._texts[:count]
+            self._rows = [(line - count, start, end) for line, start, end in self._rows if line >= count]
         self.refresh(layout=True)
 
     def set(self, runs: Iterable[tuple[str, str]]) -> None:
         """Write from the beginning."""
-        self._lines, self._rows = [[]], []
+        self._begin()
         self.add(runs)
         self.refresh(layout=True)
 
@@ -73,9 +96,7 @@ class Tinted(Widget):
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Rows at this width; a line that only just began is not shown yet."""
-        if width != self._wrapped_for:
-            self._wrapped_for = width
-            self._wrap_from(0)
+        self._fit(width)
         return self._height()
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
@@ -85,9 +106,7 @@ class Tinted(Widget):
     def render_line(self, y: int) -> Strip:
         """One wrapped row."""
         width = self.size.width
-        if width != self._wrapped_for:
-            self._wrapped_for = width
-            self._wrap_from(0)
+        self._fit(width)
         if y >= len(self._rows):
             return Strip.blank(width, self.rich_style)
         line, start, end = self._rows[y]
@@ -96,27 +115,78 @@ class Tinted(Widget):
 
     def _height(self) -> int:
         rows = len(self._rows)
-        return rows - 1 if rows > 1 and not self._lines[-1] else rows
+        shown = rows - 1 if rows > 1 and not self._texts[-1] and not self._ghost else rows
+        return -(-shown // self.step) * self.step
+
+    def _draw_from(self, first: int, before: int) -> None:
+        """Draw the rows from this one on; lay out only if the height is another than before."""
+        height = self._height()
+        changed = Region(0, first, self.size.width, max(before, height, len(self._rows)) - first)
+        self.refresh(changed, layout=height != before)
+
+    def _reopen(self) -> tuple[int, int]:
+        """Take back the last row (with a ghost in it, its whole line), which may go on; says where it began."""
+        line, start, _ = self._rows.pop()
+        while self._ghost and self._rows and self._rows[-1][0] == line:
+            _, start, _ = self._rows.pop()
+        return line, start
+
+    def _begin(self) -> None:
+        """No text: one empty line, one empty row."""
+        self._lines, self._starts, self._texts, self._rows = [[]], [[]], [""], [(0, 0, 0)]
+
+    def _open_line(self) -> None:
+        self._lines.append([])
+        self._starts.append([])
+        self._texts.append("")
 
     def _append(self, text: str, role: str) -> None:
-        if text:
-            self._lines[-1].append((text, role))
+        if not text:
+            return
+        line = self._lines[-1]
+        if line and line[-1][1] == role:
+            line[-1] = (line[-1][0] + text, role)
+        else:
+            line.append((text, role))
+            self._starts[-1].append(len(self._texts[-1]))
+        self._texts[-1] += text
 
-    def _wrap_from(self, line: int) -> None:
-        while self._rows and self._rows[-1][0] >= line:
-            self._rows.pop()
+    def _fit(self, width: int) -> None:
+        if width != self._wrapped_for:
+            self._wrapped_for = width
+            self._rows = []
+            self._wrap_from(0, 0)
+
+    def _wrap_from(self, line: int, begin: int) -> None:
+        """Add the rows from here on. A row's beginning never moves when text comes after it."""
         for index in range(line, len(self._lines)):
-            text = "".join(text for text, _ in self._lines[index])
-            self._rows += [(index, start, end) for start, end in wrap(text, self._wrapped_for)]
+            text = self._texts[index]
+            if index == len(self._lines) - 1:
+                text += "".join(ghost for ghost, _ in self._ghost)
+            self._rows += [(index, begin + start, begin + end) for start, end in wrap(text[begin:], self._wrapped_for)]
+            begin = 0
 
     def _segments(self, line: int, start: int, end: int) -> list[Segment]:
         marked = self._marked(line)
         segments: list[Segment] = []
-        at = 0
-        for text, role in self._lines[line]:
+        starts = self._starts[line]
+        for index in range(max(0, bisect_right(starts, start) - 1), len(starts)):
+            at = starts[index]
+            if at >= end:
+                break
+            text, role = self._lines[line][index]
+            left, right = max(start, at), min(end, at + len(text))
+            segments += self._cut(text[left - at : right - at], left, self._style_of(role), marked)
+        return [*segments, *self._ghostly(start, end)] if self._ghost and line == len(self._lines) - 1 else segments
+
+    def _ghostly(self, start: int, end: int) -> list[Segment]:
+        """What of the ghost stands in a row of the last line."""
+        segments: list[Segment] = []
+        at = len(self._texts[-1])
+        for text, role in self._ghost:
             left, right = max(start, at), min(end, at + len(text))
             if left < right:
-                segments += self._cut(text[left - at : right - at], left, self._style_of(role), marked)
+                segments.append(Segment(text[left - at : right - at], self._style_of(role)))
             at += len(text)
         return segments
 

@@ -2,81 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
+from textual.geometry import Size
+from textual.layout import DockArrangeResult
 from textual.message import Message
-from textual.reactive import reactive
+from textual.reactive import Reactive, reactive
+from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 from textual.widgets import Markdown
 
-from specchat.engine.text import visible
+from specchat.tui.blocks import code_blocks
 from specchat.tui.chat import Turn
+from specchat.tui.widgets.messages import MessageView, NoteView, UserView, text_of
+from specchat.tui.widgets.page import TURNED_LINES, Page
 from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.tinted import Tinted
+from specchat.tui.widgets.welcome import Welcome
 
-LONGEST_SHOWN_LINES = 24
-
-KEPT_LINES = 200
-"""Lines that stay on the page when it is pruned: laying out more costs every frame of a reply."""
-
-SLACK_LINES = 100
-"""How far the page may outgrow that before it is pruned."""
-
-OLDER_AT_ONCE = 12
-
-
-class UserView(Vertical):
-    """What the user said; a long paste is folded."""
-
-    DEFAULT_CSS = """
-    UserView { height: auto; margin: 0 0 1 0; padding: 0 1; border-left: outer $accent 70%; background: $surface; }
-    """
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
-
-    def compose(self) -> ComposeResult:
-        """The first lines, and how many more there are."""
-        lines = visible(self.text).split("\n")
-        yield Tinted([("\n".join(lines[:LONGEST_SHOWN_LINES]), "text")])
-        if len(lines) > LONGEST_SHOWN_LINES:
-            yield Tinted([(f"… {len(lines) - LONGEST_SHOWN_LINES:,} more lines", "dim")])
-
-
-class OlderView(Tinted):
-    """Stands for messages that are not on the page."""
-
-    DEFAULT_CSS = """
-    OlderView { margin: 0 0 1 0; padding: 0 1 0 2; &:hover { background: $surface; } }
-    """
-
-    class Asked(Message):
-        """The user wants to see them."""
-
-    def on_click(self) -> None:
-        """Ask for them."""
-        self.post_message(self.Asked())
-
-
-class NoteView(Vertical):
-    """One line from the app itself."""
-
-    DEFAULT_CSS = """
-    NoteView { height: auto; margin: 0 0 1 0; padding: 0 1 0 2; }
-    """
-
-    def __init__(self, text: str, role: str) -> None:
-        super().__init__()
-        self.text = text
-        self._role = role
-
-    def compose(self) -> ComposeResult:
-        """The line, as it is."""
-        yield Tinted([(visible(self.text), self._role)])
+AHEAD_PAGES = 2
+"""Windows of text that are kept mounted in the direction of reading: messages come one by one, before they are seen."""
 
 
 class Transcript(VerticalScroll):
@@ -90,17 +38,27 @@ class Transcript(VerticalScroll):
         Binding("j", "move(1)", "next message", show=False, id="transcript.next"),
         Binding("k", "move(-1)", "previous message", show=False, id="transcript.previous"),
         Binding("g", "edge(True)", "first message", show=False, id="transcript.first"),
-        Binding("G,shift+g", "edge(False)", "last message", show=False, id="transcript.last"),
-        Binding("c", "copy_message", "copy message", show=False, id="transcript.copy"),
-        Binding("r", "regenerate", "answer again", show=False, id="transcript.retry"),
+        Binding("G,shift+g", "edge(False)", "to the end, and follow it", show=False, id="transcript.last"),
+        Binding("c", "copy_message", "copy this message, else the last", show=False, id="transcript.copy"),
+        Binding("o", "unfold", "open or fold thoughts, files, long texts", show=False, id="transcript.unfold"),
+        Binding("y", "copy_code", "copy the message's last code block", show=False, id="transcript.code"),
+        Binding("r", "regenerate", "answer this question again, else the last", show=False, id="transcript.retry"),
+        Binding("e", "edit", "say this message, else the last, another way", show=False, id="transcript.edit"),
+        Binding("left_square_bracket", "switch(-1)", "the branch before this one", show=False, id="transcript.left"),
+        Binding("right_square_bracket", "switch(1)", "the branch after this one", show=False, id="transcript.right"),
     ]
+
+    virtual_size = Reactive(Size(0, 0), repaint=False)
+    """Textual's asks for a second layout after every layout that changed it; scrollbars ask for themselves."""
 
     chosen: reactive[int | None] = reactive(None)
     """Which message the keys point at; None: the end."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._older: list[Turn] = []
+        self.page = Page(self)
+        self._read: tuple[Widget, int] | None = None  # what is being read: a view, and lines of it above the window
+        self._turning = asyncio.Lock()
 
     def watch_virtual_size(self) -> None:
         """Follow the end as soon as there is more than fits; until then the chat begins at the top."""
@@ -117,18 +75,41 @@ class Transcript(VerticalScroll):
                     views[index].scroll_visible(animate=False, top=True)
 
     class CopyAsked(Message):
-        """The user wants this text in the clipboard."""
+        """The user wants this text in the clipboard; empty if there is none."""
 
-        def __init__(self, text: str) -> None:
+        def __init__(self, text: str, what: str = "message") -> None:
             super().__init__()
             self.text = text
+            self.what = what
 
     class RegenerateAsked(Message):
-        """The user wants the last question answered again."""
+        """The user wants a question answered again: this one, the one that was answered so, or the last."""
+
+        def __init__(self, turn: Turn | None) -> None:
+            super().__init__()
+            self.turn = turn
+
+    class EditAsked(Message):
+        """The user wants to say this differently (or what was said last)."""
+
+        def __init__(self, turn: Turn | None) -> None:
+            super().__init__()
+            self.turn = turn
+
+    class SwitchAsked(Message):
+        """The user wants to read what was said in place of this (or of the last place where there is a choice)."""
+
+        def __init__(self, turn: Turn | None, step: int) -> None:
+            super().__init__()
+            self.turn, self.step = turn, step
 
     async def on_older_view_asked(self) -> None:
-        """Bring back some of what was pruned."""
-        await self.show_older()
+        """Bring some older messages."""
+        await self.turn(-1)
+
+    async def on_newer_view_asked(self) -> None:
+        """Bring some newer messages."""
+        await self.turn(1)
 
     def on_resize(self) -> None:
         """A larger page may have room for everything."""
@@ -144,47 +125,82 @@ class Transcript(VerticalScroll):
         if event.href.startswith(("https://", "http://")):
             self.app.open_url(event.href)
 
-    def action_move(self, step: int) -> None:
+    async def action_move(self, step: int) -> None:
         """Point at the next or previous message."""
-        last = len(self.views) - 1
-        if last < 0:
+        if not self.views:
             return
-        if self.chosen is None:
-            self.chosen = last
-        elif step < 0 and self.chosen == 0 and self._older:
-            self.call_later(self.show_older)
-        elif step > 0 and self.chosen == last:
-            self.action_edge(False)
-        else:
-            self.chosen = max(0, min(last, self.chosen + step))
+        chosen = len(self.views) if self.chosen is None else self.chosen
+        if not 0 <= chosen + step < len(self.views):
+            if await self.turn(step) and self.chosen is not None:
+                chosen = self.chosen
+            elif step > 0:
+                await self.action_edge(False)
+                return
+        self.chosen = max(0, min(len(self.views) - 1, chosen + step))
 
-    def action_edge(self, first: bool) -> None:
+    async def action_edge(self, first: bool) -> None:
         """Point at the first message, or go to the end and follow it."""
+        self.chosen = None
         if first:
+            await self.page.to_start()
             self.chosen = 0 if self.views else None
             self.scroll_home(animate=False)
-            self.call_later(self.show_older)
         else:
-            self.chosen = None
+            await self.page.to_end()
             self.follow()
 
     def action_copy_message(self) -> None:
         """Copy the message pointed at, or the last one."""
         if self.views:
-            self.post_message(self.CopyAsked(self.text_of(self.chosen_view() or self.views[-1])))
+            self.post_message(self.CopyAsked(text_of(self.chosen_view() or self.views[-1])))
+
+    def action_unfold(self) -> None:
+        """Open or fold what is folded in the message pointed at, or in the last one."""
+        if self.views:
+            view = self.chosen_view() or self.views[-1]
+            view.unfolded = not view.unfolded
+
+    def action_copy_code(self) -> None:
+        """Copy the last code block of the message pointed at, or of the last message that has any."""
+        views = [view] if (view := self.chosen_view()) else self.views[::-1]
+        codes = next((found for view in views if (found := code_blocks(text_of(view)))), [])
+        several = f" {len(codes)} of {len(codes)}" if len(codes) > 1 else ""
+        self.post_message(self.CopyAsked(codes[-1] if codes else "", f"code block{several}"))
 
     def action_regenerate(self) -> None:
-        """Ask for another answer to the last question."""
-        self.post_message(self.RegenerateAsked())
+        """Ask for another answer."""
+        self.post_message(self.RegenerateAsked(self.chosen_turn()))
+
+    def action_edit(self) -> None:
+        """Ask to say a message differently."""
+        self.post_message(self.EditAsked(self.chosen_turn()))
+
+    def action_switch(self, step: int) -> None:
+        """Ask for the branch beside this one."""
+        self.post_message(self.SwitchAsked(self.chosen_turn(), step))
 
     @property
-    def views(self) -> list[Widget]:
-        """Messages, oldest first."""
+    def views(self) -> list[MessageView]:
+        """Messages on the page, oldest first."""
         return [child for child in self.children if isinstance(child, UserView | ReplyView)]
 
-    def chosen_view(self) -> Widget | None:
+    @property
+    def welcome(self) -> Welcome | None:
+        """What an empty chat shows, while it is empty."""
+        return next((child for child in self.children if isinstance(child, Welcome)), None)
+
+    def growing(self) -> list[ReplyView]:
+        """Replies that are not shown to their end."""
+        return [view for view in self.views if isinstance(view, ReplyView) and view.growing]
+
+    def chosen_view(self) -> MessageView | None:
         """The message the keys point at."""
         return self.views[self.chosen] if self.chosen is not None and self.chosen < len(self.views) else None
+
+    def chosen_turn(self) -> Turn | None:
+        """The turn the keys point at."""
+        view = self.chosen_view()
+        return view.turn if view else None
 
     def reply_view(self) -> ReplyView | None:
         """The reply the keys point at, or the last one."""
@@ -192,44 +208,34 @@ class Transcript(VerticalScroll):
             return view
         return next((view for view in reversed(self.views) if isinstance(view, ReplyView)), None)
 
+    async def restore(self, turns: Sequence[Turn]) -> None:
+        """Show these messages and no others; of a long chat the last ones, more of them as the reader moves."""
+        await self.clear()
+        await self.page.open(turns)
+        self.call_after_refresh(self.follow)
+
     async def show(self, turn: Turn) -> None:
         """Add one message at the end."""
-        await self.mount(_view_of(turn))
+        await self.page.add(turn)
+
+    async def change(self, turns: Sequence[Turn]) -> None:
+        """Show another branch of the chat; what both begin with stays where it is."""
+        await self.page.change(turns)
+        self.call_after_refresh(self._settle)
 
     async def prune(self) -> None:
         """Take the oldest messages off a page that has grown too long; a line says how many."""
-        if self.virtual_size.height <= KEPT_LINES + SLACK_LINES:
-            return
-        views, lines, leaving = self.views, 0, 0
-        for index in reversed(range(len(views))):
-            lines += views[index].outer_size.height + 1
-            if lines > KEPT_LINES:
-                leaving = index
-                break
         self.chosen = None
-        self._older += [_turn_of(view) for view in views[:leaving]]
-        await self.remove_children(views[:leaving])
-        await self._count_older()
+        await self.page.prune()
 
-    async def show_older(self) -> None:
-        """Put some pruned messages back at the top; what is being read stays where it is."""
-        if not self._older:
-            return
-        turns = self._older[-OLDER_AT_ONCE:]
-        del self._older[-OLDER_AT_ONCE:]
-        self.release_anchor()
-        below = self.max_scroll_y - self.scroll_y
-        views = [_view_of(turn) for turn in turns]
-        await self.mount_all(views, before=self.views[0])
-        await self._count_older()
-        self.chosen = None
-        self.call_after_refresh(lambda: self.scroll_to(y=self.max_scroll_y - below, animate=False, immediate=True))
-
-    async def _count_older(self) -> None:
-        await self.query(OlderView).remove()
-        if self._older:
-            count = len(self._older)
-            await self.mount(OlderView([(f"▲ {count} older messages", "dim")]), before=0)
+    async def turn(self, step: int, lines: int = TURNED_LINES) -> bool:
+        """Bring older or newer messages; what is being read stays where it is. False where there are none."""
+        async with self._turning:
+            chosen = self.chosen_view()
+            turned = await (self.page.back(lines) if step < 0 else self.page.forth(lines))
+            kept = self.views.index(chosen) if chosen in self.views else None
+            self.set_reactive(Transcript.chosen, kept)
+        return turned
 
     async def note(self, text: str, role: str = "dim") -> None:
         """Add a line from the app."""
@@ -238,12 +244,13 @@ class Transcript(VerticalScroll):
     async def clear(self) -> None:
         """Begin with an empty page."""
         self.chosen = None
-        self._older.clear()
+        self.page.forget()
         await self.remove_children()
         self.from_top()
 
     def follow(self) -> None:
         """Go to the end and stay there."""
+        self._read = None
         if self.max_scroll_y > 0:
             self.anchor()
 
@@ -256,17 +263,42 @@ class Transcript(VerticalScroll):
         if self.max_scroll_y <= 0 and self.is_anchored:
             self.from_top()
 
-    @staticmethod
-    def text_of(view: Widget) -> str:
-        """A message's text, safe to paste anywhere."""
-        return visible(view.reply.text if isinstance(view, ReplyView) else getattr(view, "text", ""))
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Remember what is being read; turn the page near its ends."""
+        super().watch_scroll_y(old_value, new_value)
+        if self.page.newer:
+            self.release_anchor()  # the end of the page is not the end of the chat
+        following = self._anchored and not self._anchor_released
+        self._read = None if following else self._at_top()
+        if new_value != old_value and not following:
+            self.call_later(self._reach, -1 if new_value < old_value else 1)
 
+    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
+        """What is being read stays where it is, whatever comes or goes around it."""
+        result = super().arrange(size, optimal)
+        if self._read is not None:
+            view, above = self._read
+            for placement in result.placements:
+                if placement.widget is view:
+                    lowest = result.spatial_map.total_region.bottom - size.height
+                    self._stay(max(0, min(placement.region.y + above, lowest)))
+        return result
 
-def _view_of(turn: Turn) -> ReplyView | UserView:
-    return ReplyView(turn.reply) if turn.reply else UserView(turn.content)
+    async def _reach(self, step: int) -> None:
+        """Mount one more message where the reader is going, and so on after it was drawn, until there are enough."""
+        left = self.scroll_y if step < 0 else self.max_scroll_y - self.scroll_y
+        if left < AHEAD_PAGES * self.size.height and not self._turning.locked() and await self.turn(step, lines=1):
+            self.call_after_refresh(self._reach, step)
 
+    def _at_top(self) -> tuple[Widget, int] | None:
+        top = round(self.scroll_y)
+        for child in self.children:
+            if child.virtual_region.bottom > top and isinstance(child, UserView | ReplyView):
+                return child, top - child.virtual_region.y
+        return None
 
-def _turn_of(view: Widget) -> Turn:
-    if isinstance(view, ReplyView):
-        return Turn("assistant", reply=view.reply)
-    return Turn("user", getattr(view, "text", ""))
+    def _stay(self, scroll_y: int) -> None:
+        """Scroll without a word: this happens in the middle of a layout, which is about to draw."""
+        self.set_reactive(Widget.scroll_y, scroll_y)
+        self.set_reactive(Widget.scroll_target_y, scroll_y)
+        self.vertical_scrollbar.set_reactive(ScrollBar.position, scroll_y)

@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from textual.content import Content
+from textual.binding import Binding, BindingType
+from textual.events import Click, MouseMove
 from textual.reactive import reactive
 
 from specchat.engine.events import RoundDone
 from specchat.tui.figures import Figures
-from specchat.tui.layout_tree import ASCII, UNICODE, Mode, fitting_mode, layout, picture_of
-from specchat.tui.layout_tree.strip import strip
-from specchat.tui.rows import Row, clip, width_of
+from specchat.tui.layout_tree import ASCII, UNICODE, Drawing, Mode, draw, fitting_mode, hides_most, picture_of
+from specchat.tui.layout_tree.below import EARLIER, about_node, about_rounds
+from specchat.tui.layout_tree.picture import Picture
+from specchat.tui.layout_tree.walking import Step, stepped
+from specchat.tui.rows import Row
+from specchat.tui.tree_words import summary_of, title_of
 from specchat.tui.widgets.painted import Painted
 
-_EARLIER = 8
-_LEGEND = (("accepted", "accepted"), ("bonus", "bonus"), ("rejected", "rejected"), ("unreached", "unseen"))
+_STAYS_A_MAP = 8
+"""Rounds that must be small before a tree that was drawn as a map is drawn otherwise again: nothing may flicker."""
+
+_WHOLE = 1000
+"""Rows enough to draw every node."""
 
 
-class TreePanel(Painted):
-    """One round's tree, and above it how the rounds before it went. Every frame is a real round."""
+class TreePanel(Painted, can_focus=True):
+    """One round's tree, and under it how the rounds before it went. Every frame is a real round.
+
+    With the focus, keys walk the tree: the round that is walked stays until it is left, whatever is written meanwhile.
+    """
 
     DEFAULT_CSS = """
     TreePanel {
         height: 1fr; min-height: 3; padding: 0 1; border: round $border;
         border-title-color: $foreground 80%; border-subtitle-color: $accent;
+        &:focus { border: round $primary; }
     }
     """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "walk('parent')", "to the token before", show=False, id="tree.parent"),
+        Binding("right", "walk('child')", "to the token after", show=False, id="tree.child"),
+        Binding("up", "walk('previous')", "to the guess above, at the same depth", show=False, id="tree.previous"),
+        Binding("down", "walk('next')", "to the guess below, at the same depth", show=False, id="tree.next"),
+        Binding("home", "walk('root')", "to the root", show=False, id="tree.root"),
+        Binding("end", "walk('bonus')", "to the bonus", show=False, id="tree.bonus"),
+        Binding("pageup", "turn(-1)", "to the round before", show=False, id="tree.earlier"),
+        Binding("pagedown", "turn(1)", "to the round after", show=False, id="tree.later"),
+        Binding("escape", "leave", "follow the rounds again", show=False, id="tree.leave"),
+    ]
 
     mode: reactive[Mode] = reactive("auto")
     """How the tree is drawn; `auto` goes by the room."""
@@ -34,107 +57,167 @@ class TreePanel(Painted):
     def __init__(self, *, ascii_marks: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
         self._marks = ASCII if ascii_marks else UNICODE
-        self._rounds: list[RoundDone] = []
-        self.border_title = "tree"
+        self._rounds: Sequence[RoundDone] = ()
+        self._frozen = False
+        self._pace = ""
+        self._revealed: tuple[RoundDone, int] | None = None
+        self._pinned: RoundDone | None = None
+        self._chosen: int | None = None
+        self._hovered: int | None = None
+        self._drawing = Drawing([], [])
+        self._mapped: tuple[int, int] = (0, 0)  # (the round it was decided for, rounds it stays a map)
+        self.entitle(title="tree")
 
     def watch_mode(self) -> None:
         """Draw it the other way."""
+        self._mapped = (0, 0)
         self.repaint()
 
-    def show(self, rounds: Sequence[RoundDone], figures: Figures | None) -> None:
-        """Show the last of these rounds, and those before it in brief."""
-        self._rounds = list(rounds)
-        round = self._rounds[-1] if self._rounds else None
-        self.border_title = Content(title_of(round))
-        self.border_subtitle = Content(summary_of(figures))
-        self.repaint()
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what is being walked can be left."""
+        return self.walking if action == "leave" else True
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Tell about the node under the pointer, if it stands still."""
+        offset = event.get_content_offset(self)
+        still = self._frozen or self._pinned is not None
+        self._hover(self._drawing.node_at(offset.x, offset.y) if offset and still else None)
+
+    def on_leave(self) -> None:
+        """The pointer is elsewhere."""
+        self._hover(None)
+
+    def on_click(self, event: Click) -> None:
+        """Choose the node that was clicked."""
+        offset = event.get_content_offset(self)
+        node = self._drawing.node_at(offset.x, offset.y) if offset else None
+        if node is not None:
+            self._choose(node)
+
+    def action_walk(self, step: Step) -> None:
+        """Choose a neighbour of the chosen node; first of all the beginning of the path."""
+        if (round := self.round) is None:
+            return
+        if self._chosen is None:
+            self._choose(stepped(round, 0, "child"))
+        else:
+            self._choose(stepped(round, self._chosen, step))
+
+    def action_turn(self, by: int) -> None:
+        """Look at an earlier or a later round; past the last one, follow again."""
+        rounds, shown = list(self._rounds), self.round
+        at = next((index for index, round in enumerate(rounds) if round is shown), len(rounds)) + by
+        if 0 <= at < len(rounds):
+            self._pinned, self._revealed = rounds[at], None
+            self._chosen = None if self._chosen is None else stepped(rounds[at], 0, "child")
+            self._tell()
+        elif at >= len(rounds):
+            self.action_leave()
+
+    def action_leave(self) -> None:
+        """Follow the rounds again."""
+        self._pinned = self._chosen = self._hovered = None
+        self._tell()
+
+    @property
+    def walking(self) -> bool:
+        """Whether the panel shows what the user chose, not what is new."""
+        return self._pinned is not None or self._chosen is not None
+
+    @property
+    def round(self) -> RoundDone | None:
+        """The round that is shown."""
+        if self._pinned is not None:
+            return self._pinned
+        if self._revealed is not None:
+            return self._revealed[0]
+        return self._rounds[-1] if self._rounds else None
+
+    @property
+    def chosen(self) -> int | None:
+        """The node that is selected."""
+        return self._chosen
+
+    def show(
+        self, rounds: Sequence[RoundDone], figures: Figures | None, *, frozen: bool = False, pace: str = ""
+    ) -> None:
+        """Show the last of these rounds, and those before it in brief. `frozen`: it stays until somebody acts."""
+        before = self.round
+        self._rounds, self._frozen, self._pace, self._revealed = rounds, frozen, pace, None
+        if self.round is not before:
+            self._hovered = None
+        if not rounds:
+            self._pinned = self._chosen = self._hovered = None
+        self.entitle(subtitle=summary_of(figures))
+        self._tell()
+
+    def reveal(self, round: RoundDone, upto: int) -> None:
+        """Show a round that is still being told: its verdict down to this depth, and no new place for anything."""
+        self._hovered = None
+        self._revealed = (round, upto)
+        self._tell()
 
     def paint(self, width: int, height: int) -> list[Row]:
         """The tree, and under it what the marks mean where there is room."""
-        if not self._rounds:
+        round = self.round
+        if round is None:
             return [[("each round's token tree", "dim")]]
-        below = self._below(width, height)
-        rows = layout(self._rounds[-1], width, height - len(below), self.mode, self._marks)
-        return [*rows, *([] for _ in range(height - len(below) - len(rows))), *below]
+        upto = self._revealed[1] if self._revealed is not None and self._pinned is None else None
+        picture = picture_of(round, self._marks, upto, self._chosen)
+        below = self._below(round, picture, width, height)
+        room = height - len(below)
+        self._drawing = self._drawn(round, picture, width, room)
+        rows = self._drawing.rows
+        return [*rows, *([] for _ in range(room - len(rows))), *below]
 
-    def _below(self, width: int, height: int) -> list[Row]:
-        """Earlier rounds and the legend; how many depends on the room alone, so that nothing jumps."""
-        if height < 10 or fitting_mode(self.mode, width, height) == "strip":
+    def _drawn(self, round: RoundDone, picture: Picture, width: int, height: int) -> Drawing:
+        """As the mode says; what is chosen is never out of sight."""
+        mode = self._fitting(round, picture, width, height)
+        drawing = draw(picture, width, height, mode, self._marks)
+        if self._chosen is None or self._chosen in drawing.shown or height < 2:
+            return drawing
+        whole = draw(picture, width, _WHOLE, mode, self._marks)
+        if self._chosen in whole.shown:
+            return whole.scrolled_to(self._chosen, height)
+        return draw(picture, width, height, "map", self._marks)
+
+    def _fitting(self, round: RoundDone, picture: Picture, width: int, height: int) -> Mode:
+        if self.mode != "auto":
+            return self.mode
+        decided, stays = self._mapped
+        if decided != id(round):
+            large = hides_most(picture, width, height, self.mode, self._marks)
+            self._mapped = (id(round), _STAYS_A_MAP if large else max(0, stays - 1))
+        return "map" if self._mapped[1] and fitting_mode("auto", width, height) != "strip" else "auto"
+
+    def _below(self, round: RoundDone, picture: Picture, width: int, height: int) -> list[Row]:
+        """About the node that is pointed at or chosen, or about earlier rounds."""
+        if fitting_mode(self.mode, width, height) == "strip":
             return []
-        count = min(_EARLIER, height // 3) if height >= 15 else 0
-        earlier = [self._told(round, width) for round in self._rounds[:-1][-count:]] if count else []
-        head: list[Row] = [[("─ earlier rounds " + "─" * max(0, width - 17), "line")]] if count else []
-        return [*head, *([] for _ in range(count - len(earlier))), *earlier, [], self._legend(width)]
+        node = self._hovered if self._hovered is not None else self._chosen
+        if node is None or node > len(picture.nodes):
+            return about_rounds(self._before(round), picture, width, height, self._marks)
+        chosen = self._chosen is not None
+        return about_node(round, node, picture, width, height, self._marks, roomy=chosen)
 
-    def _told(self, round: RoundDone, width: int) -> Row:
-        """A round in one quiet line: what it wrote, and who wrote it."""
-        spine = picture_of(round, self._marks).spine[1:]
-        row: Row = [node.mark(self._marks) for node in spine]
-        row.append(("  ", ""))
-        roles = {"accepted": "drafted", "bonus": "target"}
-        row += [(node.label, roles.get(node.state, "dim")) for node in spine]
-        return clip(row, width)
+    def _before(self, round: RoundDone) -> list[RoundDone]:
+        rounds = list(self._rounds)
+        at = next((index for index in reversed(range(len(rounds))) if rounds[index] is round), len(rounds))
+        return rounds[max(0, at - EARLIER) : at]
 
-    def _legend(self, width: int) -> Row:
-        marks = self._marks
-        row: Row = []
-        for state, word in _LEGEND:
-            entry: Row = [("  " if row else "", ""), (marks.glyph(state), state), (f" {word}", "dim")]
-            if width_of(row) + width_of(entry) > width:
-                break
-            row += entry
-        return row
+    def _choose(self, node: int) -> None:
+        self._pinned, self._chosen, self._hovered = self.round, node, None
+        self._tell()
 
+    def _hover(self, node: int | None) -> None:
+        if node != self._hovered:
+            self._hovered = node
+            self.repaint()
 
-class TreeStrip(Painted):
-    """The tree in one line, where there is no room for a panel."""
-
-    DEFAULT_CSS = """
-    TreeStrip { height: 1; padding: 0 1; }
-    """
-
-    def __init__(self, *, ascii_marks: bool = False, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._marks = ASCII if ascii_marks else UNICODE
-        self._round: RoundDone | None = None
-        self._figures: Figures | None = None
-
-    def show(self, round: RoundDone | None, figures: Figures | None) -> None:
-        """Show this round, or nothing."""
-        self._round, self._figures = round, figures
+    def _tell(self) -> None:
+        """Say which round it is, and draw it."""
+        round = self.round
+        lead = self._pace if self._pinned is None else f"round {self._pinned.index + 1} · "
+        title = title_of(round)
+        self.entitle(title=lead + (title if self._pinned is None else title.removeprefix("tree ")))
         self.repaint()
-
-    def paint(self, width: int, height: int) -> list[Row]:
-        """The tree at the left, what it amounts to at the right."""
-        if self._round is None:
-            return []
-        summary = summary_of(self._figures)
-        room = width - len(summary) - 2
-        if room < 12:
-            summary, room = "", width
-        row = clip(strip(picture_of(self._round, self._marks), room, 1, self._marks)[0], room)
-        gap = " " * (width - width_of(row) - len(summary))
-        return [[*row, (gap, ""), (summary, "bonus")]]
-
-
-def title_of(round: RoundDone | None) -> str:
-    """`tree w4 d6 · 18 nodes`, or what plain decoding does."""
-    if round is None:
-        return "tree"
-    drafted = len(round.tree.tokens) - 1
-    if drafted <= 0:
-        return "plain · 1 token"
-    letters = (("w", "width"), ("d", "depth"))
-    budget = "".join(f" {letter}{round.budget[name]}" for letter, name in letters if name in round.budget)
-    return f"tree{budget} · {drafted} node{'s' if drafted != 1 else ''}"
-
-
-def summary_of(figures: Figures | None) -> str:
-    """`τ 4.2 · 2.7×`."""
-    if figures is None or not figures.rounds:
-        return ""
-    parts = [f"τ {figures.acceptance_length:.1f}"]
-    if figures.speedup:
-        value, source = figures.speedup
-        parts.append(f"{value:.1f}×" + (" est." if source == "est." else ""))
-    return " · ".join(parts)

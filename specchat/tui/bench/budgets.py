@@ -1,0 +1,128 @@
+"""What the app may cost, and what it does cost on this machine."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.errors import SpecchatError
+from specchat.tui.bench.beside import ratio
+from specchat.tui.bench.script import TEXTS
+from specchat.tui.bench.terminal import Size, Terminal, measured, measured_beside
+
+RATE = 100.0
+WIDE, SMALL = (120, 40), (80, 24)
+STARTS = 5
+FAST = 4_000.0
+"""Tokens per second at which it is played when only memory is looked at."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One figure against its budget; `unit` is s, cores, bytes or a word."""
+
+    name: str
+    value: float
+    budget: float | None
+    unit: str
+
+    @property
+    def kept(self) -> bool | None:
+        """Whether the budget was kept; None where there is none."""
+        return None if self.budget is None else self.value <= self.budget
+
+
+Say = Callable[[str], None]
+
+
+def findings(say: Say, seconds: float = 8.0, memory: bool = True) -> Iterator[Finding]:
+    """Measure everything, one scenario after another, each in a process and a terminal of its own."""
+    say("first paint")
+    yield from first_paint()
+    for size in (WIDE, SMALL):
+        for text in TEXTS:
+            say(f"streaming {text} at {_named(size)}")
+            yield from streaming(size, text, seconds)
+    say("idle")
+    result = _run(WIDE, "idle", tokens=200, seconds=seconds)
+    yield Finding("idle: processor", result["cpu"], 0.005, "cores")
+    yield Finding("idle: timers", result["timers"], 0, "timers")
+    yield Finding("idle: to the terminal", result["bytes_per_s"], 0, "bytes/s")
+    say("the tree")
+    result = _run(WIDE, "tree")
+    yield Finding("a frame of the tree, median", result["frame_s"], 0.004, "s")
+    yield Finding("a frame of the tree, 95 %", result["frame_p95_s"], 0.004, "s")
+    say("a chat of ten thousand messages")
+    result = _run(WIDE, "scroll")
+    yield Finding("10 000 messages: open", result["open_s"], 1.0, "s")
+    yield Finding("10 000 messages: scrolling, a frame, 95 %", result["frame_s"], 0.05, "s")
+    yield Finding("10 000 messages: a page up, mean", result["page_s"], None, "s")
+    say("a reply of twenty thousand tokens")
+    result = _run(WIDE, "stream", tokens=26_000, ahead=20_000, seconds=seconds)
+    yield Finding("after 20 000 tokens: processor", result["cpu"], 0.25, "cores")
+    yield Finding("after 20 000 tokens: lag, 95 %", result["lag_p95_s"], 0.02, "s")
+    if memory:
+        say("ten minutes of streaming, played faster")
+        result = _run(WIDE, "memory", tokens=600, rate=FAST)
+        yield Finding("an hour: more memory", result["growth_bytes"], 64e6, "bytes")
+        yield Finding("an hour: of it text", result["text_bytes"], None, "bytes")
+
+
+def beside(say: Say, settings: dict[str, Any], pairs: int = 5) -> Iterator[Finding]:
+    """What the open app costs the engine; the order changes with every pair."""
+    found = []
+    for number in range(pairs):
+        say(f"a real engine with and without the app, {number + 1} of {pairs}")
+        order = (False, True) if number % 2 == 0 else (True, False)
+        results = {app: measured_beside(WIDE, app, settings) for app in order}
+        found.append((results[False], results[True]))
+    if not all(alone["speeds"] and app["speeds"] for alone, app in found):
+        raise SpecchatError("the engine wrote no reply; `specchat doctor` says which pairs are ready")
+    yield Finding("the engine: time with the app over without", 1 / ratio(found), 1 / 0.95, "×")
+    speeds = [statistics.median(speed for run in found for speed in run[side]["speeds"]) for side in (0, 1)]
+    yield Finding("the engine without the app", speeds[0], None, "tok/s")
+    yield Finding("the engine with the app", speeds[1], None, "tok/s")
+    shares = [share for _, app in found for share in app["shares"]]
+    yield Finding("the app beside the engine: processor", statistics.median(shares), 0.25, "cores")
+
+
+def first_paint() -> Iterator[Finding]:
+    """From starting Python to the prompt on the screen, the engine starting behind it."""
+    walls, cpus, bare = [], [], []
+    cached = {"PYTHONDONTWRITEBYTECODE": ""}  # as in an installation, modules are compiled once
+    for number in range(STARTS + 1):
+        code = "from specchat.cli import main; import sys; sys.argv = ['specchat', '--pair', 'scripted']; main()"
+        terminal = Terminal([sys.executable, "-c", code], WIDE, cached)
+        wall, cpu = terminal.until("Say"), terminal.cpu_s()
+        if number:
+            walls.append(wall)
+            cpus.append(cpu)
+        terminal.type("\x03\x03")
+        terminal.until_gone(20)
+        empty = Terminal([sys.executable, "-c", "print('Say')"], WIDE)
+        bare.append(empty.until("Say"))
+        empty.until_gone(5)
+    yield Finding("first paint, after Python has started", statistics.median(walls) - statistics.median(bare), 0.5, "s")
+    yield Finding("first paint, processor time", statistics.median(cpus), None, "s")
+
+
+def streaming(size: Size, text: str, seconds: float) -> Iterator[Finding]:
+    """One kind of text at one size."""
+    result = _run(size, "stream", text=text, tokens=round((seconds + 30) * RATE), seconds=seconds)
+    where = f"{_named(size)}, {text}"
+    yield Finding(f"{where}: processor", result["cpu"], 0.25, "cores")
+    yield Finding(f"{where}: lag, 95 %", result["lag_p95_s"], 0.02, "s")
+    yield Finding(f"{where}: lag, longest", result["lag_max_s"], None, "s")
+    yield Finding(f"{where}: to the terminal", result["bytes_per_s"], None, "bytes/s")
+
+
+def _run(size: Size, scenario: str, **more: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {"text": "prose", "tokens": 300, "rate": RATE, "seconds": 5.0}
+    return measured(size, scenario=scenario, **(options | more))
+
+
+def _named(size: Size) -> str:
+    return f"{size[0]}×{size[1]}"

@@ -1,0 +1,107 @@
+"""What was sent before, across sessions: one JSON text per line in a private file that several apps may share."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+KEPT = 1000
+"""Texts that survive when the file is shortened, at twice as many."""
+
+LONGEST_KEPT = 20_000
+"""Characters; what is longer is remembered for this session only."""
+
+_PATIENCE_S = 0.5
+
+
+class History:
+    """Oldest first. Without a file it lasts as long as the app."""
+
+    def __init__(self, file: Path | None = None, prepare: Callable[[Path], object] = lambda folder: None) -> None:
+        """`prepare` makes the file's folder when something is written for the first time."""
+        self._file = file
+        self._prepare = prepare
+        self._texts: list[str] | None = None
+        self.problem = ""  # why nothing is kept, once
+
+    @property
+    def texts(self) -> list[str]:
+        """All of them; the file is read when they are first asked for."""
+        if self._texts is None:
+            self._texts = self._read()
+        return self._texts
+
+    def add(self, text: str) -> None:
+        """Remember one more, unless it only repeats the last."""
+        if not text.strip() or self.texts[-1:] == [text]:
+            return
+        self.texts.append(text)
+        if self._file is not None and len(text) <= LONGEST_KEPT and not self.problem:
+            try:
+                self._append(self._file, text)
+            except OSError as error:
+                self.problem = f"what you send is not remembered: {error.strerror or error}"
+
+    def found(self, words: str) -> list[str]:
+        """Those that contain every word, newest first, none twice."""
+        wanted = words.lower().split()
+        newest = dict.fromkeys(reversed(self.texts))
+        return [text for text in newest if all(word in text.lower() for word in wanted)]
+
+    def _append(self, file: Path, text: str) -> None:
+        self._prepare(file.parent)
+        line = json.dumps({"text": text}, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        with _locked(file):
+            handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(handle, line)
+            finally:
+                os.close(handle)
+
+    def _read(self) -> list[str]:
+        if self._file is None or not self._file.is_file():
+            return []
+        try:
+            lines = self._file.read_bytes().splitlines()
+        except OSError as error:
+            self.problem = f"what you sent before cannot be read: {error.strerror or error}"
+            return []
+        if len(lines) > 2 * KEPT:
+            with suppress(OSError):
+                self._shorten(self._file)
+        return [text for line in lines[-2 * KEPT :] if (text := _text_of(line))]
+
+    def _shorten(self, file: Path) -> None:
+        """Keep the newest; read again under the lock, because another app may have added some."""
+        with _locked(file):
+            lines = file.read_bytes().splitlines(keepends=True)
+            fresh = file.with_suffix(".new")
+            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "wb") as output:
+                output.writelines(lines[-KEPT:])
+            os.replace(fresh, file)
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Nobody else writes the file meanwhile."""
+    try:
+        with FileLock(file.with_suffix(".lock"), timeout=_PATIENCE_S, mode=0o600):
+            yield
+    except Timeout:
+        raise OSError(f"{file} is being written by another program") from None
+
+
+def _text_of(line: bytes) -> str:
+    """The text of one line; empty where the line is damaged."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return ""
+    text = said.get("text") if isinstance(said, dict) else None
+    return text if isinstance(text, str) else ""

@@ -1,0 +1,100 @@
+"""Add a pair of one's own: a name, a target, perhaps a draft model; looked at before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from specchat.tui.errands import Errand
+from specchat.tui.widgets.tinted import Tinted
+
+_HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name/file.gguf, or a known model."
+
+
+class AddPairScreen(ModalScreen[str | None]):
+    """Three lines to fill in; gives back the name of the pair that was added."""
+
+    DEFAULT_CSS = """
+    AddPairScreen { align: center middle; background: $background 60%; }
+    AddPairScreen > Vertical {
+        width: 72; max-width: 96%; height: auto; max-height: 96%; padding: 0 1;
+        border: round $primary; border-title-color: $primary; border-subtitle-color: $quiet-color;
+        background: $surface;
+    }
+    AddPairScreen Input { border: none; padding: 0 1; height: 1; margin: 0 0 1 0; background: $panel; }
+    AddPairScreen Input:focus { border: none; background: $primary 20%; }
+    AddPairScreen Tinted { height: auto; max-height: 8; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "stop looking, or close", show=False, id="add_pair.close"),
+        Binding("down", "app.focus_next", "the next line", show=False, id="add_pair.next"),
+        Binding("up", "app.focus_previous", "the line above", show=False, id="add_pair.previous"),
+    ]
+
+    def __init__(self, command: Callable[..., list[str]]) -> None:
+        super().__init__()
+        self._command = command
+        self._errand: Errand | None = None
+
+    def compose(self) -> ComposeResult:
+        """The lines, and room for what stands against them."""
+        with Vertical() as box:
+            box.border_title = "add a pair"
+            box.border_subtitle = "Enter adds it · Esc closes"
+            for id, label in (("name", "name"), ("target", "target"), ("draft", "draft model, or nothing")):
+                yield Tinted([(label, "dim")])
+                yield Input(id=id, select_on_focus=False)
+            yield Tinted([(_HELP, "dim")], id="said")
+
+    def on_mount(self) -> None:
+        """Begin with the name."""
+        self.query_one("#name").focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """On to the line that is still empty and needed; else look at it."""
+        empty = [id for id in ("name", "target") if not self._text(id)]
+        if empty:
+            self.query_one(f"#{empty[0]}").focus()
+        elif self._errand is None:
+            self.run_worker(self._add(), exclusive=True)
+
+    def action_leave(self) -> None:
+        """Stop looking; else close."""
+        if self._errand is not None:
+            self._errand.call_off()
+        else:
+            self.dismiss(None)
+
+    async def on_unmount(self) -> None:
+        """Nobody waits for the answer."""
+        if self._errand is not None:
+            await self._errand.end()
+
+    async def _add(self) -> None:
+        name, draft = self._text("name"), self._text("draft")
+        words = ["models", "add", name, "--target", self._text("target"), *(["--draft", draft] if draft else [])]
+        self._errand = errand = Errand(self._command(*words))
+        self._say([("looking at it … (Esc stops)", "bonus")])
+        try:
+            added = await errand.run()
+        finally:
+            self._errand = None
+        if added:
+            self.dismiss(name)
+        elif errand.called_off:
+            self._say([("stopped; nothing was written", "dim")])
+        else:
+            lines = [line for line in errand.words if line.startswith("specchat: ")] or [errand.last_words]
+            self._say([("\n".join("✕ " + line.removeprefix("specchat: ") for line in lines), "bad")])
+
+    def _text(self, id: str) -> str:
+        return self.query_one(f"#{id}", Input).value.strip()
+
+    def _say(self, runs: list[tuple[str, str]]) -> None:
+        self.query_one("#said", Tinted).set(runs)

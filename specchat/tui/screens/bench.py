@@ -1,0 +1,102 @@
+"""A short benchmark of the settings in force against plain decoding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from specchat.tui.rows import Row
+from specchat.tui.series import Series
+from specchat.tui.series_rows import outcome_rows, progress_rows, series_text, table_rows
+from specchat.tui.widgets.rows_view import RowsView
+
+if TYPE_CHECKING:
+    from specchat.tui.racing import Racing
+
+
+class BenchScreen(ModalScreen[None]):
+    """Progress, a table by category, and what the texts prove."""
+
+    DEFAULT_CSS = """
+    BenchScreen { align: center middle; background: $background 60%; }
+    BenchScreen > Vertical {
+        width: 84; max-width: 100%; height: auto; max-height: 100%; padding: 1 2; border: round $primary;
+        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
+    }
+    BenchScreen #progress { height: 3; }
+    BenchScreen #table { height: 9; margin: 1 0; }
+    BenchScreen #outcome { height: 2; }
+    BenchScreen.-w60 > Vertical, BenchScreen.-w80 > Vertical { padding: 1; }
+    BenchScreen.-h0 > Vertical, BenchScreen.-h8 > Vertical { padding: 0 1; }
+    BenchScreen.-h0 #table, BenchScreen.-h8 #table { height: 5; margin: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "leave", "stop and keep the table; then leave", show=False, id="bench.leave"),
+        Binding("r", "again", "run it again", show=False, id="bench.again"),
+        Binding("c", "copy", "copy the table", show=False, id="bench.copy"),
+    ]
+
+    def __init__(self, racing: Racing, series: Series) -> None:
+        super().__init__()
+        self.meeting = series
+        self._racing = racing
+        self._copied = False
+        about = (racing.pair, racing.dtype, racing.settings)
+        self._about = about
+        self._box = Vertical()
+        self._views = (
+            RowsView(lambda w, h: progress_rows(self.meeting, *about, w), id="progress"),
+            RowsView(lambda w, h: _fitting(table_rows(self.meeting, w), h), id="table"),
+            RowsView(lambda w, h: outcome_rows(self.meeting, w), id="outcome"),
+        )
+
+    def compose(self) -> ComposeResult:
+        """One box."""
+        with self._box:
+            yield from self._views
+
+    def on_mount(self) -> None:
+        """Say what it is."""
+        self._box.border_title = "bench"
+        self.show()
+
+    def show(self) -> None:
+        """Draw what is known now."""
+        if not self.is_mounted:
+            return
+        for view in self._views:
+            view.repaint()
+        key, ended = self._racing.key_of, self.meeting.ended
+        leave = key("bench.leave").split(",")[0]
+        again = f" · {key('bench.again')} again · {key('bench.copy')} {'copied' if self._copied else 'copies'}"
+        self._box.border_subtitle = f"{leave} leaves{again}" if ended else f"{leave} stops"
+
+    def begin(self, series: Series) -> None:
+        """Show another run."""
+        self.meeting, self._copied = series, False
+        self.show()
+
+    def action_leave(self) -> None:
+        """Stop what runs and keep the table; else back to the chat."""
+        self._racing.stop_or_leave()
+
+    def action_again(self) -> None:
+        """The same once more."""
+        if self.meeting.ended:
+            self._racing.again()
+
+    def action_copy(self) -> None:
+        """The table as text."""
+        if self.meeting.ended:
+            self.app.copy_to_clipboard(series_text(self.meeting, *self._about))
+            self._copied = True
+            self.show()
+
+
+def _fitting(rows: list[Row], height: int) -> list[Row]:
+    """The rows there is room for; the last one, which sums up, stays."""
+    return rows if len(rows) <= height else [*rows[: height - 1], rows[-1]]

@@ -1,0 +1,264 @@
+"""All chats that were kept: search, open, rename, delete, export."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from specchat.engine.text import visible
+from specchat.errors import SpecchatError
+from specchat.store.records import Summary
+from specchat.tui import exports, format
+from specchat.tui.archive import Archive
+from specchat.tui.rows import cut
+from specchat.tui.widgets.tinted import Tinted
+
+_IN_SEARCH = "↑ ↓ choose · Enter opens · Tab to rename, delete, export"
+_IN_LIST = {"rename": "rename", "delete": "delete", "undo": "undo", "export": "export", "search": "search"}
+
+
+class ChatsScreen(ModalScreen[str | None]):
+    """A line to search with and the chats that fit, the newest first; gives back the chosen one's id."""
+
+    DEFAULT_CSS = """
+    ChatsScreen { align: center middle; background: $background 60%; }
+    ChatsScreen > Vertical {
+        width: 100; max-width: 96%; height: 90%; padding: 0 1; border: round $primary; border-title-color: $primary;
+        border-subtitle-color: $quiet-color; background: $surface;
+    }
+    ChatsScreen Input {
+        height: 1; border: none; padding: 0 1; margin: 0 0 1 0; background: $panel;
+        &:focus { border: none; background: $primary 20%; }
+    }
+    ChatsScreen #ask { display: none; margin: 0; }
+    ChatsScreen.-asking #ask { display: block; }
+    ChatsScreen OptionList {
+        height: 1fr; border: none; background: transparent; padding: 0; scrollbar-size-vertical: 1;
+        &:focus { border: none; background-tint: transparent; }
+        & > .option-list--option-highlighted { background: $panel; color: $foreground; text-style: none; }
+        &:focus > .option-list--option-highlighted { background: $primary 25%; color: $foreground; text-style: none; }
+    }
+    ChatsScreen .remark { height: auto; padding: 0 1; display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "close", show=False, id="chats.close"),
+        Binding("up", "move(-1)", "the chat above", show=False, id="chats.up"),
+        Binding("down", "move(1)", "the chat below", show=False, id="chats.down"),
+        Binding("slash", "search", "search", show=False, id="chats.search"),
+        Binding("r", "ask('rename')", "rename this chat", show=False, id="chats.rename"),
+        Binding("d,delete", "delete", "delete this chat", show=False, id="chats.delete"),
+        Binding("u", "undo", "bring back what was deleted last", show=False, id="chats.undo"),
+        Binding("e", "ask('export')", "export this chat to a file", show=False, id="chats.export"),
+    ]
+
+    def __init__(
+        self,
+        archive: Archive,
+        key_of: Callable[[str], str],
+        words: str = "",
+        current: str = "",
+        now: Callable[[], datetime] = lambda: datetime.now().astimezone(),
+    ) -> None:
+        super().__init__()
+        self._archive = archive
+        self._key_of = key_of
+        self._words = words
+        self._current = current
+        self._now = now
+        self._found: list[Summary] = []
+        self._deleted: list[Summary] = []
+        self._asked = ""  # what the line at the bottom is for
+        self._remark = Tinted(classes="remark")
+
+    def compose(self) -> ComposeResult:
+        """What is searched for on top, what is done with a chat at the bottom."""
+        with Vertical():
+            yield Input(self._words, placeholder="search", id="words", select_on_focus=False)
+            yield OptionList()
+            yield self._remark
+            yield Input(id="ask", select_on_focus=False)
+
+    def on_mount(self) -> None:
+        """Everything, until something is typed."""
+        self.query_one("#words").focus()
+        self._look()
+
+    def on_resize(self) -> None:
+        """Entries are as wide as the list."""
+        self.call_after_refresh(self._show)
+
+    def on_descendant_focus(self) -> None:
+        """The keys that act now."""
+        close = self._key("close")
+        if self._asked:
+            said = f"Enter does it · {close} leaves it"
+        elif isinstance(self.focused, OptionList):
+            said = " · ".join(f"{key} {what}" for id, what in _IN_LIST.items() if (key := self._key(id)))
+            said += f" · {close} closes"
+        else:
+            said = f"{_IN_SEARCH} · {close} closes"
+        self.query_one(Vertical).border_subtitle = said
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Search again."""
+        if event.input.id == "words":
+            self._look()
+
+    async def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Open the chat, or do what was asked about."""
+        if event.input.id == "words":
+            self._open()
+            return
+        chat, asked = self._chosen(), self._asked
+        self._stop_asking()
+        if chat is None or not event.value.strip():
+            return
+        try:
+            if asked == "rename":
+                await self._rename(chat, event.value.strip())
+            else:
+                await self._export(chat, Path(event.value.strip()).expanduser())
+        except SpecchatError as error:
+            self._say(str(error), "warn")
+
+    def on_option_list_option_selected(self) -> None:
+        """Open it."""
+        self._open()
+
+    def action_back(self) -> None:
+        """Leave the line at the bottom, or the screen."""
+        if self._asked:
+            self._stop_asking()
+        else:
+            self.dismiss(None)
+
+    def action_move(self, step: int) -> None:
+        """Highlight another chat."""
+        options = self.query_one(OptionList)
+        if options.highlighted is not None:
+            options.highlighted = max(0, min(options.option_count - 1, options.highlighted + step))
+
+    def action_search(self) -> None:
+        """Back to the words."""
+        self.query_one("#words").focus()
+
+    def action_ask(self, what: str) -> None:
+        """Ask for a new title, or for a file."""
+        if (chat := self._chosen()) is None:
+            return
+        line = self.query_one("#ask", Input)
+        self._asked = what
+        line.value = chat.title if what == "rename" else f"{exports.stem_of(chat.title, chat.id)}.md"
+        line.placeholder = "a name for this chat" if what == "rename" else "a file: .md, .html or .json"
+        self._say("a new name:" if what == "rename" else "to a file: .md, .html or .json")
+        self.add_class("-asking")
+        line.focus()
+
+    async def action_delete(self) -> None:
+        """Put the chat away."""
+        if (chat := self._chosen()) is not None:
+            await self._put_away(chat, True)
+
+    async def action_undo(self) -> None:
+        """Take back what was put away last."""
+        if self._deleted:
+            await self._put_away(self._deleted[-1], False)
+        else:
+            self._say("nothing was deleted here")
+
+    async def _put_away(self, chat: Summary, deleted: bool) -> None:
+        try:
+            await self._archive.change(lambda chats: chats.delete(chat.id, deleted))
+        except SpecchatError as error:
+            self._say(str(error), "warn")
+            return
+        self._archive.delete(chat.id, deleted)
+        if deleted:
+            self._deleted.append(chat)
+            self._say(f"deleted {cut(visible(chat.title), 40)!r} · {self._key('undo')} brings it back")
+        else:
+            self._deleted.remove(chat)
+            self._say(f"{cut(visible(chat.title), 40)!r} is back")
+        self._look()
+
+    async def _rename(self, chat: Summary, title: str) -> None:
+        if chat.id == self._current:
+            self._archive.rename(title)
+        await self._archive.change(lambda chats: chats.rename(chat.id, title))
+        self._look()
+
+    async def _export(self, chat: Summary, file: Path) -> None:
+        kind = exports.format_of("", file)
+        kept = await self._archive.ask(lambda chats: chats.chat(chat.id))
+        exports.write(exports.FORMATS[kind](*kept), file)
+        self._say(f"written to {file.absolute()}", "good")
+
+    def _stop_asking(self) -> None:
+        self._asked = ""
+        self.remove_class("-asking")
+        self._say("")
+        self.query_one(OptionList).focus()
+
+    def _open(self) -> None:
+        if (chat := self._chosen()) is not None:
+            self.dismiss(chat.id)
+
+    def _chosen(self) -> Summary | None:
+        at = self.query_one(OptionList).highlighted
+        return self._found[at] if at is not None and at < len(self._found) else None
+
+    @work(exclusive=True)
+    async def _look(self) -> None:
+        """Ask for the chats that fit, and show them."""
+        words = self.query_one("#words", Input).value
+        try:
+            self._found = await self._archive.ask(lambda chats: chats.summaries(words))
+        except SpecchatError as error:
+            self._found = []
+            self._say(str(error), "warn")
+        self._show()
+
+    def _show(self) -> None:
+        words = self.query_one("#words", Input).value
+        options = self.query_one(OptionList)
+        before = options.highlighted or 0
+        now, width = self._now(), max(20, options.scrollable_content_region.width - 2)
+        options.clear_options()
+        options.add_options([Option(self._entry(chat, words, now, width)) for chat in self._found])
+        options.highlighted = min(before, len(self._found) - 1) if self._found else None
+        count = f"{len(self._found):,} found" if words.strip() else f"{len(self._found):,}"
+        self.query_one(Vertical).border_title = f"chats · {count}" if self._found or words.strip() else "chats"
+
+    def _entry(self, chat: Summary, words: str, now: datetime, width: int) -> Content:
+        """The title and when it was, and one line of what was said."""
+        mark, style = ("● ", "$success") if chat.id == self._current else ("  ", "")
+        count = f"{chat.messages:,} message{'s' if chat.messages != 1 else ''} · " if width >= 48 else ""
+        told = count + format.when(chat.updated, now)
+        title = cut(visible(chat.title), max(8, width - len(told) - 4))
+        gap = " " * max(1, width - 2 - cell_len(title) - len(told))
+        preview = Content.styled(cut(visible(" ".join(chat.preview.split())), width - 2), "$foreground 70%")
+        if found := re.findall(r"\w+", words):
+            pattern = "(?i)" + "|".join(re.escape(word) for word in found)
+            preview = preview.highlight_regex(pattern, style="$accent bold")
+        return Content.assemble((mark, style), (title, "bold"), gap, (told, "$quiet-color"), "\n  ", preview, "\n")
+
+    def _key(self, id: str) -> str:
+        """The first key of one of this screen's bindings, as it is in force."""
+        return self._key_of(f"chats.{id}").split(", ")[0]
+
+    def _say(self, text: str, role: str = "dim") -> None:
+        self._remark.display = bool(text)
+        self._remark.set([(visible(text), role)])

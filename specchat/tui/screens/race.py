@@ -1,0 +1,139 @@
+"""Plain decoding and speculation side by side, with both times and what they prove."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.screen import ModalScreen
+
+from specchat.engine.race import SIDES, Side
+from specchat.tui.course import Course
+from specchat.tui.race_rows import (
+    board_rows,
+    head_rows,
+    keys_row,
+    lane_title,
+    outcome_text,
+    status_rows,
+)
+from specchat.tui.widgets.lane import Lane
+from specchat.tui.widgets.rows_view import RowsView
+
+if TYPE_CHECKING:
+    from specchat.tui.racing import Racing
+
+_BEAT_S = 1 / 10
+
+
+class RaceScreen(ModalScreen[None]):
+    """Shows a course; time alone moves it only while there is something to be seen."""
+
+    DEFAULT_CSS = """
+    RaceScreen { background: $background; }
+    RaceScreen #head { height: 2; margin: 0 1; }
+    RaceScreen #lanes { height: 1fr; layout: horizontal; }
+    RaceScreen #board { height: 2; margin: 0 1; }
+    RaceScreen #outcome { height: 1; margin: 0 1; }
+    RaceScreen #keys { height: 1; margin: 0 1; }
+    RaceScreen.-w0 #lanes, RaceScreen.-w60 #lanes { layout: vertical; }
+    RaceScreen.-h0 #head, RaceScreen.-h8 #head, RaceScreen.-h0 #keys, RaceScreen.-h8 #keys { display: none; }
+    RaceScreen.-h0 Lane, RaceScreen.-h8 Lane { border: none; border-top: solid $border; }
+    """
+    AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "leave", "stop and leave", show=False, id="race.leave"),
+        Binding("r", "again", "run it again", show=False, id="race.again"),
+        Binding("end", "skip", "show the end of what is played again", show=False, id="race.end"),
+        Binding("c", "copy", "copy the result", show=False, id="race.copy"),
+    ]
+
+    def __init__(self, racing: Racing, course: Course) -> None:
+        super().__init__()
+        self.meeting = course
+        self._racing = racing
+        self._copied = False
+        self._lanes: dict[Side, Lane] = {side: Lane(id=side) for side in SIDES}
+        dtype = racing.dtype
+        self._head = RowsView(lambda w, h: head_rows(self.meeting, racing.pair, dtype, racing.settings, w), id="head")
+        self._board = RowsView(lambda w, h: board_rows(self.meeting, racing.longest, w), id="board")
+        self._outcome = RowsView(lambda w, h: status_rows(self.meeting, dtype, w, h), id="outcome")
+        self._keys = RowsView(lambda w, h: [keys_row("copied" if self._copied else "", self._hint(), w)], id="keys")
+
+    def compose(self) -> ComposeResult:
+        """Question and settings, two columns, two bars, what came of it, keys."""
+        yield self._head
+        with Container(id="lanes"):
+            yield from self._lanes.values()
+        yield self._board
+        yield self._outcome
+        yield self._keys
+
+    def on_mount(self) -> None:
+        """Move with the clock."""
+        self._beat = self.set_interval(_BEAT_S, self.show)
+        self.show()
+
+    def show(self) -> None:
+        """Draw what is to be seen now."""
+        if not self.is_mounted:
+            return
+        course = self.meeting
+        for side, lane in self._lanes.items():
+            heat = course.race.heats[side]
+            tail = heat.finished.tail if heat.finished is not None and course.done(side) else ""
+            running = course.race.running == side
+            rounds = heat.rounds[: course.seen(side)]
+            lane.show(lane_title(course, side), rounds, tail, running=running)
+        self._make_room()
+        for view in (self._head, self._board, self._outcome, self._keys):
+            view.repaint()
+        if not course.moving:
+            self._beat.pause()
+
+    def begin(self, course: Course) -> None:
+        """Show another race."""
+        self.meeting, self._copied = course, False
+        self._beat.resume()
+        self.show()
+
+    def action_leave(self) -> None:
+        """Stop what runs, and back to the chat."""
+        self._racing.leave()
+
+    def action_again(self) -> None:
+        """The same race once more, after this one."""
+        if self.meeting.race.ended:
+            self._racing.again()
+
+    def action_skip(self) -> None:
+        """Do not wait for what is only played again."""
+        self.meeting.skip()
+        self.show()
+
+    def action_copy(self) -> None:
+        """The result as text."""
+        if self.meeting.race.phase == "over":
+            self.app.copy_to_clipboard(outcome_text(self.meeting, self._racing.pair, self._racing.dtype))
+            self._copied = True
+            self.show()
+
+    def _make_room(self) -> None:
+        """As many lines for the outcome as it takes, and the screen has."""
+        size = self.size
+        lines = status_rows(self.meeting, self._racing.dtype, max(8, size.width - 2), max(2, size.height // 4))
+        if self._outcome.styles.height is None or self._outcome.styles.height.value != len(lines):
+            self._outcome.styles.height = len(lines)
+
+    def _hint(self) -> str:
+        course, key = self.meeting, self._racing.key_of
+        keys = [(key("race.leave").split(",")[0], "leaves")]
+        if course.race.ended:
+            keys.append((key("race.again"), "again"))
+        if course.race.running is None and course.moving and course.race.phase != "warming":
+            keys.append((key("race.end"), "shows the end"))
+        if course.race.phase == "over":
+            keys.append((key("race.copy"), "copies"))
+        return " · ".join(f"{name} {does}" for name, does in keys if name)

@@ -1,0 +1,97 @@
+"""Searching what was sent before, while typing."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from specchat.engine.text import visible
+from specchat.tui.history import History
+from specchat.tui.rows import cut
+
+_SHOWN = 100
+
+
+class SearchScreen(ModalScreen[str | None]):
+    """A line to type words into and the messages that hold all of them, newest first; gives back the chosen one."""
+
+    DEFAULT_CSS = """
+    SearchScreen { align: center bottom; background: $background 60%; }
+    SearchScreen > Vertical {
+        width: 100%; height: auto; max-height: 70%; margin: 0 1 1 1; padding: 0 1; border: round $primary;
+        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
+    }
+    SearchScreen OptionList {
+        height: auto; max-height: 12; border: none; background: transparent; padding: 0; scrollbar-size-vertical: 1;
+        & > .option-list--option-highlighted { background: $primary 25%; color: $foreground; text-style: none; }
+    }
+    SearchScreen Input { border: none; height: 1; padding: 0; background: transparent; &:focus { border: none; } }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "close", show=False, id="search.close"),
+        Binding("ctrl+r,up", "move(1)", "the next older one", show=False, priority=True, id="search.older"),
+        Binding("ctrl+s,down", "move(-1)", "the next newer one", show=False, priority=True, id="search.newer"),
+    ]
+
+    def __init__(self, history: History, words: str = "") -> None:
+        super().__init__()
+        self._history = history
+        self._words = words
+        self._found: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        """The newest stands at the bottom, next to what is typed."""
+        with Vertical() as box:
+            box.border_title = "sent before"
+            box.border_subtitle = "Enter takes it · Esc closes"
+            yield OptionList()
+            yield Input(self._words, placeholder="type words to search", select_on_focus=False, compact=True)
+
+    def on_mount(self) -> None:
+        """Everything, until something is typed."""
+        self.query_one(OptionList).can_focus = False
+        self.query_one(Input).focus()
+        self._look()
+
+    def on_input_changed(self) -> None:
+        """Search again."""
+        self._look()
+
+    def on_input_submitted(self) -> None:
+        """Take the highlighted one."""
+        at = self.query_one(OptionList).highlighted
+        self.dismiss(self._found[len(self._found) - 1 - at] if at is not None else None)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """A click takes it."""
+        self.dismiss(self._found[len(self._found) - 1 - event.option_index])
+
+    def action_move(self, step: int) -> None:
+        """Highlight an older or newer one."""
+        options = self.query_one(OptionList)
+        if options.highlighted is not None:
+            options.highlighted = max(0, min(options.option_count - 1, options.highlighted - step))
+
+    def _look(self) -> None:
+        words = self.query_one(Input).value
+        self._found = self._history.found(words)[:_SHOWN]
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options([Option(_line(text)) for text in reversed(self._found)])
+        options.highlighted = len(self._found) - 1 if self._found else None
+        options.scroll_end(animate=False)
+        self.query_one(Vertical).border_title = f"sent before · {len(self._found)} found" if words else "sent before"
+
+
+def _line(text: str) -> Content:
+    """One row: the beginning, and how much more there is."""
+    more = text.count("\n")
+    head = Content(cut(visible(" ".join(text[:400].split())), 200))
+    return head + Content.styled(f"  +{more} lines", "$quiet-color") if more else head

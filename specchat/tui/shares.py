@@ -1,0 +1,55 @@
+"""Who uses this machine's cores: the engine, and the app that draws what it does."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+SPAN_S = 1.0
+"""Shares are means over at least this long."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Cores in use of late, as numbers: 2.0 is two cores all the time."""
+
+    engine: float
+    app: float
+
+
+class Meter:
+    """Reads the processor time of both processes, when asked, and only then."""
+
+    def __init__(self) -> None:
+        self.shares: Shares | None = None
+        self._at = 0.0
+        self._engine_s = self._app_s = 0.0
+        self._pid = 0
+
+    def look(self, pid: int) -> Shares | None:
+        """The shares now; None for an engine that is not on this machine, or where a system does not tell."""
+        now = time.monotonic()
+        if pid == self._pid and now - self._at < SPAN_S:
+            return self.shares
+        engine_s, app_s = _spent_s(pid), time.process_time()
+        if engine_s is None:
+            self._pid, self.shares = 0, None
+            return None
+        if pid == self._pid:
+            seconds = now - self._at
+            self.shares = Shares((engine_s - self._engine_s) / seconds, (app_s - self._app_s) / seconds)
+        self._pid, self._at, self._engine_s, self._app_s = pid, now, engine_s, app_s
+        return self.shares
+
+
+def _spent_s(pid: int) -> float | None:
+    """Processor seconds a process has used, all of its threads together."""
+    if pid <= 0:
+        return None
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None

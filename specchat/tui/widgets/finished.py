@@ -1,0 +1,34 @@
+"""Finished Markdown, laid out once where Textual's own would be laid out twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.geometry import Size
+from textual.reactive import Reactive
+from textual.widgets import Markdown
+from textual.widgets.markdown import MarkdownBlock
+
+from specchat.tui.blocks import reply_parser
+
+
+def still(block: type[MarkdownBlock]) -> type[MarkdownBlock]:
+    """The same kind of block, which does not ask for another layout whenever a layout gave it a size.
+
+    Asking serves scrollbars, and those ask for themselves. Two layouts cost two whole frames.
+    """
+    changed: dict[str, Any] = {"virtual_size": Reactive(Size(0, 0)), "__module__": __name__}
+    return type(block.__name__, (block,), changed, inherit_css=True)
+
+
+class Finished(Markdown):
+    """Markdown of a reply that will not change any more."""
+
+    BLOCKS = {  # noqa: RUF012
+        name: still(block) for name, block in Markdown.BLOCKS.items()
+    }
+
+    virtual_size = Reactive(Size(0, 0))
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, parser_factory=reply_parser, open_links=False)

@@ -1,0 +1,145 @@
+"""One message each, as it stands in the chat: what the user said, what the app remarks, what is not mounted."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+from textual.reactive import reactive
+
+from specchat.engine.text import visible
+from specchat.tui import mentions, thinking
+from specchat.tui.chat import Turn
+from specchat.tui.rows import cut
+from specchat.tui.widgets.reply_view import ReplyView, place_of
+from specchat.tui.widgets.tinted import Tinted
+
+LONGEST_SHOWN_LINES = 24
+MOST_UNFOLDED_LINES = 500
+LONGEST_SHOWN_LINE = 2_000
+
+
+class UserView(Vertical):
+    """What the user said; long texts and files are folded, a click opens and folds them."""
+
+    DEFAULT_CSS = """
+    UserView { height: auto; margin: 0 0 1 0; padding: 0 1; border-left: outer $accent 70%; background: $surface; }
+    """
+
+    unfolded: reactive[bool] = reactive(False, init=False)
+    """Show long texts and files in full."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__()
+        self.turn = turn
+        self.text = turn.content
+
+    def compose(self) -> ComposeResult:
+        """The first lines, how many more there are, and one line per file."""
+        yield Tinted(self._runs())
+
+    def on_click(self) -> None:
+        """Open what is folded, or fold it."""
+        self.unfolded = not self.unfolded
+
+    def watch_unfolded(self) -> None:
+        """Show more, or less."""
+        for text in self.query(Tinted):
+            text.set(self._runs())
+
+    def _runs(self) -> list[tuple[str, str]]:
+        spoken, files = mentions.split(self.text)
+        runs = _head(spoken, MOST_UNFOLDED_LINES if self.unfolded else LONGEST_SHOWN_LINES)
+        for file in files:
+            mark = "▾" if self.unfolded else "▸"
+            lines = f"{file.lines:,} line{'s' if file.lines != 1 else ''}"
+            runs += [(f"\n{mark} ", "dim"), (f"@{visible(file.path)}", "accepted"), (f" ({lines})", "dim")]
+            if self.unfolded:
+                runs += [("\n", ""), *_head(file.text, MOST_UNFOLDED_LINES)]
+        if place := place_of(self.turn):
+            runs.append((f"\n{place}", "dim"))
+        return runs
+
+
+class NoteView(Vertical):
+    """One line from the app itself."""
+
+    DEFAULT_CSS = """
+    NoteView { height: auto; margin: 0 0 1 0; padding: 0 1 0 2; }
+    """
+
+    def __init__(self, text: str, role: str) -> None:
+        super().__init__()
+        self.text = text
+        self._role = role
+
+    def compose(self) -> ComposeResult:
+        """The line, as it is."""
+        yield Tinted([(visible(self.text), self._role)])
+
+
+MessageView = ReplyView | UserView
+"""What one message of the chat stands in."""
+
+
+class OlderView(Tinted):
+    """Stands for messages before the page."""
+
+    DEFAULT_CSS = """
+    OlderView, NewerView { margin: 0 0 1 0; padding: 0 1 0 2; &:hover { background: $surface; } }
+    """
+    ARROW = "▲"
+    WORD = "older"
+
+    class Asked(Message):
+        """The user wants to see them."""
+
+    def count(self, messages: int) -> None:
+        """Say how many they are."""
+        self.set([(f"{self.ARROW} {messages:,} {self.WORD} message{'s' if messages != 1 else ''}", "dim")])
+
+    def on_click(self) -> None:
+        """Ask for them."""
+        self.post_message(self.Asked())
+
+
+class NewerView(OlderView):
+    """Stands for messages after the page."""
+
+    ARROW = "▼"
+    WORD = "newer"
+
+    class Asked(Message):
+        """The user wants to see them."""
+
+    def on_click(self) -> None:
+        """Ask for them."""
+        self.post_message(self.Asked())
+
+
+def _head(text: str, most: int) -> list[tuple[str, str]]:
+    """The first lines, and how much more there is."""
+    lines = text.split("\n", most)
+    more = lines.pop().count("\n") + 1 if len(lines) > most else 0
+    shown = "\n".join(cut(visible(line[:LONGEST_SHOWN_LINE]), LONGEST_SHOWN_LINE) for line in lines)
+    cropped = sum(max(0, len(line) - LONGEST_SHOWN_LINE) for line in lines)
+    rest = [f"{more:,} more lines" if more else "", f"{cropped:,} more characters" if cropped else ""]
+    said = ", ".join(part for part in rest if part)
+    return [(shown, "text"), *([(f"\n… {said}", "dim")] if said else [])]
+
+
+def view_of(turn: Turn) -> MessageView:
+    """What shows this turn."""
+    return ReplyView(turn.reply, turn) if turn.reply else UserView(turn)
+
+
+def text_of(view: MessageView) -> str:
+    """A message's text without thoughts, safe to paste anywhere."""
+    return visible(thinking.spoken(view.reply.text) if isinstance(view, ReplyView) else view.text)
+
+
+def lines_of(turn: Turn, width: int) -> int:
+    """About how many lines it takes at this width; enough to tell how many messages fill a page."""
+    lines = turn.message().content.split("\n")
+    shown = lines if turn.reply else [line[:LONGEST_SHOWN_LINE] for line in lines[: LONGEST_SHOWN_LINES + 1]]
+    return 2 + sum(1 + len(line) // max(1, width) for line in shown)

@@ -1,0 +1,68 @@
+"""What a model thought before it answered: one line, and the thoughts below it on request."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.reactive import reactive
+
+from specchat.tui import format
+from specchat.tui.widgets.tinted import Tinted
+
+
+class ThoughtView(Vertical):
+    """Open while the model thinks, folded when it has finished, and as the user wants it from then on."""
+
+    DEFAULT_CSS = """
+    ThoughtView { height: auto; display: none; margin: 0 0 1 0; }
+    ThoughtView > .thoughts { padding: 0 0 0 2; display: none; }
+    ThoughtView.-unfolded > .thoughts { display: block; }
+    ReplyView.-tokens > ThoughtView { display: none; }
+    """
+
+    unfolded: reactive[bool] = reactive(False)
+    """Whether the thoughts are shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._line = Tinted()
+        self._thoughts = Tinted(classes="thoughts")
+        self._said = ("", "")
+
+    def compose(self) -> ComposeResult:
+        """The line, then the thoughts."""
+        yield self._line
+        yield self._thoughts
+
+    def watch_unfolded(self, unfolded: bool) -> None:
+        """Show or hide the thoughts."""
+        self.set_class(unfolded, "-unfolded")
+        self._draw()
+
+    def on_click(self) -> None:
+        """Unfold, or fold."""
+        self.unfolded = not self.unfolded
+
+    def add(self, thoughts: list[tuple[str, str]], tokens: int) -> None:
+        """More was thought; a thought that is empty so far is none."""
+        text = "".join(text for text, _ in thoughts)
+        if not self.display and not (text := text.lstrip()):
+            return
+        if not self.display:
+            self.display = self.unfolded = True
+        self._thoughts.add([(text, "dim")])
+        self._said = ("thinking", f" · {format.count(tokens)} tokens")
+        self._draw()
+
+    def close(self, seconds: float | None, tokens: int) -> None:
+        """The thought is complete."""
+        if not self.display:
+            return
+        took = f" for {seconds:.1f} s" if seconds is not None else ""
+        self._said = (f"thought{took}", f", {format.count(tokens)} tokens")
+        self.unfolded = False
+        self._draw()
+
+    def _draw(self) -> None:
+        what, figures = self._said
+        self._line.set([("▾ " if self.unfolded else "▸ ", "dim"), (what, "text"), (figures, "dim")])

@@ -1,0 +1,115 @@
+"""Three pages for the first start: what the tree says, the keys, and what can be changed. Typing ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual.message import Message
+
+from specchat.tui.rows import Row, cut, width_of
+from specchat.tui.widgets.painted import Painted
+from specchat.tui.wrap import wrap
+
+PAGES = 3
+NARROW = 40
+"""Columns below which every entry gets one line."""
+
+_TREE: list[Row] = [
+    [("The", "root"), ("━", "river"), ("●·quick", "accepted"), ("━", "river"), ("●·brown", "accepted"), ("┯", "river"),
+     ("●·fox", "accepted"), ("━", "river"), ("★·jumps", "bonus")],
+    [(" " * 19, ""), ("├", "line"), ("✕·dog", "crossed"), ("─", "line"), ("○·sleeps", "unreached")],
+    [(" " * 19, ""), ("╰", "line"), ("✕·cat", "crossed")],
+]  # fmt: skip
+_MARKS = (
+    ("●", "accepted", "guessed, and kept"),
+    ("★", "bonus", "the model's own token ends each round"),
+    ("✕", "crossed", "guessed, but the model writes another"),
+    ("○", "unreached", "never asked: it followed a wrong guess"),
+)
+_KEYS = ("prompt.send", "prompt.newline", "stop", "palette", "search", "tree", "tokens", "help")
+_CHANGES = (
+    ("settings", "settings", "act at once, even while a reply is being written"),
+    ("pair", "pairs", "which model writes, and what guesses for it"),
+    ("", "/race", "the same prompt, plain and speculative, side by side"),
+    ("", "@file", "sends a text file along; Tab completes its path"),
+    ("", "/theme", "other colours; there are calm ones and clear ones"),
+)
+
+
+class TourView(Painted):
+    """One page at a time, where the empty chat stands otherwise."""
+
+    DEFAULT_CSS = """
+    TourView { height: 1fr; min-height: 4; padding: 0 1; }
+    TourView.-below { min-height: 16; }
+    """
+
+    def __init__(self, key_of: Callable[[str], str], help_of: Callable[[str], str]) -> None:
+        super().__init__()
+        self.page = 0
+        self._key_of = key_of
+        self._help_of = help_of
+
+    class Clicked(Message):
+        """The user wants the next page."""
+
+    def on_click(self) -> None:
+        """Go on."""
+        self.post_message(self.Clicked())
+
+    def turn(self) -> bool:
+        """Show the next page; False after the last."""
+        self.page += 1
+        self.repaint()
+        return self.page < PAGES
+
+    def paint(self, width: int, height: int) -> list[Row]:
+        """A title, the page, and how to go on; the title goes first where there is no room."""
+        column = max(1, min(width, 62))
+        title, body = (self._tree, self._keys, self._changes)[min(self.page, PAGES - 1)](column)
+        send, stop = self._key_of("prompt.send"), self._key_of("stop")
+        ways = f"{self.page + 1} of {PAGES} · {send} goes on · {stop} skips · or just type"
+        if column < len(ways):
+            ways = f"{self.page + 1}/{PAGES} · {send} · {stop} skips"
+        rows: list[Row] = [[(title, "strong")], [], *body] if height > len(body) + 4 else body[: max(0, height - 2)]
+        rows = [*rows, [], [(ways, "dim")]]
+        left = " " * max(0, (width - max(width_of(row) for row in rows)) // 2)
+        return [[] for _ in range(max(0, (height - len(rows)) // 2))] + [[(left, ""), *row] for row in rows]
+
+    def _tree(self, column: int) -> tuple[str, list[Row]]:
+        about = "Small guesses are laid out as a tree. The model reads all of it at once and keeps what it agrees with:"
+        picture = _TREE if column >= width_of(_TREE[0]) else []
+        marks = [_entry(mark, role, said, 3, column) for mark, role, said in _MARKS]
+        return "Watch it guess", [*_lines(about, column), [], *picture, *([[]] if picture else []), *_flat(marks)]
+
+    def _keys(self, column: int) -> tuple[str, list[Row]]:
+        known = [(self._key_of(id), self._help_of(id)) for id in _KEYS]
+        wide = max(len(key) for key, _ in known) + 2
+        if column < NARROW:
+            known, wide = [(key.split(",")[0], said) for key, said in known], 8
+        entries = [_entry(key, "accepted", said, wide, column) for key, said in known if key]
+        return "A few keys", _flat(entries)
+
+    def _changes(self, column: int) -> tuple[str, list[Row]]:
+        entries = []
+        for id, name, said in _CHANGES:
+            key = self._key_of(id) if id else ""
+            entries.append(_entry(f"{name} ({key})" if key else name, "accepted", said, 16, column))
+        after = "The tour comes again with /tour."
+        return "Make it yours", [*_flat(entries), [], *_lines(after, column)]
+
+
+def _lines(text: str, column: int) -> list[Row]:
+    return [[(text[a:b].strip(), "text")] for a, b in wrap(text, column)]
+
+
+def _entry(name: str, role: str, said: str, indent: int, column: int) -> list[Row]:
+    """A name and what it means, wrapped beside it, or cut where there is little room."""
+    room = max(8, column - indent)
+    parts = [said[a:b].strip() for a, b in wrap(said, room)] if column >= NARROW else [cut(said, room)]
+    first: Row = [(name.ljust(indent), role), (parts[0], "text")]
+    return [first, *([(" " * indent, ""), (part, "text")] for part in parts[1:])]
+
+
+def _flat(entries: list[list[Row]]) -> list[Row]:
+    return [row for entry in entries for row in entry]

@@ -1,0 +1,48 @@
+"""The token tree of the last round in one line, where there is no room for a panel."""
+
+from __future__ import annotations
+
+from specchat.engine.events import RoundDone
+from specchat.tui.figures import Figures
+from specchat.tui.layout_tree import ASCII, UNICODE, draw, picture_of
+from specchat.tui.rows import Row, width_of
+from specchat.tui.tree_words import summary_of
+from specchat.tui.widgets.painted import Painted
+
+
+class TreeStrip(Painted):
+    """The tree in one line, where there is no room for a panel."""
+
+    DEFAULT_CSS = """
+    TreeStrip { height: 1; padding: 0 1; }
+    """
+
+    def __init__(self, *, ascii_marks: bool = False, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._marks = ASCII if ascii_marks else UNICODE
+        self._round: RoundDone | None = None
+        self._figures: Figures | None = None
+        self._upto: int | None = None
+        self._pace = ""
+
+    def show(self, round: RoundDone | None, figures: Figures | None, pace: str = "") -> None:
+        """Show this round, or nothing."""
+        self._round, self._figures, self._pace, self._upto = round, figures, pace, None
+        self.repaint()
+
+    def reveal(self, round: RoundDone, upto: int) -> None:
+        """Show a round whose verdict may be seen down to this depth only."""
+        self._round, self._upto = round, upto
+        self.repaint()
+
+    def paint(self, width: int, height: int) -> list[Row]:
+        """The tree at the left, what it amounts to at the right."""
+        if self._round is None:
+            return []
+        summary = self._pace[:2] + summary_of(self._figures)
+        room = width - len(summary) - 2
+        if room < 12:
+            summary, room = "", width
+        row = draw(picture_of(self._round, self._marks, self._upto), room, 1, "strip", self._marks).rows[0]
+        gap = " " * (width - width_of(row) - len(summary))
+        return [[*row, (gap, ""), (summary, "bonus")]]

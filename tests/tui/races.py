@@ -1,0 +1,94 @@
+"""The engine's side of a race, for tests: heats made of the same scripted rounds, plain and speculative."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from driving import Driver
+from fake import LOSS, SETTINGS, TEXT, rounds_of, stats_of, tokens_of
+
+from specchat.engine import events as ev
+
+PLAIN_S, FAST_S = 0.03, 0.05
+"""Seconds of a round, plain and speculative."""
+
+
+class Clock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def begun(command: ev.Generate, loss: ev.Loss = LOSS, **settings: Any) -> ev.Started:
+    chosen = SETTINGS | settings | (command.apart or {})
+    return ev.Started(command.id, command.messages, 40, 39, command.seed or 0, chosen, loss, "smol")
+
+
+def plain_rounds(id: int, text: str = TEXT) -> list[ev.RoundDone]:
+    """One token a round."""
+    return [
+        ev.RoundDone(
+            id, index, PLAIN_S * (index + 1), 40 + index, {"nodes": 0},
+            ev.Tree([0], [-1], ["x"], [], [None]), ev.Verdict([], 1, word, -0.2, ["accepted"]),
+            [ev.Piece(index, word, "target")], ev.Timings(0.0, PLAIN_S, 0.0),
+        )
+        for index, word in enumerate(tokens_of(text))
+    ]  # fmt: skip
+
+
+def fast_rounds(id: int, text: str = TEXT) -> list[ev.RoundDone]:
+    """The same tokens, several a round."""
+    place, rounds = 0, []
+    for round in rounds_of(text, id=id, step_s=FAST_S):
+        pieces = [ev.Piece(place + i, piece.text, piece.origin) for i, piece in enumerate(round.pieces)]
+        place += len(pieces)
+        took = ev.Timings(0.0, FAST_S, 0.0)
+        values = {name: getattr(round, name) for name in round.__struct_fields__}
+        rounds.append(ev.RoundDone(**{**values, "pieces": pieces, "timings": took}))
+    return rounds
+
+
+def ended(rounds: list[ev.RoundDone], stop: ev.StopReason = "end", tail: str = "") -> ev.Finished:
+    return ev.Finished(rounds[-1].id, stop, tail, stats_of(rounds, prefill_s=0.0), rounds[-1].at_s)
+
+
+async def warm_up(d: Driver) -> None:
+    """Both sides write a few tokens that nobody counts."""
+    for _ in range(2):
+        command = d.link.last(ev.Generate)
+        rounds = plain_rounds(command.id, "one two")
+        await d.hear(begun(command), *rounds, ended(rounds, "length"))
+
+
+async def plain_heat(d: Driver, upto: int | None = None, **settings: Any) -> list[ev.RoundDone]:
+    command = d.link.last(ev.Generate)
+    rounds = plain_rounds(command.id)
+    await d.hear(begun(command, **settings), *rounds[:upto])
+    if upto is None:
+        await d.hear(ended(rounds))
+    return rounds
+
+
+async def fast_heat(d: Driver, upto: int | None = None, text: str = TEXT, **settings: Any) -> list[ev.RoundDone]:
+    command = d.link.last(ev.Generate)
+    rounds = fast_rounds(command.id, text)
+    await d.hear(begun(command, **settings), *rounds[:upto])
+    if upto is None:
+        await d.hear(ended(rounds))
+    return rounds
+
+
+async def answer(d: Driver, text: str = "one two three four five six", last: int | None = None) -> None:
+    """A whole heat of whichever side was asked; `last` is put in place of the last token."""
+    command = d.link.last(ev.Generate)
+    plainly = (command.apart or {}).get("controller") == "off"
+    rounds = plain_rounds(command.id, text) if plainly else fast_rounds(command.id, text)
+    if last is not None and not plainly:
+        values = {name: getattr(rounds[-1], name) for name in rounds[-1].__struct_fields__}
+        pieces = [*rounds[-1].pieces[:-1], ev.Piece(last, rounds[-1].pieces[-1].text, "target")]
+        rounds[-1] = ev.RoundDone(**{**values, "pieces": pieces})
+    await d.hear(begun(command), *rounds, ended(rounds))

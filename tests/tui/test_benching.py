@@ -1,0 +1,165 @@
+"""A short benchmark in the app: races on shipped questions, their figures, and a chat that is left as it was."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from driving import Driver, driving
+from races import Clock, answer, warm_up
+
+from specchat.bench.workloads import own_workload
+from specchat.engine import events as ev
+from specchat.tui.screens.bench import BenchScreen
+from specchat.tui.series import Asked
+
+QUESTIONS = [Asked("chat", "Why?"), Asked("code", "How?"), Asked("chat", "When?"), Asked("code", "[red]Where?[/red]")]
+
+
+@asynccontextmanager
+async def benching(amount: str = "", **options: Any) -> AsyncIterator[tuple[Driver, Clock]]:
+    """The app with a benchmark just begun, and a clock that stands still."""
+    async with driving(questions=lambda: QUESTIONS, **options) as d:
+        clock = Clock()
+        d.app.racing.clock = clock
+        await d.say(f"/bench {amount}".strip())
+        await d.settle()
+        yield d, clock
+
+
+def shown(d: Driver, part: str) -> str:
+    assert isinstance(d.app.screen, BenchScreen)
+    return d.drawn(d.app.screen.query_one(f"#{part}"))  # type: ignore[arg-type]
+
+
+async def whole(d: Driver, races: int) -> None:
+    await warm_up(d)
+    for _ in range(2 * races):
+        await answer(d)
+
+
+async def test_every_question_is_raced_on_and_they_take_turns_in_going_first():
+    async with benching() as (d, _):
+        await whole(d, 4)
+        asked = [c for c in d.link.sent if isinstance(c, ev.Generate)][2:]
+        assert [c.messages[0].content for c in asked[::2]] == [question.prompt for question in QUESTIONS]
+        first = [(c.apart or {}).get("controller") for c in asked[::2]]
+        assert first == ["off", None, "off", None]
+        assert len({c.seed for c in asked}) == 4
+        assert all(a.seed == b.seed for a, b in zip(asked[::2], asked[1::2], strict=True))
+        assert {(c.apart or {})["max_tokens"] for c in asked} == {96}
+
+
+async def test_the_table_has_a_line_for_every_category_and_one_for_all():
+    async with benching() as (d, _):
+        await whole(d, 4)
+        table = shown(d, "table").splitlines()
+        assert table[0].split() == ["plain", "tok/s", "tok/s", "×", "plain", "τ", "same", "text"]
+        assert [line.split()[0] for line in table[1:4]] == ["chat", "code", "all"]
+        assert table[3].split()[-3:] == ["4", "of", "4"]
+        assert "4 of 4 replies are plain decoding's, token by token" in shown(d, "outcome")
+
+
+async def test_progress_names_what_runs_and_never_reads_a_question_as_markup():
+    async with benching() as (d, _):
+        assert "warming up" in shown(d, "progress")
+        await warm_up(d)
+        assert "plain decoding writes · Why?" in shown(d, "progress")
+        for _ in range(6):
+            await answer(d)
+        assert "speculation writes · [red]Where?[/red]" in shown(d, "progress")
+        assert "3 of 4 questions" in shown(d, "progress")
+
+
+async def test_a_number_says_how_many_questions():
+    async with benching("1") as (d, _):
+        await whole(d, 1)
+        assert "1 of 1 questions" in shown(d, "progress")
+        assert "1 of 1 replies" in shown(d, "outcome")
+
+
+async def test_a_time_ends_it_after_the_race_that_runs():
+    async with benching("5s") as (d, clock):
+        await warm_up(d)
+        await answer(d)
+        clock.now += 6
+        await answer(d)
+        assert "1 of 1 replies" in shown(d, "outcome")
+        assert "1 questions, for 5 s" in shown(d, "progress")
+
+
+async def test_escape_stops_and_keeps_the_table_and_a_second_one_leaves():
+    async with benching() as (d, _):
+        await whole(d, 1)
+        running = d.link.last(ev.Generate)
+        await d.pilot.press("escape")
+        assert d.link.sent[-1] == ev.Cancel(running.id)
+        assert "stopped; this is what was measured" in shown(d, "progress")
+        assert "1 of 1" in shown(d, "table")
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert not isinstance(d.app.screen, BenchScreen)
+        assert d.app.chat.turns == []
+        assert d.app.prompt.has_focus
+
+
+async def test_a_near_tie_is_counted_as_one():
+    async with benching("2") as (d, _):
+        await warm_up(d)
+        await answer(d)
+        await answer(d, last=9999)
+        compare = d.link.last(ev.Compare)
+        await d.hear(ev.Compared(compare.id, 5, "a", "b", 0.01, 0.3, True))
+        await answer(d)
+        await answer(d)
+        assert "1 of 2 replies are plain decoding's" in shown(d, "outcome")
+        assert "1 left at a near-tie" in shown(d, "outcome")
+
+
+async def test_the_table_can_be_copied_and_run_again():
+    async with benching("1") as (d, _):
+        await whole(d, 1)
+        await d.pilot.press("c")
+        assert d.app.clipboard.splitlines()[0].startswith("smol · prompt_lookup · expansion · 18 nodes")
+        assert "same text" in d.app.clipboard
+        first = d.link.last(ev.Generate).seed
+        await d.pilot.press("r")
+        assert d.link.last(ev.Generate).seed == first
+        assert "being written" in shown(d, "table")
+
+
+async def test_a_failure_is_said():
+    async with benching() as (d, _):
+        await d.hear(ev.Died(1, ""))
+        assert "the engine stopped" in shown(d, "outcome")
+
+
+@pytest.mark.parametrize("amount", ["0", "ten", "-3", "5m", "s"])
+async def test_an_amount_that_is_none_is_refused_in_one_line(amount):
+    async with benching(amount) as (d, _):
+        assert "neither a number of questions" in d.drawn(d.app.notice)
+        assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
+
+
+async def test_without_questions_nothing_begins():
+    async with driving() as d:
+        await d.say("/bench")
+        assert "no questions come with this installation" in d.drawn(d.app.notice)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
+async def test_the_line_that_sums_up_and_the_proof_fit_on_every_screen(size):
+    async with benching(size=size) as (d, _):
+        await whole(d, 4)
+        assert "all" in shown(d, "table")
+        assert "4 of 4 replies" in shown(d, "outcome")
+        assert d.app.screen.query_one("#outcome").region.bottom <= size[1]
+
+
+def test_the_shipped_questions_come_one_of_each_category_in_turn():
+    questions = own_workload().in_turn()
+    count = len(own_workload().categories)
+    assert len({question.category for question in questions[:count]}) == count
+    assert sorted(q.question_id for q in questions) == sorted(q.question_id for q in own_workload().questions)

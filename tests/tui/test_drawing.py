@@ -1,0 +1,227 @@
+"""Drawing is sparing and true: little is drawn, and what a terminal was sent is what the screen shows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from driving import Driver, driving
+from fake import ready, rounds_of, started, stats_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from textual.strip import Strip
+
+from specchat.engine import events as ev
+from specchat.tui.compositing import News, Sparing
+from specchat.tui.courtesy import wants_every_core
+from specchat.tui.pump import Pump
+from specchat.tui.shares import Meter, Shares
+from specchat.tui.stats_rows import Facts, stats_rows
+from specchat.tui.widgets.tinted import Tinted
+
+
+class Screen:
+    """What a terminal would show: every update is written over what was there."""
+
+    def __init__(self, d: Driver) -> None:
+        self._d = d
+        self._lines: list[str] = []
+        self.written = 0
+        self.fulls = 0
+        display = d.app._display
+
+        def shown(screen, renderable) -> None:
+            if isinstance(renderable, News):
+                for y, x, strip in renderable._strips:
+                    self._write(y, x, strip)
+            elif renderable is not None:
+                self.fulls += 1
+                self._lines = [_cells(line.text) for line in screen._compositor.render_strips()]
+            display(screen, renderable)
+
+        d.app._display = shown
+
+    def _write(self, y: int, x: int, strip: Strip) -> None:
+        self.written += strip.cell_length
+        cells = _cells(strip.text)
+        self._lines[y] = self._lines[y][:x] + cells + self._lines[y][x + len(cells) :]
+
+    def is_true(self) -> bool:
+        truth = [_cells(line.text) for line in self._d.app.screen._compositor.render_strips()]
+        return self._lines == truth
+
+
+def _cells(text: str) -> list[str]:
+    """One entry per terminal cell; the second half of a wide character is empty."""
+    cells: list[str] = []
+    for character in text:
+        wide = Strip([_segment(character)]).cell_length
+        if wide:
+            cells += [character, *[""] * (wide - 1)]
+        elif cells:
+            cells[-1] += character
+    return cells
+
+
+def _segment(text: str):
+    from rich.segment import Segment
+
+    return Segment(text)
+
+
+@asynccontextmanager
+async def watched(size=(120, 40)):
+    async with driving(size) as d:
+        screen = Screen(d)
+        d.app.refresh()
+        await d.settle()
+        yield d, screen
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_the_terminal_shows_what_the_screen_holds_while_a_reply_is_written(size):
+    async with watched(size) as (d, screen):
+        assert isinstance(d.app.screen._compositor, Sparing)
+        await d.say("How does it work?")
+        rounds = rounds_of()
+        await d.hear(started([], 1))
+        for begin in range(0, len(rounds), 3):
+            await d.hear(*rounds[begin : begin + 3])
+            assert screen.is_true()
+        await d.hear(ev.Finished(1, "end", "", stats_of(rounds), 9.0))
+        assert screen.is_true()
+
+
+async def test_the_terminal_shows_what_the_screen_holds_after_screens_menus_scrolling_and_other_sizes():
+    async with watched() as (d, screen):
+        await d.say("How does it work?")
+        await d.reply()
+        await d.say("And then?")
+        await d.reply(upto=20, finish=False)
+        for key in ("f1", "escape", "f4", "escape", "f2", "escape", "f3", "f3", "ctrl+t", "ctrl+t", "f8", "f8"):
+            await d.pilot.press(key)
+            await d.settle()
+            assert screen.is_true(), key
+        for size in ((60, 20), (40, 12), (120, 40)):
+            await d.pilot.resize_terminal(*size)
+            await d.settle()
+            assert screen.is_true(), size
+        d.app.transcript.scroll_to(y=3, animate=False)
+        await d.settle()
+        assert screen.is_true()
+        await d.hear(*rounds_of(id=2)[20:30])
+        assert screen.is_true()
+
+
+async def test_a_round_that_changes_a_few_rows_writes_a_small_part_of_the_screen():
+    async with watched() as (d, screen):
+        await d.say("hi")
+        await d.reply(upto=10, finish=False)
+        await asyncio.sleep(0.4)
+        before, fulls = screen.written, screen.fulls
+        await d.hear(rounds_of()[10])
+        assert 0 < screen.written - before < 120 * 40 / 3
+        assert screen.fulls == fulls
+
+
+async def test_a_tick_that_changes_nothing_writes_nothing():
+    async with watched() as (d, screen):
+        await d.say("hi")
+        await d.reply()
+        before = screen.written
+        await d.hear(ev.Counted(1, 2, 3))
+        assert screen.written == before
+
+
+@given(
+    st.lists(st.tuples(st.text("ab \n你🎉é-", max_size=12), st.sampled_from(["drafted", "target"])), max_size=40),
+    st.integers(1, 12),
+)
+@settings(deadline=None)
+def test_text_that_grows_wraps_like_text_that_was_there_at_once(runs, width):
+    grown, whole = Tinted(), Tinted(runs)
+    for tinted in (grown, whole):
+        tinted._fit(width)
+    for run in runs:
+        grown.add([run])
+    assert grown._rows == whole._rows
+    assert grown._lines == whole._lines
+    assert grown.text == whole.text
+
+
+@given(st.lists(st.text("ab \n你", max_size=8), max_size=20), st.integers(0, 8), st.integers(3, 9))
+@settings(deadline=None)
+def test_lines_that_leave_take_their_rows_with_them(texts, count, width):
+    grown, rest = Tinted([(text, "drafted") for text in texts]), Tinted()
+    grown._fit(width)
+    rest._fit(width)
+    rest.add([("\n".join(grown.text.split("\n")[count:]), "drafted")])
+    grown.drop_lines(count)
+    assert grown._rows == rest._rows
+    assert grown.text == rest.text
+
+
+async def test_what_is_not_drawn_at_once_is_drawn_soon_and_without_another_event():
+    ticks: list[bool] = []
+    now = [100.0]
+    pump = Pump(lambda: ticks.append(True), clock=lambda: now[0], cost=lambda: 0.0)
+    pump.begin()
+    assert pump.due("tree", 0.05)
+    pump.end()
+    assert pump.idle
+    pump.begin()
+    assert not pump.due("tree", 0.05)
+    pump.end()
+    assert not pump.idle
+    await asyncio.sleep(0.2)
+    assert ticks
+    now[0] += 0.2
+    assert pump.begin()
+    assert pump.due("tree", 0.05)
+    pump.end()
+    assert pump.idle
+
+
+def test_the_panel_says_who_uses_the_cores():
+    rows = stats_rows(Facts(shares=Shares(engine=1.93, app=0.061)), 40, 14)
+    assert "".join(text for text, _ in rows[0]) == "cores    engine 1.9 · app 0.06"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor times of others are read from /proc")
+def test_the_shares_of_an_engine_here_are_measured_and_of_one_elsewhere_are_unknown(monkeypatch):
+    monkeypatch.setattr("specchat.tui.shares.SPAN_S", 0.0)
+    meter = Meter()
+    assert meter.look(0) is None
+    assert meter.look(os.getpid()) is None
+    sum(range(2_000_000))
+    shares = meter.look(os.getpid())
+    assert shares is not None
+    assert shares.app > 0
+    assert meter.look(0) is None
+
+
+def test_an_engine_that_leaves_a_core_is_not_given_way_to(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert wants_every_core(ready(threads=4))
+    assert not wants_every_core(ready(threads=3))
+    assert not wants_every_core(ready(threads=4, device="cuda"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="niceness belongs to threads on Linux alone")
+def test_what_is_started_after_giving_way_is_not_nice_itself():
+    code = (
+        "import asyncio, os\n"
+        "from specchat.tui.courtesy import Courtesy\n"
+        "async def main():\n"
+        "    before, courtesy = os.nice(0), Courtesy()\n"
+        "    courtesy.give_way(); courtesy.give_way()\n"
+        "    print(os.nice(0) - before, await courtesy.start(lambda: os.nice(0)) - before)\n"
+        "asyncio.run(main())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.split() == ["5", "0"]

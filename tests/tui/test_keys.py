@@ -1,0 +1,125 @@
+"""Keys: all of them can be remapped, wrong ones are refused by name, and the help shows those in force."""
+
+from __future__ import annotations
+
+import pytest
+from driving import driving
+
+from specchat import config
+from specchat.engine import events as ev
+from specchat.errors import ConfigError
+from specchat.tui import keys
+from specchat.tui.commands import COMMANDS
+from specchat.tui.screens.help import HelpScreen
+
+
+def test_every_binding_has_a_name_and_says_what_it_does():
+    assert keys.unnamed() == []
+    assert {"help", "stop", "prompt.send", "transcript.copy", "pace.hold"} <= set(keys.every_key())
+
+
+def test_no_two_bindings_of_one_place_share_a_key():
+    every = keys.every_key().values()
+    taken = [(key, binding.owner) for binding in every for key in binding.keys]
+    assert len(taken) == len(set(taken))
+
+
+def test_a_command_that_names_a_binding_names_one_that_exists():
+    assert [c.name for c in COMMANDS.values() if c.binding and c.binding not in keys.every_key()] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"tokns": "f9"}, "did you mean 'tokens'"),
+        ({"tokens": "f99"}, "'f99' is no key"),
+        ({"tokens": "crtl+x"}, "'crtl' is no modifier; did you mean 'ctrl'"),
+        ({"tokens": ""}, 'an empty name is no key; "none" turns a binding off'),
+        ({"tokens": "f9, escpe"}, "'escpe' is no key; did you mean 'escape'"),
+        ({"tokens": "x"}, "x is written into the prompt"),
+        ({"prompt.send": "s"}, "s is written into the prompt"),
+        ({"tokens": "ctrl+k"}, "Ctrl+K belongs to the prompt (delete to line end)"),
+        ({"tokens": "f1"}, "F1 is bound twice, also to help (all keys and commands)"),
+        ({"tokens": "f9", "stats": "F9"}, "F9 is bound twice"),
+        ({"transcript.copy": "j"}, "j is bound twice, also to transcript.next"),
+        ({"transcript.copy": "f1"}, "F1 is bound twice, also to help"),
+    ],
+)
+def test_a_key_that_cannot_work_is_refused_and_said(given, problem):
+    found = [f"{id} {why}" for id, why in keys.problems(given)]
+    assert any(problem in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"tokens": "f9"},
+        {"tokens": "Ctrl+F8"},
+        {"tokens": "none"},
+        {"help": "f8", "tokens": "f1"},  # two that change places
+        {"transcript.copy": "Y"},
+        {"transcript.copy": "?"},
+        {"prompt.newline": "ctrl+k"},  # the prompt may give up a key of its own
+    ],
+)
+def test_a_key_that_can_work_is_taken(given):
+    assert list(keys.problems(given)) == []
+
+
+def test_a_wrong_key_is_refused_with_file_line_and_name():
+    file = config.private_dir(config.config_dir()) / "config.toml"
+    file.write_text('[keys]\ntokens = "f9"\nprompt.send = "f2"\n', encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        config.user_keys(keys.problems)
+    assert f"{file}, line 3: [keys] prompt.send = 'f2': F2 is bound twice, also to settings" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [("ctrl+f8", "Ctrl+F8"), ("full_stop", "."), ("ctrl+r", "Ctrl+R"), ("G", "G"), ("shift+enter", "Shift+Enter"),
+     ("less_than_sign", "<"), ("escape", "Esc"), ("pageup", "PgUp")],
+)  # fmt: skip
+def test_keys_are_shown_as_people_write_them(key, name):
+    assert keys.name_of(key) == name
+
+
+async def test_a_remapped_key_acts_the_old_one_does_not_and_help_shows_it():
+    async with driving(keys={"help": "f9", "prompt.send": "ctrl+g", "prompt.newline": "enter"}) as d:
+        await d.pilot.press("f1")
+        assert not isinstance(d.app.screen, HelpScreen)
+        await d.pilot.press("f9")
+        await d.pilot.pause()
+        assert isinstance(d.app.screen, HelpScreen)
+        assert "F9" in d.screen()
+        await d.pilot.press("escape")
+        await d.pilot.press("a", "enter", "b")
+        assert d.app.prompt.text == "a\nb"
+        await d.pilot.press("ctrl+g")
+        await d.pilot.pause()
+        assert d.link.last(ev.Generate).messages[0].content == "a\nb"
+        assert "F9 help" in d.drawn(d.app.status)
+
+
+def test_the_help_lists_the_keys_of_the_text_area_that_are_left():
+    entries = dict(entry for _, entries in keys.key_sections({}) for entry in entries)
+    assert entries["Ctrl+Z"] == "undo"
+    assert entries["Ctrl+K"] == "delete to line end"
+    assert entries["F7"] == "select all"
+    assert entries["Ctrl+C"].startswith("copy the selection, else stop")
+    changed = dict(keys.key_sections({"prompt.newline": "ctrl+k"}))
+    assert [said for key, said in changed["In the prompt"] if key == "Ctrl+K"] == ["new line"]
+
+
+async def test_arrows_still_move_where_recalling_has_another_key():
+    async with driving(keys={"prompt.earlier": "ctrl+up"}) as d:
+        d.app.prompt.write("one\ntwo")
+        await d.pilot.press("up")
+        assert d.app.prompt.cursor_location == (0, 3)
+
+
+async def test_what_tells_of_a_key_tells_the_key_in_force():
+    async with driving(keys={"restart": "f12"}) as d:
+        await d.hear(ev.Died(1, "gone"))
+        assert "F12 restarts it" in d.drawn(d.app.status)
+        assert "Restart the engine (F12)" in d.screen()

@@ -1,0 +1,82 @@
+"""The list of pairs as rows: every state in words, and the chosen pair explained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.engine.events import Loading
+from specchat.tui.pair_rows import Shelf, pair_rows
+from specchat.tui.pairs import PairInfo
+from specchat.tui.rows import width_of
+
+SMOL = PairInfo("smol", "SmolLM2-360M", "SmolLM2-135M", summary="small and quick", disk_bytes=98_000_000)
+BIG = replace(SMOL, name="big", needed_bytes=6_000_000_000, free_bytes=2_000_000_000)
+FETCHING = Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_300_000.0)
+
+
+def drawn(shelf: Shelf, at: int = 0, width: int = 72, height: int = 12) -> str:
+    rows, _ = pair_rows(shelf, at, 0, width, height)
+    return "\n".join("".join(text for text, _ in row).rstrip() for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        (SMOL, "● smol  ready · 98.0 MB"),
+        (replace(SMOL, state="missing", download_bytes=3_400_000_000), "○ smol  3.4 GB to fetch"),
+        (replace(SMOL, state="missing", download_bytes=None), "○ smol  to fetch"),
+        (replace(SMOL, state="partial", download_bytes=58_000_000), "◐ smol  partly here · 58.0 MB to fetch"),
+        (replace(SMOL, state="elsewhere"), "on the engine's machine"),
+        (replace(SMOL, trouble="tokens", refusal="3 tokens differ"), "✕ smol  tokenizers differ"),
+        (replace(SMOL, trouble="shape", refusal="has layers"), "✕ smol  unsupported shape"),
+        (replace(SMOL, trouble="files", refusal="no header"), "✕ smol  cannot be read"),
+        (BIG, "! big  does not fit in memory"),
+    ],
+)
+def test_every_state_is_said_by_a_mark_and_in_words(pair, words):
+    assert words in drawn(Shelf([pair]))
+
+
+def test_memory_that_the_pair_in_use_holds_counts_as_free():
+    assert "does not fit" in drawn(Shelf([BIG], "smol", held_bytes=3_000_000_000))
+    assert "does not fit" not in drawn(Shelf([BIG], "smol", held_bytes=5_000_000_000))
+    assert "about 6.0 GB of memory · 2.0 GB free · 5.0 GB held by smol" in drawn(
+        Shelf([BIG], "smol", held_bytes=5_000_000_000)
+    )
+
+
+def test_the_reason_is_told_in_full_below():
+    reason = "the-draft cannot draft for the-target: 3 tokens of their tables differ, such as 'b'"
+    assert reason in drawn(Shelf([replace(SMOL, trouble="tokens", refusal=reason)]), 0, 100).replace("\n", " ")
+
+
+def test_what_is_being_fetched_shows_how_far_it_is():
+    shelf = Shelf([SMOL], fetching={"smol": FETCHING})
+    assert "62 % 143 MB of 230 MB · 12.3 MB/s · 7 s left" in drawn(shelf, width=90)
+    assert "x stops fetching" in drawn(shelf)
+    assert "beginning" in drawn(Shelf([SMOL], fetching={"smol": None}))
+
+
+def test_why_fetching_failed_stays_to_be_read():
+    said = drawn(Shelf([replace(SMOL, state="missing")], failed={"smol": "the model hub cannot be reached"}))
+    assert "✕ smol  not fetched" in said
+    assert "the model hub cannot be reached" in said
+
+
+def test_only_pairs_of_ones_own_can_be_forgotten():
+    assert "d forgets" not in drawn(Shelf([SMOL]))
+    assert "d forgets" in drawn(Shelf([replace(SMOL, yours=True)]))
+    assert "forget smol? its weights stay · y yes · n no" in drawn(Shelf([SMOL], asking="smol"))
+
+
+@given(st.integers(20, 120), st.integers(2, 30), st.integers(0, 20))
+def test_rows_fit_and_the_chosen_pair_is_always_among_them(width, height, at):
+    pairs = [replace(SMOL, name=f"pair-{number}", notes="你好 " * 30) for number in range(21)]
+    rows, _ = pair_rows(Shelf(pairs, "pair-3", fetching={"pair-4": FETCHING}), at, 0, width, height)
+    assert len(rows) == height
+    assert all(width_of(row) <= width for row in rows)
+    assert any(role == "selected" for row in rows for _, role in row)

@@ -1,0 +1,212 @@
+"""Pairs: fetched while the chat goes on, loaded, refused, added, forgotten."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from driving import PAIRS, Driver, driving
+from fake import rounds_of, started, stats_of
+from paper_models import gguf
+
+from specchat.cli.pairs import judged, known_pairs
+from specchat.config import load_catalog, user_settings, users_models
+from specchat.engine import events as ev
+from specchat.tui.screens.add_pair import AddPairScreen
+from specchat.tui.screens.pairs import PairsScreen
+
+PULL = """
+import sys, time
+from pathlib import Path
+def say(done): print('{"type":"loading","stage":"fetch","item":"m.gguf","done":%d,"total":100}' % done, flush=True)
+print("chatter of a library")
+say(40)
+while not Path(sys.argv[1]).exists(): time.sleep(0.02)
+say(100)
+if Path(sys.argv[1]).read_text():
+    print("specchat: the model hub cannot be reached", file=sys.stderr)
+    sys.exit(1)
+"""
+
+
+def pulls(d: Driver, gate: Path) -> list[tuple[str, ...]]:
+    """Let pulls be a script that stops at 40 % until `gate` is there; what it was asked to do."""
+    asked: list[tuple[str, ...]] = []
+
+    def command(*words: str) -> list[str]:
+        asked.append(words)
+        return [sys.executable, "-c", PULL, str(gate)]
+
+    d.app.choosing.command = command
+    return asked
+
+
+async def until(d: Driver, words: str) -> None:
+    for _ in range(400):
+        if words in d.screen():
+            return
+        await d.pilot.pause(0.02)
+    raise AssertionError(f"{words!r} is not on the screen:\n{d.screen()}")
+
+
+async def test_a_pair_that_is_not_here_is_fetched_while_the_chat_goes_on(tmp_path):
+    async with driving(engine_here=True) as d:
+        asked = pulls(d, tmp_path / "gate")
+        await d.pilot.press("f4", "down", "enter")
+        await until(d, "40 %")
+        assert asked == [("models", "pull", "smol-1.7b", "--output", "jsonl")]
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert "⇣ smol-1.7b 40 %" in d.drawn(d.app.status)
+        await d.say("hi")
+        await d.reply("fine")
+        (tmp_path / "gate").touch()
+        await until(d, "smol-1.7b is here; F4 or /pair smol-1.7b loads it")
+        assert "✓ smol-1.7b is here" in d.drawn(d.app.status)
+        assert not any(isinstance(command, ev.Load) for command in d.link.sent[1:])
+
+
+async def test_fetching_can_be_called_off_and_begun_again(tmp_path):
+    async with driving(engine_here=True) as d:
+        asked = pulls(d, tmp_path / "gate")
+        await d.pilot.press("f4", "down", "enter")
+        await until(d, "40 %")
+        await d.pilot.press("enter")
+        assert "x stops that" in d.screen()
+        await d.pilot.press("x")
+        await until(d, "3.4 GB to fetch")
+        assert not d.app.choosing.fetching
+        await d.pilot.press("enter")
+        await until(d, "40 %")
+        assert len(asked) == 2
+        await d.pilot.press("x")
+        await until(d, "Enter fetches")
+
+
+async def test_why_fetching_failed_is_said(tmp_path):
+    async with driving(engine_here=True) as d:
+        pulls(d, tmp_path / "gate")
+        (tmp_path / "gate").write_text("fail")
+        await d.say("/pair smol-1.7b")
+        await until(d, "smol-1.7b was not fetched: the model hub cannot be reached")
+        await d.pilot.press("f4", "down")
+        await until(d, "✕ smol-1.7b  not fetched")
+
+
+async def test_leaving_stops_what_is_being_fetched(tmp_path):
+    async with driving(engine_here=True) as d:
+        pulls(d, tmp_path / "gate")
+        await d.say("/pair smol-1.7b")
+        await until(d, "⇣ smol-1.7b 40 %")
+        process = d.app.choosing._errands["smol-1.7b"]._process
+    assert process.returncode is not None
+
+
+async def test_without_a_pair_in_use_the_engine_fetches_at_once(tmp_path):
+    async with driving(loaded=False, engine_here=True) as d:
+        await d.hear(ev.Failed("WeightsError", "no network", during="load"))
+        await d.pilot.press("f4", "down", "enter")
+        await d.pilot.pause()
+        assert d.link.last(ev.Load).settings["pair"] == "smol-1.7b"
+
+
+async def test_a_reply_being_written_is_stopped_and_its_text_kept_when_the_pair_is_switched():
+    async with driving() as d:
+        await d.say("hi")
+        rounds = rounds_of(id=1)[:5]
+        await d.hear(started(d.link.last(ev.Generate).messages), *rounds)
+        await d.pilot.press("f4", "end", "enter")
+        await d.pilot.pause()
+        assert d.link.sent[-2:] == [ev.Cancel(1), ev.Load({"pair": "qwen"})]
+        await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds), 0.4))
+        assert d.app.chat.turns[-1].reply.text == "".join(p.text for r in rounds for p in r.pieces)
+
+
+async def test_a_pair_that_cannot_be_loaded_is_said_loudly_and_the_old_one_stays():
+    async with driving() as d:
+        d.app.talk.change("width", 7)
+        await d.hear(ev.Changed({**d.app.chat.settings, "width": 7}, d.app.chat.loss))
+        await d.say("/pair qwen")
+        await d.hear(ev.Failed("TokenizerMismatch", "d cannot draft for t: 3 tokens differ", during="load"))
+        assert "✕ qwen was not loaded" in d.drawn(d.app.status)
+        words = " ".join(d.screen().split())
+        assert "qwen was not loaded: d cannot draft for t" in words
+        await d.say("still there?")
+        assert d.link.last(ev.Generate).messages[-1].content == "still there?"
+        await d.hear(ev.Died(1, ""))
+        await d.pilot.press("f5")
+        await d.settle()
+        assert d.link.sent[0] == ev.Load({"pair": "smol", "width": 7})
+
+
+async def test_what_is_known_to_fail_is_not_even_tried():
+    def judge(pair):
+        return replace(pair, trouble="tokens", refusal="3 tokens differ") if pair.name == "qwen" else pair
+
+    async with driving(pairs=PAIRS, judge=judge) as d:
+        await d.pilot.press("f4", "end")
+        await until(d, "tokenizers differ")
+        assert "3 tokens differ" in d.screen()
+        await d.pilot.press("enter")
+        await d.pilot.pause()
+        assert isinstance(d.app.screen, PairsScreen)
+        assert "cannot work" in d.screen()
+        assert not any(isinstance(command, ev.Load) for command in d.link.sent[1:])
+
+
+async def test_a_pair_of_ones_own_is_added_after_a_look_and_forgotten_after_a_yes(tmp_path):
+    async with driving((120, 40), pairs=known_pairs, judge=judged, engine_here=True) as d:
+        target = gguf(tmp_path / "t.gguf")
+        await d.pilot.press("f4", "a", *"mine", "enter")
+        assert isinstance(d.app.screen, AddPairScreen)
+        d.app.screen.query_one("#target").value = str(tmp_path / "gone.gguf")
+        await d.pilot.press("enter")
+        await until(d, "does not exist")
+        assert not users_models().exists()
+        d.app.screen.query_one("#target").value = str(target)
+        await d.pilot.press("enter")
+        await until(d, "● mine")
+        assert load_catalog().pair("mine").yours
+        await d.pilot.press("end", "d")
+        assert "forget mine?" in d.screen()
+        await d.pilot.press("x")
+        assert "mine" in load_catalog().pairs
+        await d.pilot.press("d", "y")
+        await until(d, "mine is forgotten")
+        assert "mine" not in load_catalog().pairs
+        assert target.exists()
+
+
+async def test_the_pair_to_begin_with_is_chosen_with_a_key():
+    async with driving(pairs=known_pairs, engine_here=True) as d:
+        await d.pilot.press("f4")
+        assert "at start · in use" in d.screen()
+        await d.pilot.press("down", "s")
+        assert "begins with qwen-coder from now on" in d.screen()
+        assert user_settings() == {"pair": "qwen-coder"}
+        assert "at start" in next(line for line in d.screen().splitlines() if "qwen-coder " in line)
+        await d.pilot.press("up", "s")
+        assert user_settings() == {}
+
+
+async def test_what_came_with_specchat_is_not_asked_about():
+    async with driving(pairs=known_pairs, engine_here=True) as d:
+        await d.pilot.press("f4", "d")
+        assert "came with specchat and stays" in d.screen()
+
+
+async def test_escape_leaves_the_form_without_a_pair():
+    async with driving(engine_here=True) as d:
+        await d.pilot.press("f4", "a", "escape", "escape")
+        await d.pilot.pause()
+        assert len(d.app.screen_stack) == 1
+
+
+async def test_for_an_engine_elsewhere_nothing_is_fetched_or_added_here():
+    async with driving(engine_here=False) as d:
+        await d.pilot.press("f4", "a")
+        assert "the engine runs elsewhere" in d.screen()
+        await d.pilot.press("down", "enter")
+        await d.pilot.pause()
+        assert d.link.last(ev.Load).settings["pair"] == "smol-1.7b"

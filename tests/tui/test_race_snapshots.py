@@ -1,0 +1,52 @@
+"""How a race looks, in the middle and at its end. Its clock stands still."""
+
+from __future__ import annotations
+
+import pytest
+from driving import Driver
+from fake import FakeLink, hello, ready
+from races import Clock, answer, fast_heat, plain_heat, warm_up
+from test_snapshots import app_of
+
+from specchat.tui.series import Asked
+
+
+async def race(pilot, links: list[FakeLink], upto: int | None) -> None:
+    d = Driver(pilot.app, pilot, links)
+    await pilot.pause()
+    await d.hear(hello(), ready(settings=ready().settings | {"seed": 7}))
+    pilot.app.racing.clock = Clock()
+    await d.say("/race How does speculative decoding work?")
+    await warm_up(d)
+    await plain_heat(d)
+    await fast_heat(d, upto)
+    if upto is None:
+        await pilot.press("end")
+    await pilot.pause()
+
+
+@pytest.mark.parametrize(
+    ("size", "upto"), [((120, 40), 20), ((120, 40), None), ((80, 24), None), ((40, 12), None)],
+    ids=lambda value: f"{value[0]}x{value[1]}" if isinstance(value, tuple) else str(value),
+)  # fmt: skip
+def test_a_race(snap_compare, size, upto):
+    links: list[FakeLink] = []
+    assert snap_compare(app_of(links), terminal_size=size, run_before=lambda pilot: race(pilot, links, upto))
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_a_benchmark(snap_compare, size):
+    links: list[FakeLink] = []
+
+    async def before(pilot) -> None:
+        d = Driver(pilot.app, pilot, links)
+        await pilot.pause()
+        await d.hear(hello(), ready(settings=ready().settings | {"seed": 7}))
+        pilot.app.racing.clock = Clock()
+        pilot.app.racing._questions = lambda: [Asked("chat", "Why is the sky blue?"), Asked("code", "Sort a list.")] * 2
+        await d.say("/bench")
+        await warm_up(d)
+        for _ in range(5):
+            await answer(d)
+
+    assert snap_compare(app_of(links), terminal_size=size, run_before=before)

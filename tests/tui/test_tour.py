@@ -1,0 +1,108 @@
+"""The tour of the first start, and the engine's log."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from driving import driving
+
+from specchat.engine import events as ev
+from specchat.engine.client import Engine
+from specchat.tui.screens.log import LogScreen
+from specchat.tui.widgets.welcome import Welcome
+
+
+async def test_the_first_start_shows_three_pages_once(tmp_path):
+    seen = tmp_path / "state" / "toured"
+    async with driving(toured=seen) as d:
+        assert "Watch it guess" in d.screen()
+        assert "guessed, but the model writes another" in d.screen()
+        await d.pilot.press("enter")
+        await d.pilot.pause()
+        assert "A few keys" in d.screen()
+        assert "2 of 3 · Enter goes on · Esc skips · or just type" in d.screen()
+        await d.pilot.press("enter")
+        await d.pilot.pause()
+        assert "Make it yours" in d.screen()
+        assert "settings (F2)" in d.screen()
+        await d.pilot.press("enter")
+        await d.pilot.pause()
+        assert d.app.query(Welcome)
+    assert seen.exists()
+    async with driving(toured=seen) as d:
+        assert "Watch it guess" not in d.screen()
+
+
+async def test_the_tour_tells_the_keys_in_force(tmp_path):
+    async with driving(toured=tmp_path / "toured", keys={"help": "f12", "prompt.send": "ctrl+g", "editor": "f9"}) as d:
+        assert "Ctrl+G goes on" in d.screen()
+        await d.pilot.press("ctrl+g")
+        await d.pilot.pause()
+        assert "F12" in d.screen()
+
+
+async def test_escape_skips_it_at_once(tmp_path):
+    async with driving(toured=tmp_path / "toured") as d:
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert "Watch it guess" not in d.screen()
+        assert d.app.query(Welcome)
+        assert d.app.focused is d.app.prompt
+
+
+async def test_typing_goes_to_the_prompt_and_nothing_of_it_is_lost(tmp_path):
+    async with driving(toured=tmp_path / "toured") as d:
+        await d.pilot.press(*"hello", "enter")
+        await d.pilot.pause()
+        assert d.link.last(ev.Generate).messages == [ev.Message("user", "hello")]
+        assert "Watch it guess" not in d.screen()
+        assert not d.app.query(Welcome)
+
+
+async def test_the_tour_comes_again_on_request_also_in_a_chat():
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply("fine")
+        await d.say("/tour")
+        assert "Watch it guess" in d.screen()
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert "Watch it guess" not in d.screen()
+        assert "fine" in d.screen()
+
+
+async def test_a_home_that_cannot_be_written_does_not_keep_the_app_from_starting(tmp_path):
+    (tmp_path / "state").write_text("a file where the folder should be")
+    async with driving(toured=tmp_path / "state" / "toured") as d:
+        assert "Watch it guess" in d.screen()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 12), (20, 5)])
+async def test_every_page_fits_small_windows(tmp_path, size):
+    async with driving(size, toured=tmp_path / "toured") as d:
+        for _ in range(3):
+            assert all(strip.cell_length == size[0] for strip in d.app.screen._compositor.render_strips())
+            await d.pilot.press("enter")
+            await d.pilot.pause()
+
+
+async def test_the_log_of_the_engine_is_shown_with_its_place(tmp_path):
+    log = tmp_path / "engine.log"
+    engine = Engine(log, [sys.executable, "-c", "import sys; sys.stderr.write('half a \\x1b[31mwarning\\n'); input()"])
+    try:
+        async with driving() as d:
+            await d.say("/log")
+            assert "there is no engine here" in d.drawn(d.app.notice)
+            while not log.read_text():
+                await d.pilot.pause(0.05)
+            d.app.talk.link, fake = engine, d.app.talk.link
+            await d.say("/log")
+            assert isinstance(d.app.screen, LogScreen)
+            shown = "".join(d.screen().split())
+            assert "half a ␛[31mwarning" in d.screen()
+            assert log.name in shown
+            await d.pilot.press("escape")
+            d.app.talk.link = fake
+    finally:
+        engine.close()
