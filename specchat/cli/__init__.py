@@ -9,10 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from specchat.cli.bench import bench
+from specchat.cli.chats import app as chats_app
+from specchat.cli.chats import chat_ids
 from specchat.cli.check import check
+from specchat.cli.config import app as config_app
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
-from specchat.errors import SpecchatError
+from specchat.cli.own_pairs import add, forget
+from specchat.cli.web import web
+from specchat.errors import SpecchatError, UsageError
 
 app = typer.Typer(
     name="specchat",
@@ -22,7 +27,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+models_app.command()(add)
+models_app.command()(forget)
 app.add_typer(models_app, name="models", help="Weights: what is here, what can be fetched.")
+app.add_typer(chats_app, name="chats", help="Chats that were kept: list, read, search, export, import, remove.")
+app.add_typer(config_app, name="config", help="Defaults of your own: read them, write them.")
 
 EngineCommand = Annotated[
     str,
@@ -34,15 +43,47 @@ EngineCommand = Annotated[
     ),
 ]
 
+NoMouse = Annotated[
+    bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal: it then selects text by itself.")
+]
+
+PlainMarks = Annotated[
+    bool,
+    typer.Option("--ascii", help="Draw with ASCII characters alone; also chosen where the locale is not UTF-8."),
+]
+
 
 @app.callback(invoke_without_command=True)
 @takes_settings
-def chat(context: typer.Context, settings: dict[str, Any], engine: EngineCommand = "") -> None:
+def chat(
+    context: typer.Context,
+    settings: dict[str, Any],
+    engine: EngineCommand = "",
+    no_mouse: NoMouse = False,
+    ascii: PlainMarks = False,
+    print_transcript: Annotated[
+        bool, typer.Option("--print-transcript", help="On leaving, print the conversation to the terminal.")
+    ] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            "-r",
+            metavar="[ID]",
+            help="Go on with this chat; without an ID, choose one.",
+            autocompletion=chat_ids,
+        ),
+    ] = None,
+    last: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the last chat.")] = False,
+) -> None:
     """Open the chat."""
     if context.invoked_subcommand is None:
         from specchat.cli.chat import open_chat
 
-        open_chat(settings, engine)
+        start = "" if resume is None and not last else _chosen_chat(resume, last)
+        raise typer.Exit(
+            open_chat(settings, engine, mouse=not no_mouse, print_transcript=print_transcript, ascii=ascii, chat=start)
+        )
 
 
 @app.command()
@@ -57,20 +98,35 @@ def run(
         Path | None, typer.Option(help="Write the event stream to this file.", show_default=False)
     ] = None,
     system: Annotated[str | None, typer.Option(help="System prompt.", show_default=False)] = None,
+    race: Annotated[
+        bool,
+        typer.Option(
+            "--race",
+            help="Write the reply twice with one seed and compare: plain first, then with these settings; each has the "
+            "engine to itself and starts from the same cached prompt, after a few tokens that are not counted.",
+        ),
+    ] = False,
     engine: EngineCommand = "",
 ) -> None:
     """Write one reply, without the app."""
-    from specchat.cli.run import run_once
+    if race:
+        from specchat.cli.race import race_once as write
+    else:
+        from specchat.cli.run import run_once as write
 
-    raise typer.Exit(run_once(prompt, settings, output, record, system, engine))
+    raise typer.Exit(write(prompt, settings, output, record, system, engine))
 
 
 @app.command()
-def replay(file: Annotated[Path, typer.Argument(help="A recording: a .jsonl file that `run --record` wrote.")]) -> None:
+def replay(
+    file: Annotated[Path, typer.Argument(help="A recording: a .jsonl file that `run --record` wrote.")],
+    no_mouse: NoMouse = False,
+    ascii: PlainMarks = False,
+) -> None:
     """Watch a recording in the app, without a model."""
     from specchat.cli.chat import open_replay
 
-    open_replay(file)
+    open_replay(file, mouse=not no_mouse, ascii=ascii)
 
 
 @app.command()
@@ -88,18 +144,20 @@ def methods(
 def doctor(
     settings: dict[str, Any],
     costs: Annotated[bool, typer.Option("--costs", help="Load the pair and measure what its passes cost.")] = False,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Also draw the costs into a PNG, SVG or PDF.")] = None,
 ) -> None:
     """Say what this machine offers, which pairs are ready, and what would be slow and why."""
     from specchat.cli.doctor import print_costs, print_report
 
-    if costs:
-        print_costs(settings)
+    if costs or plot is not None:
+        print_costs(settings, plot)
     else:
         print_report()
 
 
 app.command()(bench)
 app.command()(check)
+app.command()(web)
 
 
 @app.command(hidden=True)
@@ -110,10 +168,32 @@ def engine() -> None:
     serve()
 
 
+def _chosen_chat(resume: str | None, last: bool) -> str | None:
+    """The id of the chat to go on with; None where the user wants to choose in the app."""
+    from specchat.cli.chats import reading
+
+    if resume is not None and last:
+        raise UsageError("--continue is the last chat, --resume another: use one of them")
+    with reading() as chats:
+        if last:
+            return chats.last()
+        return chats.find(resume) if resume else None
+
+
+def _resumable(arguments: list[str]) -> list[str]:
+    """The command line with an empty id after a `--resume` that has none."""
+    given = [*arguments, "-"]
+    return [
+        word
+        for at, argument in enumerate(arguments)
+        for word in ([argument, ""] if argument in ("-r", "--resume") and given[at + 1].startswith("-") else [argument])
+    ]
+
+
 def main() -> None:
     """Run the command line: exit code 0 done, 1 failed, 2 usage, 130 interrupted."""
     try:
-        app()
+        app(args=_resumable(sys.argv[1:]))
     except SpecchatError as error:
         print(f"specchat: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specchat.cli.flags import Output, takes_settings
-from specchat.errors import UsageError
+from specchat.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from specchat.bench.report import Report
@@ -27,6 +27,10 @@ _WIDTH = 110
 @takes_settings
 def bench(
     settings: dict[str, Any],
+    what: Annotated[
+        str,
+        typer.Argument(help="model, or ui: what the app itself costs; with --pair also what it costs the engine."),
+    ] = "model",
     compare: Annotated[
         str,
         typer.Option(
@@ -62,6 +66,13 @@ def bench(
     Drafters that learn start cold with every prompt; with --warm they are measured a second time after the replies
     to other prompts, never after the measured ones.
     """
+    if what == "ui":
+        from specchat.cli.bench_ui import bench_ui
+
+        raise typer.Exit(0 if bench_ui(settings, output) else 1)
+    if what != "model":
+        raise UsageError(f"bench {what!r}: there is nothing of that name to measure{nearest(what, ('model', 'ui'))}")
+
     from specchat.bench.loaded import prepare_environment, settings_in_force
 
     chosen = settings_in_force(settings, max_tokens=_MAX_TOKENS, seed=0)

@@ -2,63 +2,116 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from specchat.cli.engines import engine_log, start_engine
-from specchat.config import load_catalog, shipped_file, user_settings
+from specchat.cli.terminal import take_terminal
+from specchat.config import (
+    AppOptions,
+    load_catalog,
+    private_dir,
+    shipped_file,
+    state_dir,
+    user_app,
+    user_keys,
+    user_settings,
+)
 from specchat.engine.client import Link
 from specchat.engine.replay import Recording
+from specchat.engine.text import visible
 from specchat.errors import SpecchatError
-from specchat.models import weights
 from specchat.settings import Settings
+from specchat.store.database import default_path
 from specchat.tui.app import run_app
+from specchat.tui.archive import Archive
+from specchat.tui.ascii import needs_ascii
+from specchat.tui.farewell import conversation
+from specchat.tui.history import History
+from specchat.tui.keys import problems
 from specchat.tui.pairs import PairInfo
+from specchat.tui.series import Asked
+from specchat.tui.theme import unknown_theme
 
 
-def open_chat(settings: dict[str, Any], engine: str) -> None:
-    """The app on an engine: a child process here, or wherever `engine` starts one."""
+def open_chat(
+    settings: dict[str, Any],
+    engine: str,
+    *,
+    mouse: bool = True,
+    print_transcript: bool = False,
+    ascii: bool = False,
+    chat: str | None = "",
+) -> int:
+    """The app on an engine: a child process here, or wherever `engine` starts one. Returns the exit code."""
+    take_terminal()
     wanted = {**user_settings(), **settings}
-    load_catalog().pair(wanted.get("pair", Settings().pair))  # a wrong name is told before the screen is taken
+    if not engine:
+        load_catalog().pair(wanted.get("pair", Settings().pair))  # a wrong name is told before the screen is taken
 
     def connect(wake: Callable[[], None]) -> Link:
         return start_engine(engine, wanted, wake)
 
+    keys, options = user_keys(problems), _options(mouse, ascii)
+    sent = History(state_dir() / "prompts.jsonl", private_dir) if options.history else None
     try:
-        run_app(connect, settings=settings, pairs=known_pairs, demo=_demo())
+        app = run_app(
+            connect,
+            settings=settings,
+            pairs=_pairs_elsewhere if engine else _known_pairs,
+            judge=None if engine else _judged,
+            demo=_demo(),
+            keys=keys,
+            history=sent,
+            engine_here=not engine,
+            options=options,
+            store=default_path(),
+            chat=chat,
+            toured=state_dir() / "toured",
+            questions=shipped_questions,
+        )
     finally:
         with suppress(OSError):
             engine_log().unlink()
+    if (print_transcript or options.print_transcript) and (said := conversation(app.chat.turns)):
+        typer.echo(said + "\n")
+    _say_goodbye(app.archive)
+    return app.return_code or 0
 
 
-def open_replay(file: Path) -> None:
+def _say_goodbye(archive: Archive) -> None:
+    """How to come back to this chat, or why one cannot."""
+    kept = archive.kept()
+    if archive.problem:
+        typer.echo(f"specchat: not saved: {archive.problem}", err=True)
+    elif kept is not None:
+        typer.echo(f"{visible(kept[1])}\ngo on with it: specchat -r {kept[0]}")
+
+
+def open_replay(file: Path, *, mouse: bool = True, ascii: bool = False) -> None:
     """The app on a recording; no model, no engine."""
     recording = Recording.read(file)
-    run_app(None, settings={}, pairs=(), replay=recording)
+    take_terminal()
+    run_app(None, settings={}, pairs=(), replay=recording, keys=user_keys(problems), options=_options(mouse, ascii))
 
 
-def known_pairs() -> list[PairInfo]:
-    """Every pair of the catalog with the state of its weights on this machine."""
-    catalog = load_catalog()
-    found = []
-    for pair in catalog.pairs.values():
-        states = [weights.state(model) for model in catalog.models_of(pair)]
-        kinds = {state.kind for state in states}
-        missing = [state for state in states if state.kind != "ready"]
-        found.append(
-            PairInfo(
-                name=pair.name,
-                target=pair.target,
-                draft=pair.draft,
-                state="ready" if kinds == {"ready"} else "missing" if kinds == {"missing"} else "partial",
-                download_bytes=sum((state.total_bytes or 0) - state.disk_bytes for state in missing),
-                summary=pair.summary,
-                notes=pair.notes,
-            )
-        )
-    return found
+def _options(mouse: bool, ascii: bool) -> AppOptions:
+    options = user_app(unknown_theme)
+    plain = options.ascii or ascii or needs_ascii(os.environ)
+    return dataclasses.replace(options, mouse=options.mouse and mouse, ascii=plain)
+
+
+def shipped_questions() -> list[Asked]:
+    """What a benchmark in the app asks: the shipped questions without their follow-ups, category by category."""
+    from specchat.bench.workloads import own_workload
+
+    return [Asked(question.category, question.turns[0]) for question in own_workload().in_turn()]
 
 
 def _demo() -> Path | None:
@@ -67,3 +120,24 @@ def _demo() -> Path | None:
         return shipped_file("assets/demo.jsonl")
     except SpecchatError:
         return None
+
+
+# the first picture does not wait for what lists and weighs pairs
+
+
+def _known_pairs() -> list[PairInfo]:
+    from specchat.cli.pairs import known_pairs
+
+    return known_pairs()
+
+
+def _pairs_elsewhere() -> list[PairInfo]:
+    from specchat.cli.pairs import pairs_elsewhere
+
+    return pairs_elsewhere()
+
+
+def _judged(info: PairInfo) -> PairInfo:
+    from specchat.cli.pairs import judged
+
+    return judged(info)

@@ -8,15 +8,17 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat import __version__
-from specchat.config import Catalog, cache_dir, load_catalog, user_settings
+from specchat.config import cache_dir
 from specchat.engine.client import engine_environment
-from specchat.settings import Settings
 
 if TYPE_CHECKING:
     import torch
+
+    from specchat.tui.pairs import PairInfo
 
 _PACKAGES = ("torch", "transformers", "textual", "rich", "typer", "gguf", "huggingface_hub")
 
@@ -27,12 +29,20 @@ def print_report() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(file=sys.stdout, highlight=False)
-    for title, rows in (("versions", _versions()), ("machine", _machine()), ("pairs", _pairs(load_catalog()))):
+    from specchat.cli.pairs import judged, known_pairs
+
+    console = Console(file=sys.stdout, highlight=False, markup=False)
+    pairs = [judged(pair) for pair in known_pairs()]
+    for title, rows in (("versions", _versions()), ("machine", _machine()), ("pairs", _pairs(pairs))):
         table = Table(box=None, show_header=False, pad_edge=False, title=title, title_justify="left")
         for row in rows:
             table.add_row(*row)
         console.print(table)
+        console.print()
+    if troubles := list(_troubles(pairs)):
+        console.print("what does not work, and why", style="bold red")
+        for line in troubles:
+            console.print(f"  ✕ {line}", soft_wrap=True, style="red")
         console.print()
     advice = list(_advice())
     console.print("what would be slow here, and why" if advice else "nothing here looks slow")
@@ -40,25 +50,31 @@ def print_report() -> None:
         console.print(f"  - {line}", soft_wrap=True)
 
 
-def print_costs(settings: dict[str, Any]) -> None:
-    """Load the pair and print what a pass costs by its rows, and plain decoding by its context."""
+def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
+    """Load the pair and print what a pass costs by its rows, and plain decoding by its context; draw it if asked to."""
     os.environ.update(engine_environment())
     from rich.console import Console
     from rich.table import Table
 
-    from specchat.bench.loaded import load_pair
+    from specchat.bench.loaded import load_pair, settings_in_force
+    from specchat.bench.plots import Curve, accept_plot_file, draw_costs
     from specchat.decoding.plain import measure_plain
     from specchat.decoding.profiling import measure_costs
 
-    wanted = Settings().but({**user_settings(), **settings})
-    pair = load_pair(wanted)
+    if plot is not None:
+        accept_plot_file(plot)
+    pair = load_pair(settings_in_force(settings))
     draft = pair.draft.model if pair.draft else None
     plain, costs = measure_plain(pair.target.model), measure_costs(pair.target.model, draft)
     assert plain is not None, "nobody interrupts"
     assert costs is not None, "nobody interrupts"
     console = Console(file=sys.stdout, highlight=False)
-    console.print(f"{pair.name} · {pair.target.name} · {pair.precision} · {pair.device}\n")
-    curves = [("plain decoding, by context", "tokens", plain.points), ("verification, by rows", "rows", costs.verify)]
+    heading = f"{pair.name} · {pair.target.name} · {pair.precision} ({pair.target.kernels}) · {pair.device}"
+    console.print(heading + "\n")
+    curves: list[Curve] = [
+        ("plain decoding, by context", "tokens", plain.points),
+        ("verification, by rows", "rows", costs.verify),
+    ]
     if costs.draft:
         curves.append(("a pass of the draft model, by rows", "rows", costs.draft))
     for title, unit, points in curves:
@@ -71,6 +87,8 @@ def print_costs(settings: dict[str, Any]) -> None:
             table.add_row(str(place), f"{1000 * seconds:.1f}", f"{ratio:.2f}", "━" * round(40 * seconds / most))
         console.print(table)
         console.print()
+    if plot is not None:
+        draw_costs(heading, curves, plot)
 
 
 def _versions() -> Iterator[tuple[str, str]]:
@@ -92,6 +110,7 @@ def _machine() -> Iterator[tuple[str, str]]:
     yield "device", f"{device} ({_device_name(device)})"
     for what, quantised in (("quantised files", True), ("other weights", False)):
         yield f"{what} run in", choose_precision("auto", device, quantised, own=True)
+    yield "4 and 8 bits", _whole_numbers()
     yield "threads", f"{default_threads()} of {os.cpu_count()} cores, waiting {os.environ['OMP_WAIT_POLICY']}"
     free = available_bytes(device)
     yield "free memory", "unknown" if free is None else f"{free / 1e9:.1f} GB on {device}"
@@ -99,6 +118,16 @@ def _machine() -> Iterator[tuple[str, str]]:
     place = next(p for p in (home, *home.parents) if p.exists())
     yield "free disk", f"{shutil.disk_usage(place).free / 1e9:.1f} GB for weights in {home}"
     yield "compute", torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else ""
+
+
+def _whole_numbers() -> str:
+    """Who multiplies weights of 4 and 8 bits on the processor."""
+    from specchat.models.native.build import NativeUnavailable, compiled, find_compiler
+
+    try:
+        return f"native kernels, by {' '.join(find_compiler())}: {compiled()}"
+    except NativeUnavailable as error:
+        return f"torch's kernels; the native ones are not in use, since {error}"
 
 
 def _device_name(device: torch.device) -> str:
@@ -109,16 +138,21 @@ def _device_name(device: torch.device) -> str:
     return platform.processor() or platform.machine()
 
 
-def _pairs(catalog: Catalog) -> Iterator[tuple[str, str, str]]:
-    from specchat.models.weights import state
+def _pairs(pairs: list[PairInfo]) -> Iterator[tuple[str, str, str]]:
+    for pair in pairs:
+        size = f", {pair.download_bytes / 1e6:.0f} MB" if pair.download_bytes else ""
+        state = "ready" if pair.state == "ready" else f"to fetch{size}"
+        yield pair.name, "✕ cannot work" if pair.refusal else state, pair.summary
 
-    for pair in catalog.pairs.values():
-        states = [state(model) for model in catalog.models_of(pair)]
-        missing = [s for s in states if s.kind != "ready"]
-        known = all(s.total_bytes is not None for s in missing)
-        left = sum((s.total_bytes or 0) - s.disk_bytes for s in missing)
-        size = f", {left / 1e6:.0f} MB to fetch" if missing and known else ""
-        yield pair.name, "ready" if not missing else f"to fetch{size}", pair.summary
+
+def _troubles(pairs: list[PairInfo]) -> Iterator[str]:
+    """Pairs that cannot work, a draft model that cannot be used first of all."""
+    for pair in pairs:
+        if pair.refusal:
+            yield f"{pair.name}: {pair.refusal}"
+        elif pair.short_of_memory() and pair.needed_bytes is not None and pair.free_bytes is not None:
+            needed, free = pair.needed_bytes / 1e9, pair.free_bytes / 1e9
+            yield f"{pair.name}: needs about {needed:.1f} GB of memory, and {free:.1f} GB are free now"
 
 
 def _advice() -> Iterator[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import shlex
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,5 +28,17 @@ def start_engine(command: str, settings: dict[str, Any], wake: Callable[[], None
 
 
 def engine_log() -> Path:
-    """Where this process's engine writes what nobody asked for."""
-    return private_dir(state_dir() / "logs") / f"engine-{os.getpid()}.log"
+    """Where this process's engine writes what nobody asked for; elsewhere if nothing can be written there."""
+    folder = state_dir() / "logs"
+    try:
+        writable = os.access(private_dir(folder), os.W_OK)
+    except OSError:
+        writable = False
+    return (folder if writable else _spare_folder()) / f"engine-{os.getpid()}.log"
+
+
+@functools.cache
+def _spare_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="specchat-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -46,11 +47,25 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def as_flags(settings: Mapping[str, Any]) -> list[str]:
+    """The command line words that give these settings again."""
+    words: list[str] = []
+    for name, value in settings.items():
+        if name == "stop":
+            words += [f"--stop={text}" for text in value]
+        elif name == "method_options":
+            words += [f"--set={key}={setting}" for key, setting in value.items()]
+        else:
+            words.append(f"--{name.replace('_', '-')}={value}")
+    return words
+
+
 def _flag(option: Option) -> inspect.Parameter:
-    about = ", ".join(text for text in (option.range_text(), f"default {option.default}") if text)
+    names = "" if option.name == "pair" else ", ".join(known_names(option.name))
+    about = "; ".join(text for text in (option.range_text() or names, f"default {option.default}") if text)
     extra = typer.Option(
         f"--{option.name.replace('_', '-')}",
-        help=f"{option.help} [{about}]",
+        help=f"{option.help} ({about})",  # in brackets it would be taken for markup
         show_default=False,
         rich_help_panel="Settings",
         autocompletion=_completion(option.name),
@@ -70,7 +85,13 @@ def _set() -> inspect.Parameter:
     return _parameter(
         "set",
         list[str] | None,
-        typer.Option("--set", metavar="METHOD.OPTION=VALUE", help="a method's own option", rich_help_panel="Settings"),
+        typer.Option(
+            "--set",
+            metavar="METHOD.OPTION=VALUE",
+            help="a method's own option",
+            rich_help_panel="Settings",
+            autocompletion=_options_of_methods,
+        ),
     )
 
 
@@ -85,6 +106,35 @@ def _completion(setting: str) -> Callable[[str], list[str]]:
         return [name for name in known_names(setting) if name.startswith(incomplete)]
 
     return names
+
+
+def _options_of_methods(incomplete: str) -> list[str]:
+    """`METHOD.OPTION=`, for shell completion."""
+    return [name + "=" for name in method_options() if name.startswith(incomplete)]
+
+
+def setting_names(incomplete: str) -> list[str]:
+    """Every setting, method's option and option of the app that begins so, for shell completion."""
+    from specchat.config import AppOptions
+
+    app = [f"app.{field.name}" for field in dataclasses.fields(AppOptions)]
+    return [name for name in [*OPTIONS, "stop", *app, *method_options()] if name.startswith(incomplete)]
+
+
+def model_names(incomplete: str) -> list[str]:
+    """Every pair and model that begins so, for shell completion."""
+    from specchat.config import load_catalog
+
+    catalog = load_catalog()
+    return [name for name in dict.fromkeys([*catalog.pairs, *catalog.models]) if name.startswith(incomplete)]
+
+
+def method_options() -> list[str]:
+    """`METHOD.OPTION` of every method."""
+    from specchat.decoding.families import methods
+    from specchat.registry import options_of
+
+    return [f"{method.name}.{option.name}" for _, method in methods() for option in options_of(method.options)]
 
 
 def known_names(setting: str) -> list[str]:

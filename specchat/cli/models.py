@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from specchat.cli.flags import model_names
 
 if TYPE_CHECKING:
     from specchat.config import Catalog, ModelSpec
@@ -18,8 +20,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="See which weights are here; pull, check and remove them.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="a pair or a model, as `specchat models list` shows them")]
+Name = Annotated[
+    str, typer.Argument(help="a pair or a model, as `specchat models list` shows them", autocompletion=model_names)
+]
 Output = Literal["table", "json"]
+PullOutput = Literal["text", "jsonl"]
 
 
 @app.command("list")
@@ -35,17 +40,20 @@ def list_models(output: Annotated[Output, typer.Option(help="table or json")] = 
 
 
 @app.command()
-def pull(name: Name) -> None:
+def pull(
+    name: Name, output: Annotated[PullOutput, typer.Option(help="text, or progress as JSON lines")] = "text"
+) -> None:
     """Fetch and verify the weights of a pair or a model; an interrupted pull goes on where it stopped."""
     from specchat.models import weights
 
+    say = typer.echo if output == "text" else _silent
     for spec in _chosen(name):
         if spec.scripted:
-            typer.echo(f"{spec.name}: has no weights, nothing to pull")
+            say(f"{spec.name}: has no weights, nothing to pull")
             continue
-        with _reporter() as report:
+        with _reporter() if output == "text" else nullcontext(_print_event) as report:
             path = _interruptible(partial(weights.fetch, spec, report))
-        typer.echo(f"{spec.name}: ready at {path}")
+        say(f"{spec.name}: ready at {path}")
 
 
 @app.command()
@@ -80,14 +88,14 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do
 
     chosen = [(spec, weights.state(spec).disk_bytes) for spec in _chosen(name)]
     if not yes:
-        if not _can_ask():
+        if not can_ask():
             raise UsageError(f"removing {name} needs a yes, and nobody is here to ask: add --yes")
-        listed = ", ".join(f"{spec.name} ({_size(size)})" for spec, size in chosen)
+        listed = ", ".join(f"{spec.name} ({sized(size)})" for spec, size in chosen)
         if not typer.confirm(f"Remove the weights of {listed}?"):
             typer.echo("nothing removed")
             return
     for spec, _ in chosen:
-        typer.echo(f"{spec.name}: {_size(weights.remove(spec))} freed")
+        typer.echo(f"{spec.name}: {sized(weights.remove(spec))} freed")
 
 
 # ------------------------------------------------------------------------------------------------- choosing
@@ -106,7 +114,7 @@ def _chosen(name: str) -> tuple[ModelSpec, ...]:
     raise UsageError(f"no pair or model is called {name!r}{nearest(name, [*catalog.pairs, *catalog.models])}")
 
 
-def _can_ask() -> bool:
+def can_ask() -> bool:
     return sys.stdin.isatty()
 
 
@@ -174,18 +182,30 @@ def _size_of(spec: ModelSpec, state: State) -> str:
     if spec.scripted:
         return "no weights"
     if state.kind == "ready":
-        return _size(state.disk_bytes)
+        return sized(state.disk_bytes)
     if state.total_bytes is None:
-        return f"{_size(state.disk_bytes)} so far" if state.kind == "partial" else "unknown"
-    total = _size(state.total_bytes)
-    return f"{_size(state.disk_bytes)} of {total}" if state.kind == "partial" else f"{total} to pull"
+        return f"{sized(state.disk_bytes)} so far" if state.kind == "partial" else "unknown"
+    total = sized(state.total_bytes)
+    return f"{sized(state.disk_bytes)} of {total}" if state.kind == "partial" else f"{total} to pull"
 
 
-def _size(count: float) -> str:
+def sized(count: float) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 # -------------------------------------------------------------------------------------------------- progress
+
+
+def _silent(_: str) -> None: ...
+
+
+def _print_event(progress: Progress) -> None:
+    """One line of the engine's own protocol, for a program that watches."""
+    from specchat.engine.events import Loading, encode
+
+    p = progress
+    sys.stdout.buffer.write(encode(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate)))
+    sys.stdout.buffer.flush()
 
 
 @contextmanager
@@ -239,6 +259,6 @@ class _Lines:
 
 def _how_far(progress: Progress) -> str:
     if not progress.total:
-        return f": {_size(progress.done)}" if progress.done else ""
-    rate = f", {_size(progress.rate)}/s" if progress.rate else ""
-    return f": {100 * progress.done // progress.total} % of {_size(progress.total)}{rate}"
+        return f": {sized(progress.done)}" if progress.done else ""
+    rate = f", {sized(progress.rate)}/s" if progress.rate else ""
+    return f": {100 * progress.done // progress.total} % of {sized(progress.total)}{rate}"

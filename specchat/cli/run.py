@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-import platform
 import select
 import signal
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
-from specchat import __version__
 from specchat.cli.engines import engine_log, start_engine
 from specchat.cli.flags import Output
+from specchat.cli.sinks import Sinks
 from specchat.engine import events
 from specchat.engine.client import Engine
-from specchat.engine.text import visible
 from specchat.errors import EngineError, SpecchatError, UsageError
 
 _PIPE_PATIENCE_S = 0.5
@@ -31,7 +29,7 @@ _PIPE_PATIENCE_S = 0.5
 _REPLY = 1
 
 
-class _Failure(SpecchatError):
+class EngineFailure(SpecchatError):
     """The engine's own one-line failure, with its exit code."""
 
     def __init__(self, failed: events.Failed) -> None:
@@ -39,16 +37,42 @@ class _Failure(SpecchatError):
         self.exit_code = failed.exit_code
 
 
+def death(event: events.Died) -> EngineError:
+    """An engine's death as an error, with its last word."""
+    last = event.last_words.strip().split("\n")[-1]
+    return EngineError(f"the engine died (exit code {event.returncode}){f': {last}' if last else ''}")
+
+
+Writes = Callable[[Engine, Sinks, list[events.Message]], int]
+"""Has an engine answer messages, tells the sinks, and returns the exit code."""
+
+
 def run_once(
     prompt: str | None, settings: dict[str, Any], output: Output, record: Path | None, system: str | None, engine: str
 ) -> int:
     """Write one reply and return the exit code."""
+    return with_engine(
+        lambda process, sinks, messages: _Run(process, sinks, settings, messages).go(),
+        prompt, settings, output, record, system, engine,
+    )  # fmt: skip
+
+
+def with_engine(
+    write: Writes,
+    prompt: str | None,
+    settings: dict[str, Any],
+    output: Output,
+    record: Path | None,
+    system: str | None,
+    engine: str,
+) -> int:
+    """Start an engine for one question, and let it go whatever happens."""
     messages = [events.Message("system", system)] if system else []
-    messages.append(events.Message("user", _prompt(prompt)))
-    with _Sinks(output, record) as sinks:
+    messages.append(events.Message("user", asked(prompt)))
+    with Sinks(output, record) as sinks:
         process = start_engine(engine, settings)
         try:
-            return _Run(process, sinks, settings, messages).go()
+            return write(process, sinks, messages)
         finally:
             process.close()
             with suppress(OSError):
@@ -60,7 +84,7 @@ class _Run:
     """One reply, from loading to its end."""
 
     engine: Engine
-    sinks: _Sinks
+    sinks: Sinks
     settings: dict[str, Any]
     messages: list[events.Message]
     interrupted: bool = False
@@ -107,10 +131,9 @@ class _Run:
                 self._finish(event)
                 return 130 if self.interrupted else 0
             case events.Failed():
-                raise _Failure(event)
+                raise EngineFailure(event)
             case events.Died():
-                last = event.last_words.strip().split("\n")[-1]
-                raise EngineError(f"the engine died (exit code {event.returncode}){f': {last}' if last else ''}")
+                raise death(event)
         return None
 
     def _say(self, text: str) -> None:
@@ -121,90 +144,18 @@ class _Run:
         assert self.started is not None, "a reply starts before it finishes"
         chosen = self.started.settings
         names = ("drafter", "policy", "rule", "controller")
-        self.sinks.summary(
-            {
-                "text": "".join(self.text),
-                "tokens": self.tokens,
-                "stop": finished.stop,
-                "pair": self.started.pair,
-                **{name: chosen[name] for name in names},
-                "lossless": self.started.loss.lossless,
-                "seed": self.started.seed,
-                "stats": msgspec.to_builtins(finished.stats),
-            }
-        )
-
-
-class _Sinks:
-    """Where a run's output goes: standard output in the chosen form, a recording, progress on standard error."""
-
-    def __init__(self, output: Output, record: Path | None) -> None:
-        self._output = output
-        self._progress = sys.stderr.isatty()
-        self._record: IO[bytes] | None = None
-        self._shown = False
-        if record is not None:
-            try:
-                self._record = os.fdopen(os.open(record, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb")
-            except OSError as error:
-                raise UsageError(f"--record {record} cannot be written: {error.strerror}") from None
-
-    def __enter__(self) -> _Sinks:
-        self.event(
-            events.Header(
-                version=events.PROTOCOL,
-                specchat=__version__,
-                made=datetime.now(UTC).isoformat(timespec="seconds"),
-                command="specchat " + " ".join(sys.argv[1:]),
-                machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-            )
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._record is not None:
-            self._record.close()
-
-    def event(self, event: events.Event) -> None:
-        """Every event goes into the recording; what happened before the pair was ready is no part of it."""
-        if isinstance(event, events.Hello | events.Loading | events.PlainSpeed | events.Failed | events.Died):
-            return
-        line = events.encode(event)
-        if self._record is not None:
-            self._record.write(line)
-        if self._output is Output.jsonl:
-            sys.stdout.write(line.decode())
-            sys.stdout.flush()
-
-    def text(self, text: str) -> None:
-        if self._output is Output.text:
-            self._clear_progress()
-            sys.stdout.write(visible(text))
-            sys.stdout.flush()
-
-    def loading(self, event: events.Loading) -> None:
-        if not self._progress:
-            return
-        share = f" {100 * event.done / event.total:3.0f} % of {event.total / 1e6:.0f} MB" if event.total else ""
-        rate = f", {event.rate / 1e6:.1f} MB/s" if event.rate else ""
-        sys.stderr.write(f"\r\x1b[K{event.stage} {event.item}{share}{rate}")
-        sys.stderr.flush()
-        self._shown = True
-
-    def summary(self, result: dict[str, Any]) -> None:
-        if self._output is Output.json:
-            self._clear_progress()
-            print(msgspec.json.encode(result).decode())
-        elif self._output is Output.text:
-            print()
-            if self._progress:
-                sys.stderr.write(_line(result["stats"]) + "\n")
-
-    def _clear_progress(self) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._shown = False
+        stats = msgspec.to_builtins(finished.stats)
+        result = {
+            "text": "".join(self.text),
+            "tokens": self.tokens,
+            "stop": finished.stop,
+            "pair": self.started.pair,
+            **{name: chosen[name] for name in names},
+            "lossless": self.started.loss.lossless,
+            "seed": self.started.seed,
+            "stats": stats,
+        }
+        self.sinks.summary(result, _line(stats))
 
 
 def _line(stats: dict[str, Any]) -> str:
@@ -216,7 +167,7 @@ def _line(stats: dict[str, Any]) -> str:
     )
 
 
-def _prompt(given: str | None) -> str:
+def asked(given: str | None) -> str:
     """The prompt from the command line, from standard input, or from both (the input follows the prompt)."""
     piped = _piped(given is not None)
     parts = [part for part in (given, piped) if part]

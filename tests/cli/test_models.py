@@ -137,7 +137,7 @@ def test_remove_where_nobody_can_answer_wants_a_yes():
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", "ready"), ("y\n", "missing")])
 def test_remove_does_as_it_is_answered(answer, left, monkeypatch):
-    monkeypatch.setattr("specchat.cli.models._can_ask", lambda: True)
+    monkeypatch.setattr("specchat.cli.models.can_ask", lambda: True)
     run("pull", "tiny")
     said = run("remove", "tiny-model", answer=answer).stdout
     assert "Remove the weights of tiny-model (0.1 MB)?" in said
@@ -209,3 +209,12 @@ def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
         "fetch x: 100 % of 0.0 MB, 5.0 MB/s",
         "verify x: 1 % of 0.0 MB",
     ]
+
+
+def test_progress_is_told_to_programs_as_lines_of_the_engines_protocol():
+    from specchat.engine.events import Loading, decode_event
+
+    said = [decode_event(line) for line in run("pull", "tiny", "--output", "jsonl").stdout_bytes.splitlines()]
+    assert {event.stage for event in said} == {"fetch", "verify"}
+    assert all(isinstance(event, Loading) for event in said)
+    assert said[-1].done == said[-1].total == len(BODY)

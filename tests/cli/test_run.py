@@ -228,3 +228,11 @@ def test_methods_as_text_names_them_all():
     assert ended.returncode == 0
     for _, method in methods():
         assert method.name in ended.stdout
+
+
+def test_a_home_where_nothing_can_be_written_still_answers(monkeypatch):
+    monkeypatch.setenv("SPECCHAT_HOME", "/dev/null/home")
+    ended = run("--max-tokens", "5", "Hello")
+    assert ended.returncode == 0
+    assert ended.stdout.strip()
+    assert ended.stderr == ""

@@ -1,0 +1,192 @@
+"""`specchat chats`: list, read, search, export, import and remove the chats that were kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from specchat.store.chats import Chats
+    from specchat.store.records import Summary
+
+app = typer.Typer(help="List, read, search, export, import and remove chats.", no_args_is_help=True)
+
+
+def chat_ids(incomplete: str) -> list[tuple[str, str]]:
+    """What shell completion offers for an id: those that begin so, with their titles."""
+    from specchat.errors import SpecchatError
+
+    try:
+        with reading() as chats:
+            found = chats.summaries()
+    except SpecchatError:
+        return []
+    return [(chat.id, _clean(chat.title)) for chat in found if chat.id.startswith(incomplete)]
+
+
+_ID_HELP = "a chat's id, or its beginning, as `specchat chats list` shows it"
+Id = Annotated[str, typer.Argument(help=_ID_HELP, autocompletion=chat_ids)]
+AsJson = Annotated[bool, typer.Option("--json", help="a JSON list of objects")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="how many at most")]
+
+
+@app.command("list")
+def list_chats(limit: Limit = 50, as_json: AsJson = False) -> None:
+    """The chats, the newest first."""
+    with reading() as chats:
+        _print(chats.summaries(limit=limit), as_json)
+
+
+@app.command()
+def search(
+    words: Annotated[list[str], typer.Argument(help="words, or their beginnings; all of them in one message")],
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """The chats that say these words or are called so."""
+    with reading() as chats:
+        _print(chats.summaries(" ".join(words), limit), as_json, previews=True)
+
+
+@app.command()
+def show(id: Id) -> None:
+    """Print a chat, the branch that was read last."""
+    from specchat.engine.text import visible
+    from specchat.tui.exports import as_markdown
+
+    with reading() as chats:
+        typer.echo(visible(as_markdown(*chats.chat(chats.find(id)))), nl=False)
+
+
+@app.command()
+def export(
+    id: Id,
+    file: Annotated[
+        Path | None, typer.Argument(help="a new file; its ending .md, .html or .json says the form", show_default=False)
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="md, html or json (json holds everything, and can be imported)")
+    ] = "",
+) -> None:
+    """Write a chat to a file, or to standard output."""
+    from specchat.tui.exports import FORMATS, format_of, write
+
+    kind = format_of(format, file)
+    with reading() as chats:
+        text = FORMATS[kind](*chats.chat(chats.find(id)))
+    if file is None:
+        sys.stdout.write(text)
+    else:
+        write(text, file)
+        typer.echo(f"written to {file.absolute()}", err=True)
+
+
+@app.command("import")
+def import_chat(
+    files: Annotated[list[Path], typer.Argument(help="files that `specchat chats export --format json` wrote")],
+) -> None:
+    """Take in chats that were exported as JSON."""
+    from specchat.errors import SpecchatError
+    from specchat.store.interchange import read_json, take_in
+
+    read = []
+    for file in files:
+        try:
+            read.append(read_json(file.read_bytes(), str(file)))
+        except OSError as error:
+            raise SpecchatError(f"{file}: {error.strerror or error}") from None
+    with writing() as chats:
+        for exported in read:
+            typer.echo(f"{take_in(chats, exported)}  {_clean(exported.chat.title)}")
+
+
+@app.command()
+def remove(
+    ids: Annotated[list[str], typer.Argument(help="ids, or their beginnings", autocompletion=chat_ids)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+) -> None:
+    """Delete chats for good."""
+    from specchat.errors import UsageError
+
+    with reading() as chats:
+        found = [chats.chat(chats.find(id))[0] for id in ids]
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("removing chats needs a yes, and nobody is here to ask: add --yes")
+        for chat in found:
+            typer.echo(f"{chat.id}  {_clean(chat.title)}")
+        if not typer.confirm("Delete for good?"):
+            typer.echo("nothing removed")
+            return
+    with writing() as chats, chats.transaction():
+        for chat in found:
+            chats.remove(chat.id)
+    typer.echo(f"{len(found)} removed")
+
+
+@contextmanager
+def reading() -> Iterator[Chats]:
+    """The chats of this machine, to be read."""
+    from specchat.store.chats import Chats
+    from specchat.store.database import default_path, open_to_read
+
+    with open_to_read(default_path()) as connection:
+        yield Chats(connection)
+
+
+@contextmanager
+def writing() -> Iterator[Chats]:
+    """The chats of this machine, to be changed."""
+    from specchat.store.chats import Chats
+    from specchat.store.database import default_path, open_to_write, saying
+
+    path = default_path()
+    opened = open_to_write(path)
+    if opened.remark:
+        typer.echo(f"specchat: {opened.remark}", err=True)
+    try:
+        with saying(path):
+            yield Chats(opened.connection)
+    finally:
+        opened.connection.close()
+
+
+def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = False) -> None:
+    import msgspec
+
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(summaries)).decode())
+        return
+    if not summaries:
+        typer.echo("no chats", err=True)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from specchat.tui.format import when
+
+    now = datetime.now().astimezone()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("id", "written", "messages", "title"):
+        table.add_column(
+            heading, no_wrap=True, overflow="ellipsis", justify="right" if heading == "messages" else "left"
+        )
+    for chat in summaries:
+        title = Text(_clean(chat.title))
+        if previews:
+            title.append(f"\n{_clean(chat.preview)}", "dim")
+        table.add_row(Text(chat.id), Text(when(chat.updated, now)), Text(f"{chat.messages:,}"), title)
+    Console().print(table)
+
+
+def _clean(text: str) -> str:
+    from specchat.engine.text import visible
+
+    return visible(" ".join(text.split()))

@@ -1,0 +1,186 @@
+"""What `specchat config` can read and write: settings, options of methods, how the app behaves, keys."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from specchat.config import AppOptions, PairSpec, flat, load_catalog, settings_of, user_app, user_keys
+from specchat.config.saving import Saved, set_app, set_for_pair, set_general, set_key, unset, unset_in
+from specchat.config.user import NOTIFICATIONS
+from specchat.decoding.families import FAMILIES, methods
+from specchat.errors import UsageError, nearest
+from specchat.registry import Method, Option, options_of
+from specchat.settings import OPTIONS, Settings
+
+
+class Entry(Protocol):
+    """One name that has a value."""
+
+    def parse(self, words: Sequence[str]) -> Any:
+        """The value these words mean; raises UsageError in words for the name."""
+
+    def start(self, pair: PairSpec) -> Any:
+        """The value at the next start."""
+
+    def write(self, value: Any, pair: str | None) -> Saved:
+        """Make this the value at the next start, for one pair or for all."""
+
+    def forget(self, pair: str | None) -> Saved | None:
+        """Take out what was written; None if nothing was."""
+
+
+def entry(name: str) -> Entry:
+    """The entry called so: `width`, `suffix.depth`, `app.theme`, `keys.help`.
+
+    Raises:
+        UsageError: there is none; with the nearest.
+    """
+    first, dot, last = name.partition(".")
+    if not dot:
+        return _setting(name)
+    if first == "app":
+        return _app_option(name, last)
+    if first == "keys":
+        return _key(name, last)
+    return _method_option(name, first, last)
+
+
+@dataclass(frozen=True)
+class _Setting:
+    name: str
+
+    def parse(self, words: Sequence[str]) -> Any:
+        if self.name == "stop":
+            return Settings().but({"stop": list(words)}).stop
+        word = _one(self.name, words)
+        if self.name == "pair":
+            return load_catalog().pair(word).name
+        table = next((table for table in FAMILIES if table.family == self.name), None)
+        return table[word].name if table else getattr(Settings().but({self.name: word}), self.name)
+
+    def start(self, pair: PairSpec) -> Any:
+        return pair.name if self.name == "pair" else flat(settings_of(pair))[self.name]
+
+    def write(self, value: Any, pair: str | None) -> Saved:
+        if self.name == "pair" and pair is not None:
+            raise UsageError("pair cannot be a default of a pair")
+        return set_for_pair(pair, self.name, value) if pair else set_general(self.name, value)
+
+    def forget(self, pair: str | None) -> Saved | None:
+        return unset(self.name, pair)
+
+
+@dataclass(frozen=True)
+class _MethodOption(_Setting):
+    option: Option
+
+    def parse(self, words: Sequence[str]) -> Any:
+        return self.option.parse(_one(self.name, words), self.name.partition(".")[0])
+
+    def start(self, pair: PairSpec) -> Any:
+        return flat(settings_of(pair)).get(self.name, self.option.default)
+
+
+@dataclass(frozen=True)
+class _AppOption:
+    name: str
+    option: Option
+
+    def parse(self, words: Sequence[str]) -> Any:
+        value = self.option.parse(_one(self.name, words), "app")
+        if self.option.name == "theme":
+            from specchat.tui.theme import unknown_theme
+
+            for _, problem in unknown_theme({"theme": value}):
+                raise UsageError(f"{self.name} {problem}")
+        return value
+
+    def start(self, pair: PairSpec) -> Any:
+        return getattr(user_app(), self.option.name)
+
+    def write(self, value: Any, pair: str | None) -> Saved:
+        _refuse_pair(self.name, pair)
+        return set_app(self.option.name, value)
+
+    def forget(self, pair: str | None) -> Saved | None:
+        _refuse_pair(self.name, pair)
+        return unset_in("app", self.option.name)
+
+
+@dataclass(frozen=True)
+class _Key:
+    name: str
+    id: str
+
+    def parse(self, words: Sequence[str]) -> Any:
+        from specchat.tui.keys import problems
+
+        keys = _one(self.name, words)
+        for id, problem in problems({**user_keys(), self.id: keys}):
+            raise UsageError(f"keys.{id} {problem}")
+        return keys
+
+    def start(self, pair: PairSpec) -> Any:
+        from specchat.tui.keys import keymap, keys_of
+
+        return ",".join(keys_of(self.id, keymap(user_keys())))
+
+    def write(self, value: Any, pair: str | None) -> Saved:
+        _refuse_pair(self.name, pair)
+        return set_key(self.id, value)
+
+    def forget(self, pair: str | None) -> Saved | None:
+        _refuse_pair(self.name, pair)
+        return unset_in("keys", self.id)
+
+
+def _setting(name: str) -> Entry:
+    known = [*OPTIONS, "stop"]
+    if name not in known:
+        raise UsageError(f"there is no setting {name!r}{nearest(name, known)}")
+    return _Setting(name)
+
+
+def _method_option(name: str, method: str, option: str) -> Entry:
+    families = {one.name: one for _, one in methods()}
+    if method not in families:
+        raise UsageError(f"no method is called {method!r}{nearest(method, [*families, 'app', 'keys'])}")
+    known = _options(families[method])
+    if option not in known:
+        raise UsageError(f"{method} has no option {option!r}{nearest(option, known)}")
+    return _MethodOption(name, known[option])
+
+
+def _options(method: Method) -> dict[str, Option]:
+    return {option.name: option for option in options_of(method.options)}
+
+
+def _app_option(name: str, option: str) -> Entry:
+    fields = {field.name: field for field in dataclasses.fields(AppOptions)}
+    if option not in fields:
+        raise UsageError(f"app has no option {option!r}{nearest(option, fields)}")
+    default = fields[option].default
+    choices = NOTIFICATIONS if option == "notify" else ()
+    return _AppOption(name, Option(option, type(default).__name__, default, "", choices=choices))
+
+
+def _key(name: str, id: str) -> Entry:
+    from specchat.tui.keys import every_key
+
+    if id not in every_key():
+        raise UsageError(f"no key binding is called {id!r}{nearest(id, every_key())}")
+    return _Key(name, id)
+
+
+def _one(name: str, words: Sequence[str]) -> str:
+    if len(words) != 1:
+        raise UsageError(f"{name} takes one value, and {len(words)} were given: {' '.join(words)}")
+    return words[0]
+
+
+def _refuse_pair(name: str, pair: str | None) -> None:
+    if pair is not None:
+        raise UsageError(f"{name} is the same for every pair")

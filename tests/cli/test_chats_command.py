@@ -1,0 +1,138 @@
+"""`specchat chats`, `--continue` and `--resume` as a user meets them at the shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specchat.cli import _resumable
+from specchat.cli.chats import chat_ids
+from specchat.store.chats import Chats
+from specchat.store.database import default_path, open_to_read, open_to_write
+from specchat.store.records import Chat, Facts, Message
+
+WHEN = "2026-01-31T12:00:00.000Z"
+
+
+@pytest.fixture
+def kept(away_from_home: None) -> Path:
+    path = default_path()
+    chats = Chats(open_to_write(path).connection)
+    with chats.transaction():
+        for id, text in (("abc234", "How does a \x1b[31mtree\x1b[0m work?"), ("abd567", "Rust or Go?")):
+            chats.save(Chat(id, text, WHEN, WHEN, leaf="b"))
+            chats.add(id, Message("a", None, "user", text, WHEN))
+            chats.add(
+                id, Message("b", "a", "assistant", "like \x1b[1mso", WHEN, "done", [5, -6], Facts("smol", 7, "end"))
+            )
+    chats._sql.close()
+    return path
+
+
+def specchat(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100"}
+    return subprocess.run(
+        [sys.executable, "-m", "specchat", *words],
+        capture_output=True,
+        text=True,
+        input=text,
+        timeout=60,
+        env=environment,
+    )
+
+
+def refused(ended: subprocess.CompletedProcess[str], code: int) -> str:
+    """The one line that says why."""
+    assert ended.returncode == code, ended
+    assert ended.stdout == ""
+    (line,) = ended.stderr.strip().splitlines()
+    return line
+
+
+def test_the_list_shows_every_chat_and_steers_no_terminal(kept):
+    ended = specchat("chats", "list")
+    assert "abc234" in ended.stdout
+    assert "Rust or Go?" in ended.stdout
+    assert "\x1b" not in ended.stdout
+
+
+def test_a_search_is_json_where_a_program_asks(kept):
+    (found,) = json.loads(specchat("chats", "search", "rust", "--json").stdout)
+    assert (found["id"], found["messages"], found["title"]) == ("abd567", 2, "Rust or Go?")
+    assert json.loads(specchat("chats", "search", "nothing like it", "--json").stdout) == []
+
+
+def test_an_id_may_be_shortened_but_not_too_far(kept):
+    shown = specchat("chats", "show", "abc")
+    assert "## smol\n\nlike ␛[1mso" in shown.stdout
+    assert "several chats begin with 'ab'" in refused(specchat("chats", "show", "ab"), 2)
+    assert "did you mean 'abd567'?" in refused(specchat("chats", "show", "abx567"), 2)
+
+
+def test_what_is_exported_can_be_imported_elsewhere(kept, tmp_path):
+    file = tmp_path / "chat.json"
+    assert specchat("chats", "export", "abc", str(file)).returncode == 0
+    assert "is there already" in refused(specchat("chats", "export", "abc", str(file)), 2)
+    assert specchat("chats", "remove", "abc", "--yes").returncode == 0
+    assert specchat("chats", "import", str(file)).stdout.startswith("abc234")
+    assert specchat("chats", "export", "abc", "--format", "json").stdout == file.read_text()
+
+
+def test_a_page_goes_to_standard_output_where_no_file_is_named(kept):
+    assert specchat("chats", "export", "abd", "-f", "html").stdout.startswith("<!doctype html>")
+
+
+def test_what_is_no_export_is_refused_before_anything_is_written(kept, tmp_path):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    specchat("chats", "export", "abc", str(good))
+    bad.write_text('{"format": "other"}')
+    assert str(bad) in refused(specchat("chats", "import", str(good), str(bad)), 2)
+    assert "No such file" in refused(specchat("chats", "import", str(tmp_path / "none.json")), 1)
+    assert len(json.loads(specchat("chats", "list", "--json").stdout)) == 2
+
+
+def test_nothing_is_removed_without_a_yes(kept):
+    assert "add --yes" in refused(specchat("chats", "remove", "abc"), 2)
+    assert "abc234" in specchat("chats", "list").stdout
+    assert specchat("chats", "remove", "abc", "abd", "--yes").stdout == "2 removed\n"
+    with open_to_read(kept) as connection:
+        assert connection.execute("SELECT count(*) FROM messages").fetchone() == (0,)
+
+
+def test_the_shell_completes_ids_with_their_titles(kept):
+    assert chat_ids("abd") == [("abd567", "Rust or Go?")]
+    assert chat_ids("x") == []
+
+
+def test_the_shell_completes_nothing_where_nothing_is_kept():
+    assert chat_ids("") == []
+
+
+@pytest.mark.parametrize("words", [["chats", "list"], ["-c"], ["-r", "abc"], ["--resume"]])
+def test_without_any_chat_that_is_said(words):
+    assert "no chats have been kept yet" in refused(specchat(*words), 1)
+    assert not default_path().exists()
+
+
+def test_a_chat_that_does_not_exist_is_told_before_the_screen_is_taken(kept):
+    assert "no chat has an id that begins with 'zzz'" in refused(specchat("-r", "zzz"), 2)
+    assert "use one of them" in refused(specchat("-c", "-r", "abc"), 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (["-r"], ["-r", ""]),
+        (["-r", "abc"], ["-r", "abc"]),
+        (["--resume", "--pair", "smol"], ["--resume", "", "--pair", "smol"]),
+        (["run", "hi"], ["run", "hi"]),
+        ([], []),
+    ],
+)
+def test_resume_takes_an_id_or_none(given, read):
+    assert _resumable(given) == read

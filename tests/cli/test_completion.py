@@ -1,0 +1,43 @@
+"""Shell completion knows names: of pairs, methods, settings, models."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(sys.executable).with_name("specchat")
+
+
+def test_help_names_methods_choices_and_defaults() -> None:
+    environment = {**os.environ, "COLUMNS": "300"}
+    done = subprocess.run(
+        [sys.executable, "-m", "specchat", "--help"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert "what guesses the next tokens (none, prompt_lookup, " in done.stdout
+    assert "default chain)" in done.stdout
+    assert "children a node may get (1 to 64; default 2)" in done.stdout
+
+
+@pytest.mark.skipif(not PROGRAM.exists(), reason="the command is not installed beside this Python")
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("specchat --pair scr", "scripted"),
+        ("specchat --drafter su", "suffix"),
+        ("specchat run --policy ch", "chain"),
+        ("specchat run --set prompt_lookup.max", "prompt_lookup.max_ngram="),
+        ("specchat models pull scr", "scripted"),
+        ("specchat config set temp", "temperature"),
+        ("specchat config get app.th", "app.theme"),
+    ],
+)
+def test_names_are_completed(line: str, offered: str) -> None:
+    environment = {
+        **os.environ, "_SPECCHAT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")),
+    }  # fmt: skip
+    done = subprocess.run([PROGRAM], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert offered in done.stdout.split()

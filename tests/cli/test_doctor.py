@@ -1,0 +1,39 @@
+"""The doctor names what there is, and measures and draws what passes cost."""
+
+import importlib.util
+
+import pytest
+from typer.testing import CliRunner
+
+from specchat.cli import app
+
+run = CliRunner().invoke
+
+
+def test_it_names_versions_machine_kernels_and_pairs():
+    done = run(app, ["doctor"])
+    assert done.exit_code == 0
+    for word in ("torch", "threads", "4 and 8 bits", "smol", "scripted"):
+        assert word in done.output
+
+
+def test_costs_are_curves_of_rows_and_context():
+    done = run(app, ["doctor", "--costs", "--pair", "scripted"])
+    assert done.exit_code == 0
+    assert "plain decoding, by context" in done.output
+    assert "verification, by rows" in done.output
+    assert " 32 " in done.output
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib comes with specchat[bench]")
+def test_costs_can_be_drawn(tmp_path):
+    picture = tmp_path / "costs.svg"
+    done = run(app, ["doctor", "--costs", "--pair", "scripted", "--plot", str(picture)])
+    assert done.exit_code == 0
+    assert "scripted · scripted" in picture.read_text()
+
+
+def test_a_plot_that_cannot_be_is_refused_before_anything_is_measured(tmp_path):
+    done = run(app, ["doctor", "--plot", str(tmp_path / "costs.txt")])
+    assert done.exit_code != 0
+    assert ".png" in str(done.exception)
