@@ -21,6 +21,15 @@ hypothesis_settings.register_profile("specchat", deadline=None, derandomize=True
 hypothesis_settings.load_profile("specchat")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what takes long, unless it is asked for."""
+    if os.environ.get("SPECCHAT_SLOW"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(pytest.mark.skip(reason="slow; SPECCHAT_SLOW=1 runs it"))
+
+
 @pytest.fixture(autouse=True)
 def away_from_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> None:
     """A home of the test's own, and no connection but to this machine."""

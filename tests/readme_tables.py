@@ -14,6 +14,7 @@ from specchat.decoding.families import FAMILIES, methods
 from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS
 from specchat.tui.commands import help_sections
+from specchat.tui.keys import every_key, shown
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -54,8 +55,9 @@ def pairs_table() -> str:
 
 
 def keys_table() -> str:
-    """Every key, as the app's own help page lists them."""
-    return _table(("key", "does"), [(_keys(key), help) for key, help in _help("Keys")])
+    """Every key, with the name it has in config.toml."""
+    rows = [(f"`{shown(key.id, {})}`".replace(", ", "`, `"), key.help, f"`{key.id}`") for key in every_key().values()]
+    return _table(("key", "does", "name"), rows)
 
 
 def commands_table() -> str:
@@ -119,14 +121,6 @@ def _size(catalog: Catalog, pair: PairSpec) -> str:
 
 def _tried(pair: PairSpec) -> str:
     return "no" if pair.notes.startswith("untested") else "yes"
-
-
-def _keys(keys: str) -> str:
-    return " ".join(word if word == "twice" else _key(word) for word in keys.split())
-
-
-def _key(word: str) -> str:
-    return f"`{word.removesuffix(',')}`" + ("," if word.endswith(",") else "")
 
 
 def _help(title: str) -> list[tuple[str, str]]:

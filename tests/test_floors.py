@@ -26,6 +26,7 @@ TORCH_FREE = (
     "specchat.acceptance", "specchat.controllers", "specchat.decoding.families",
     "specchat.engine.events", "specchat.engine.text", "specchat.engine.client", "specchat.engine.describe",
     "specchat.engine.replay", "specchat.engine.host", "specchat.models.weights",
+    "specchat.store.writer", "specchat.store.interchange",
     "specchat.cli", "specchat.cli.flags", "specchat.cli.methods", "specchat.cli.models", "specchat.cli.run",
     "specchat.cli.engines", "specchat.cli.chat",
 )  # fmt: skip

@@ -52,6 +52,7 @@ class Terminal:
             self._take()
             time.sleep(0.05)
         assert not self.process.isalive(), f"still there:\n{self.text}"
+        self._take()
         self.process.close()
         return self.process.exitstatus
 
@@ -61,6 +62,8 @@ class Terminal:
         self.process.close(force=True)
 
     def _take(self) -> None:
+        if self.process.closed:
+            return
         try:
             while True:
                 self._stream.feed(self.process.read_nonblocking(65536, timeout=0))

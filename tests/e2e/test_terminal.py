@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.e2e.terminal import Terminal
 
 pytestmark = pytest.mark.e2e
 
-ENTER, ESCAPE, CTRL_C, CTRL_J, F2 = "\r", "\x1b", "\x03", "\n", "\x1bOQ"
+ENTER, ESCAPE, HOME, CTRL_C, CTRL_J, F5 = "\r", "\x1b", "\x1b[H", "\x03", "\n", "\x1b[15~"
 
 
 @pytest.fixture
@@ -26,6 +27,11 @@ def chat(request: pytest.FixtureRequest) -> Iterator[Terminal]:
 
 FIGURES = r"\d+\stok\s·\s\d"
 """The line of figures under a reply that is complete."""
+
+
+def click(column: int, row: int) -> str:
+    """What a terminal sends when the left button goes down and up there."""
+    return "".join(f"\x1b[<0;{column + 1};{row + 1}{end}" for end in "Mm")
 
 
 def ready(text: str) -> bool:
@@ -57,6 +63,47 @@ def test_start_ask_watch_stop_change_the_width_ask_again_quit(chat: Terminal) ->
     assert chat.gone() == 0
 
 
+def test_a_reply_is_slowed_down_held_stepped_and_its_tree_is_walked(chat: Terminal) -> None:
+    chat.until(ready)
+    chat.type("/speed 1" + ENTER)
+    chat.until("speed: 1 round/s")
+    chat.type("hello" + ENTER)
+    chat.until("▸ 1 round/s")
+    chat.type("/pause" + ENTER)
+    chat.until("‖ held")
+
+    def clicked(text: str) -> bool:
+        """The tree may still change under the pointer, so click until it tells about a node."""
+        lines = text.split("\n")
+        row = next((y for y, line in enumerate(lines) if "●" in line[80:]), None)
+        if row is None:  # held in a round in which nothing stood
+            chat.type("/step" + ENTER)
+        elif "this token" not in text:
+            chat.type(click(lines[row].index("●", 80), row))
+        return "this token" in text
+
+    chat.until(clicked)
+    chat.type(HOME)
+    chat.until("the last token before this round")
+    chat.type(".")
+    chat.until(lambda text: "this token" not in text and "‖ held" in text)
+    chat.type(" ")
+    chat.until("▸ 1 round/s")
+    chat.type(ESCAPE)
+    chat.until("stopped")
+    assert finished(chat.text)
+
+
+def test_without_utf8_the_screen_is_drawn_in_ascii() -> None:
+    terminal = Terminal(["--pair", "scripted"], 80, 24, LC_ALL="en_US.ISO-8859-1")
+    try:
+        assert terminal.until("* scripted").isascii()
+        terminal.type("hello" + ENTER)
+        assert terminal.until(lambda text: "tok/s" in text and "round" not in text).isascii()
+    finally:
+        terminal.close()
+
+
 @pytest.mark.parametrize("chat", [(80, 24), (40, 12)], indirect=True)
 def test_a_small_terminal_holds_a_whole_chat(chat: Terminal) -> None:
     chat.until(ready)
@@ -69,10 +116,7 @@ def test_a_small_terminal_holds_a_whole_chat(chat: Terminal) -> None:
 def test_a_line_can_be_broken_everywhere(chat: Terminal) -> None:
     chat.until(ready)
     chat.type("first" + CTRL_J + "second" + ENTER)
-    shown = chat.until("second")
-    lines = shown.split("\n")
-    first = next(i for i, line in enumerate(lines) if "first" in line)
-    assert "second" in lines[first + 1]
+    chat.until(lambda text: re.search(r"▌ first *.*\n.*▌ second", text) is not None)
 
 
 def test_a_killed_engine_is_reported_and_the_chat_goes_on(chat: Terminal) -> None:
@@ -81,17 +125,17 @@ def test_a_killed_engine_is_reported_and_the_chat_goes_on(chat: Terminal) -> Non
     chat.until(drafting)
     for child in children_of(chat.process.pid):
         os.kill(child, signal.SIGKILL)
-    shown = chat.until(lambda text: "Ctrl+R" in text)
+    shown = chat.until(lambda text: "F5" in text)
     assert "hello" in shown
-    chat.type("\x12")
+    chat.type(F5)
     chat.until(ready)
     chat.type("again" + ENTER)
     chat.until(finished)
 
 
 def children_of(pid: int) -> list[int]:
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(word) for word in file.read().split()]
+    """The processes that any of its threads started."""
+    return [int(word) for file in Path(f"/proc/{pid}/task").glob("*/children") for word in file.read_text().split()]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="finds the engine through /proc")

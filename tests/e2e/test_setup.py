@@ -1,0 +1,81 @@
+"""Settings and pairs in a real terminal: changed, saved, added, and still there at the next start."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from specchat.config import load_catalog, users_models
+from tests.e2e.terminal import Terminal
+
+pytestmark = pytest.mark.e2e
+
+ENTER, ESCAPE, CTRL_C, BACKSPACE, F2, F4 = "\r", "\x1b", "\x03", "\x7f", "\x1bOQ", "\x1bOS"
+
+
+@pytest.fixture
+def terminals() -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for terminal in opened:
+        terminal.close()
+
+
+def start(terminals: list[Terminal], *arguments: str) -> Terminal:
+    terminals.append(Terminal(list(arguments), 100, 30))
+    return terminals[-1]
+
+
+def leave(terminal: Terminal) -> None:
+    terminal.type(CTRL_C + CTRL_C)
+    assert terminal.gone() == 0
+
+
+def test_a_setting_is_found_changed_saved_and_in_force_at_the_next_start(terminals: list[Terminal]) -> None:
+    chat = start(terminals, "--pair", "scripted")
+    chat.until("● scripted")
+    chat.type(F2)
+    chat.until("← → change")
+    chat.type("/")
+    chat.until("settings /")
+    chat.type("width" + ENTER + "5" + ENTER)
+    chat.until("not saved · s saves")
+    chat.type("s")
+    chat.until("saved 1 setting")
+    assert "width = 5" in users_models().read_text()
+    chat.type(ESCAPE)
+    chat.until("drafter")
+    chat.type(ESCAPE)
+    leave(chat)
+    again = start(terminals, "--pair", "scripted")
+    again.until("● scripted")
+    again.type(F2)
+    again.until("• width")
+    leave(again)
+
+
+def test_a_pair_is_added_looked_at_loaded_and_talked_to(terminals: list[Terminal]) -> None:
+    chat = start(terminals, "--pair", "scripted", "--max-tokens", "20")
+    chat.until("● scripted")
+    chat.type(F4)
+    chat.until("a adds")
+    chat.type("a")
+    chat.until("draft model, or nothing")
+    chat.type("mine" + ENTER)
+    time.sleep(1)  # keys that come before the next line has the focus belong to the line before
+    chat.type("scriptd" + ENTER)
+    chat.until("no file, no repository")
+    assert not users_models().exists()
+    chat.type(BACKSPACE)
+    chat.until(" script ")
+    chat.type("ed" + ENTER)
+    chat.until("● mine")
+    assert load_catalog().pair("mine").target == "scripted"
+    chat.type(ENTER)
+    chat.until("● mine · ")
+    chat.type("hello" + ENTER)
+    chat.until(lambda text: re.search(r"20\stok", text) is not None)
+    leave(chat)
