@@ -1,27 +1,34 @@
-"""Draw the pictures of the README: `python assets/make_screenshots.py`.
+"""Draw every screen of the app: `python assets/make_screenshots.py [NAME …]`.
 
-Opens the real app on the real engine and the default pair (fetched where it is missing), asks a question, and takes
-each picture in the middle of the reply. Nothing is drawn or changed by hand; run it again after the app has changed.
+Opens the real app on the real engine and the default pair (fetched where it is missing), with a history of its own,
+and takes each picture as the screen stands. Nothing is drawn or changed by hand; run it again when the app has changed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from textual.pilot import Pilot
 
-from specchat.cli.chat import known_pairs
+from specchat.cli.chat import shipped_questions
 from specchat.cli.engines import start_engine
+from specchat.cli.pairs import judged, known_pairs
+from specchat.config import AppOptions, private_dir
 from specchat.tui.app import SpecchatApp
+from specchat.tui.history import History
 
 HERE = Path(__file__).parent
 QUESTIONS = ("Write four lines about a fox.", "Write the same four lines, but about a cat.")
-SETTINGS = {"seed": 1, "drafter": "merge", "nodes": 12, "width": 3}
-PICTURES = {"screenshot-120x40": (120, 40), "screenshot-80x24": (80, 24)}
-PATIENCE_S = 30.0
+SETTINGS = {"seed": 1, "drafter": "merge", "controller": "fixed", "nodes": 12, "width": 3, "depth": 8}
+WIDE, SMALL, NARROW = (120, 40), (80, 24), (60, 20)
+PATIENCE_S = 90.0
+
+Scene = Callable[[SpecchatApp, Pilot[Any]], Awaitable[None]]
 
 
 async def until(pilot: Pilot[Any], true: Callable[[], bool]) -> None:
@@ -33,18 +40,12 @@ async def until(pilot: Pilot[Any], true: Callable[[], bool]) -> None:
     raise TimeoutError("the app did not get there")
 
 
-async def picture(name: str, size: tuple[int, int]) -> None:
-    """One picture: a reply in its second half, with several tokens accepted in the round that is shown."""
-    app = SpecchatApp(lambda wake: start_engine("", SETTINGS, wake), settings=SETTINGS, pairs=known_pairs)
-    async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: app.chat.ready is not None)
-        for question in QUESTIONS:
-            await pilot.press(*question, "enter")
-            await until(pilot, lambda: app.chat.running is not None)
-            await until(pilot, lambda: app.chat.running is None or telling(app))
-        (HERE / f"{name}.svg").write_text(app.export_screenshot(title="specchat"))
-    if app.talk.link is not None:
-        app.talk.link.close()
+async def say(app: SpecchatApp, pilot: Pilot[Any], text: str) -> None:
+    """Type something and send it."""
+    app.prompt.focus()
+    app.prompt.write(text)
+    await pilot.press("enter")
+    await pilot.pause(0.2)
 
 
 def telling(app: SpecchatApp) -> bool:
@@ -56,11 +57,134 @@ def telling(app: SpecchatApp) -> bool:
     return len(shown.verdict.path) >= 2 and "rejected" in shown.verdict.reasons
 
 
-async def main() -> None:
-    """All pictures."""
-    for name, size in PICTURES.items():
-        await picture(name, size)
+async def talk(app: SpecchatApp, pilot: Pilot[Any]) -> None:
+    """A chat in the middle of its second reply, with several tokens accepted in the round that is shown."""
+    for question in QUESTIONS:
+        await say(app, pilot, question)
+        await until(pilot, lambda: app.chat.running is not None)
+        await until(pilot, lambda: app.chat.running is None or telling(app))
+
+
+async def talked(app: SpecchatApp, pilot: Pilot[Any]) -> None:
+    """The same chat when both replies are there."""
+    await talk(app, pilot)
+    await until(pilot, lambda: app.chat.running is None)
+    await pilot.pause(0.5)
+
+
+def then(*keys: str, command: str = "", wait_s: float = 0.8) -> Scene:
+    """A finished chat, a command, some keys."""
+
+    async def scene(app: SpecchatApp, pilot: Pilot[Any]) -> None:
+        await talked(app, pilot)
+        if command:
+            await say(app, pilot, command)
+        await pilot.press(*keys)
+        await pilot.pause(wait_s)
+
+    return scene
+
+
+async def walking(app: SpecchatApp, pilot: Pilot[Any]) -> None:
+    """A node of the last tree, chosen."""
+    await talked(app, pilot)
+    for _ in range(60):  # back to a round that has something to show
+        if telling(app):
+            break
+        app.tree_panel.focus()
+        await pilot.press("pageup")
+    app.tree_panel.focus()
+    await pilot.press("pageup", "right", "right", "down")
+    await pilot.pause(0.5)
+
+
+async def slowly(app: SpecchatApp, pilot: Pilot[Any]) -> None:
+    """A reply in slow motion, its draft hanging at the cursor."""
+    await talked(app, pilot)
+    await say(app, pilot, "/speed 0.2")
+    await say(app, pilot, "Write the four lines about the fox again.")
+    await until(pilot, lambda: "The fox is" in text_of(app).rpartition("again.")[2] and "◌" in text_of(app))
+
+
+async def racing(app: SpecchatApp, pilot: Pilot[Any]) -> None:
+    """A race that is over."""
+    await talked(app, pilot)
+    await say(app, pilot, "/race Quote the fox poem word by word, then say what it is about.")
+    await until(pilot, lambda: "identical" in text_of(app) or "part" in text_of(app))
+    await pilot.pause(0.5)
+
+
+async def measuring(app: SpecchatApp, pilot: Pilot[Any]) -> None:
+    """A benchmark of six questions."""
+    await talked(app, pilot)
+    await say(app, pilot, "/bench 6")
+    await until(pilot, lambda: "6 of 6" in text_of(app) or "all" in text_of(app).split("\n")[-3:])
+    await pilot.pause(1.0)
+
+
+async def touring(app: SpecchatApp, pilot: Pilot[Any]) -> None:
+    """The tour, as at the first start."""
+    await say(app, pilot, "/tour")
+    await pilot.pause(0.5)
+
+
+def text_of(app: SpecchatApp) -> str:
+    """What stands on the screen."""
+    return app.export_screenshot().replace("&#160;", " ")
+
+
+PICTURES: dict[str, tuple[tuple[int, int], Scene]] = {
+    "chat-120x40": (WIDE, talk),
+    "chat-80x24": (SMALL, talk),
+    "chat-60x20": (NARROW, talk),
+    "chat-light": (WIDE, then(command="/theme specchat-light")),
+    "tour": (WIDE, touring),
+    "tree-log": (WIDE, then(command="/tree log")),
+    "tree-map": (WIDE, then(command="/tree map")),
+    "tree-walking": (WIDE, walking),
+    "tree-slow-motion": (WIDE, slowly),
+    "tokens": (WIDE, then("f8")),
+    "settings": (WIDE, then("f2")),
+    "settings-80x24": (SMALL, then("f2")),
+    "pairs": (WIDE, then("f4")),
+    "chats": (WIDE, then("ctrl+o")),
+    "search": (WIDE, then("ctrl+r")),
+    "commands": (WIDE, then("ctrl+p")),
+    "help": (WIDE, then("f1")),
+    "race": (WIDE, racing),
+    "bench": (WIDE, measuring),
+}
+
+
+async def picture(name: str, home: Path) -> None:
+    """Open the app, play the scene, take the picture."""
+    size, scene = PICTURES[name]
+    app = SpecchatApp(
+        lambda wake: start_engine("", SETTINGS, wake),
+        settings=SETTINGS,
+        pairs=known_pairs,
+        judge=judged,
+        history=History(home / "prompts.jsonl", private_dir),
+        options=AppOptions(),
+        store=home / "chats.db",
+        questions=shipped_questions,
+    )
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.chat.ready is not None)
+        await scene(app, pilot)
+        (HERE / f"screenshot-{name}.svg").write_text(app.export_screenshot(title="specchat"))
+    app.archive.close()
+    if app.talk.link is not None:
+        app.talk.link.close()
+    print(name)
+
+
+async def main(names: list[str]) -> None:
+    """The pictures named, or all of them."""
+    with tempfile.TemporaryDirectory() as home:
+        for name in names or PICTURES:
+            await picture(name, Path(home))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(sys.argv[1:]))
