@@ -35,14 +35,14 @@ class Terminal:
     def type(self, keys: str) -> None:
         self.process.send(keys)
 
-    def until(self, seen: Callable[[str], bool] | str, patience_s: float = 60.0) -> str:
+    def until(self, seen: Callable[[str], bool] | str, patience_s: float = 60.0, every_s: float = 0.05) -> str:
         """Wait until the screen shows something; fail with the screen where it never does."""
         shows = seen if callable(seen) else lambda text: seen in text
         end = time.monotonic() + patience_s
         while not shows(text := self.text):
             if time.monotonic() > end or (not self.process.isalive() and not shows(self.text)):
                 raise AssertionError(f"waited for {seen!r} and saw:\n{text}")
-            time.sleep(0.05)
+            time.sleep(every_s)
         return text
 
     def gone(self, patience_s: float = 15.0) -> int | None:

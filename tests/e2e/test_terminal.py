@@ -72,19 +72,19 @@ def test_a_reply_is_slowed_down_held_stepped_and_its_tree_is_walked(chat: Termin
     chat.type("/pause" + ENTER)
     chat.until("‖ held")
 
-    def clicked(text: str) -> bool:
-        """The tree may still change under the pointer, so click until it tells about a node."""
+    def at_the_root(text: str) -> bool:
+        """The tree may still change under the pointer, so click a node and go home until that is told of."""
+        if "the last token before this round" in text:
+            return True
         lines = text.split("\n")
         row = next((y for y, line in enumerate(lines) if "●" in line[80:]), None)
         if row is None:  # held in a round in which nothing stood
             chat.type("/step" + ENTER)
-        elif "this token" not in text:
-            chat.type(click(lines[row].index("●", 80), row))
-        return "this token" in text
+        else:
+            chat.type(click(lines[row].index("●", 80), row) + HOME)
+        return False
 
-    chat.until(clicked)
-    chat.type(HOME)
-    chat.until("the last token before this round")
+    chat.until(at_the_root, every_s=1.0)
     chat.type(".")
     chat.until(lambda text: "this token" not in text and "‖ held" in text)
     chat.type(" ")

@@ -9,6 +9,7 @@ from specchat.errors import ModelError
 from specchat.models import loading
 from specchat.models.decoder import Decoder
 from specchat.models.gguf_reader import GROUP, FourBit
+from specchat.models.memory import cpu_flags
 from specchat.models.native import build, kernels
 from specchat.models.native.arena import Arena
 from specchat.models.native.build import NativeUnavailable
@@ -150,10 +151,12 @@ def test_the_number_of_threads_changes_no_bit(threads):
 
 
 @needs_native
-@pytest.mark.parametrize("processor", ["haswell", "alderlake"])
-def test_older_processors_compute_the_same(processor):
+@pytest.mark.parametrize(("processor", "beyond"), [("haswell", None), ("alderlake", "avx_vnni")])
+def test_older_processors_compute_the_same(processor, beyond):
     if why := have(processor):
         pytest.skip(why)
+    if beyond is not None and beyond not in cpu_flags():
+        pytest.skip(f"this processor lacks {beyond}")
     net = network("qwen2")
     newest, older = two_rounds(native(net)), two_rounds(native(net, processor=processor))
     torch.testing.assert_close(newest, older, rtol=1e-3, atol=1e-2 * float(newest.std()))

@@ -95,11 +95,11 @@ class TreePanel(Painted, can_focus=True):
             self._choose(node)
 
     def action_walk(self, step: Step) -> None:
-        """Choose a neighbour of the chosen node; first of all the beginning of the path."""
+        """Choose a neighbour of the chosen node; where none is chosen, an arrow begins with the path's first."""
         if (round := self.round) is None:
             return
         if self._chosen is None:
-            self._choose(stepped(round, 0, "child"))
+            self._choose(stepped(round, 0, step if step in ("root", "bonus") else "child"))
         else:
             self._choose(stepped(round, self._chosen, step))
 

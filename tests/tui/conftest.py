@@ -1,0 +1,17 @@
+"""The app under test draws as soon as there is something to draw: what it rests for others would only be waited for."""
+
+import gc
+
+import pytest
+
+from specchat.tui import hearing, pump
+
+WAITS = {pump: ("FRAME_S", "SHARED_FRAME_S", "REST", "SHARED_REST"), hearing: ("TREE_S", "FIGURES_S")}
+
+
+@pytest.fixture(autouse=True)
+def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, names in WAITS.items():
+        for name in names:
+            monkeypatch.setattr(module, name, getattr(module, name) / 20)
+    monkeypatch.setattr(gc, "freeze", lambda: None)  # what one test leaves must not stay for the next
