@@ -106,7 +106,7 @@ class Loader:
         self._say(spec.name)
         path = weights.locate(spec)
         say = lambda what: self._say(f"{spec.name}: {what}")  # noqa: E731
-        return load_model(spec, path, device, settings.dtype, say, settings.kernels)
+        return load_model(spec, path, device, settings.dtype, say, settings.kernels, guesses=role == "draft")
 
     def _vocabulary(self, target: Loaded) -> Vocabulary:
         if target.tokenizer is None:

@@ -100,7 +100,9 @@ class Builder:
             return self._kernel(weight, self._bias(names, layer))
         groups = [self._four_bit(name, layer) for name in names]
         if None not in groups:
-            return Int4Linear(_joined([group for group in groups if group is not None]), self._bias(names, layer))
+            return Int4Linear(
+                FourBit.joined([group for group in groups if group is not None]), self._bias(names, layer)
+            )
         return Stacked([self._four_or_eight(name, layer, group) for name, group in zip(names, groups, strict=True)])
 
     def _kernel(self, weight: Tensor, bias: Tensor | None) -> Linear:
@@ -144,11 +146,3 @@ class Builder:
             return table[torch.tensor(ids, device=self._device)].to(self._activations)
 
         return embed, table.nbytes
-
-
-def _joined(groups: Sequence[FourBit]) -> FourBit:
-    return FourBit(
-        torch.cat([group.numbers for group in groups]),
-        torch.cat([group.scale for group in groups]),
-        torch.cat([group.minimum for group in groups]),
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,21 @@ class FourBit:
     numbers: Tensor
     scale: Tensor
     minimum: Tensor
+
+    @classmethod
+    def rounded(cls, weight: Tensor) -> FourBit:
+        """(out, in) float32 weights, from the least to the largest of each group in 15 steps."""
+        grouped = weight.view(len(weight), -1, GROUP)
+        minimum = grouped.amin(dim=-1).half().float()
+        scale = ((grouped.amax(dim=-1) - minimum) / 15).half().float()
+        numbers = (grouped - minimum[..., None]).div_(scale.clamp(min=1e-12)[..., None]).round_().clamp_(0, 15)
+        return cls(numbers.to(torch.uint8).flatten(1), scale, minimum)
+
+    @classmethod
+    def joined(cls, parts: Sequence[FourBit]) -> FourBit:
+        """Rows below rows."""
+        numbers, scale, minimum = zip(*((part.numbers, part.scale, part.minimum) for part in parts), strict=True)
+        return cls(torch.cat(numbers), torch.cat(scale), torch.cat(minimum))
 
     def permuted(self, order: Tensor) -> FourBit:
         """The same rows in another order."""

@@ -27,7 +27,7 @@ from specchat.models.recital import RecitalVocabulary, recital_says
 from specchat.models.reference import ReferenceModel
 from specchat.models.scripted import ScriptedModel
 from specchat.models.shape import Shape, unsupported
-from specchat.models.weight_source import GgufSource, TensorSource, WeightSource
+from specchat.models.weight_source import GgufSource, RoundedSource, TensorSource, WeightSource
 
 _END_NAMES = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "</s>")
 """Special tokens that end a turn in the chat formats of the families in models.toml. A GGUF file names only one."""
@@ -60,10 +60,12 @@ def load_model(
     wanted: str,
     say: Callable[[str], None] = lambda s: None,
     kernels: str = "auto",
+    guesses: bool = False,
 ) -> Loaded:
     """Load one model from its verified files: into our own decoder where it fits, else through transformers.
 
     Args:
+        guesses: nothing of it can change a text, so `auto` rounds all its weights to 4 bits where that is faster.
         wanted: the precision asked for; `auto` chooses.
         say: hears what is being done, for progress.
         kernels: who multiplies whole-number weights on a processor: native, torch, or whichever is faster here.
@@ -80,13 +82,15 @@ def load_model(
         config = AutoConfig.from_pretrained(folder, **_LOCAL)
         context_tokens, notes = usable_context(spec, config)
         why_not = unsupported(config)
-        precision = choose_precision(wanted, device, quantised=path.is_file(), own=why_not is None)
+        guesses = guesses and wanted == "auto"
+        precision = choose_precision(wanted, device, quantised=path.is_file() or guesses, own=why_not is None)
         check_memory(spec, path, device, precision)
         say("tokenizer")
         tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
         say("weights")
         if why_not is None:
-            source = GgufSource(path) if path.is_file() else TensorSource.of_folder(path)
+            source: WeightSource = GgufSource(path) if path.is_file() else TensorSource.of_folder(path)
+            source = RoundedSource(source) if guesses and precision == "int4" else source
             network, why_slow = own_network(Shape.of(config), source, precision, device, kernels)
             model: Model = Decoder(network, context_tokens)
             weight_bytes, multiplied_by = network.nbytes, network.kernels

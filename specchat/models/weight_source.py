@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specchat.models.gguf_reader import FourBit, GgufReader
+from specchat.models.gguf_reader import GROUP, FourBit, GgufReader
 
 _GGUF_NAMES = {
     "embed": "token_embd",
@@ -45,6 +45,9 @@ _HUB_NAMES = {
 }
 _PAIRED = ("q", "k", "q_norm", "k_norm")
 _ALL = slice(None)
+_AT_ONCE = 4096
+"""Rows that are rounded at once: their float32 values take memory."""
+
 _ALREADY_INTERLEAVED = ("llama", "mistral")
 """Architectures whose GGUF files hold query and key rows in pairs that rotate together."""
 
@@ -66,7 +69,7 @@ class WeightSource(Protocol):
         """Whether there is such a weight."""
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
-        """The file's own 4-bit numbers, where it has them for this weight."""
+        """The weight in 4 bits, where the source has it so."""
 
     def embed(self, ids: list[int]) -> Tensor:
         """(n, d) float32 rows of the embedding."""
@@ -151,22 +154,18 @@ class TensorSource:
         return f"{where}{_HUB_NAMES[name]}.{part}"
 
 
-class PairedSource:
-    """A source whose query and key rows that rotate together lie side by side, whatever the file's order."""
+class _Passing:
+    """Hands on what another source has."""
 
-    interleaved = True
-
-    def __init__(self, source: WeightSource, head_dim: int) -> None:
+    def __init__(self, source: WeightSource) -> None:
         self._source = source
-        self._head_dim = head_dim
-        # Halves → pairs: value i rotates with value i + head_dim / 2.
-        self._pairs = None if source.interleaved else torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
+
+    @property
+    def interleaved(self) -> bool:
+        return self._source.interleaved
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
-        if self._pairs is None or name not in _PAIRED:
-            return self._source.dense(name, layer, part, rows)
-        weight = self._source.dense(name, layer, part)
-        return weight[self._order(len(weight))[rows]]
+        return self._source.dense(name, layer, part, rows)
 
     def outputs(self, name: str, layer: int | None = None) -> int:
         return self._source.outputs(name, layer)
@@ -175,16 +174,51 @@ class PairedSource:
         return self._source.has(name, layer, part)
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
-        group = self._source.four_bit(name, layer)
-        if group is None or self._pairs is None or name not in _PAIRED:
-            return group
-        return group.permuted(self._order(len(group.numbers)))
+        return self._source.four_bit(name, layer)
 
     def embed(self, ids: list[int]) -> Tensor:
         return self._source.embed(ids)
 
     def let_go(self) -> None:
         self._source.let_go()
+
+
+class RoundedSource(_Passing):
+    """A source that has every weight in 4 bits, rounded where the file has more: for a model that only guesses."""
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        own, out = super().four_bit(name, layer), self.outputs(name, layer)
+        if own is not None:
+            return own
+        parts = (self.dense(name, layer, rows=slice(at, min(out, at + _AT_ONCE))) for at in range(0, out, _AT_ONCE))
+        rounded = [FourBit.rounded(part) for part in parts if part.shape[1] % GROUP == 0]
+        return FourBit.joined(rounded) if rounded else None
+
+
+class PairedSource(_Passing):
+    """A source whose query and key rows that rotate together lie side by side, whatever the file's order."""
+
+    def __init__(self, source: WeightSource, head_dim: int) -> None:
+        super().__init__(source)
+        self._head_dim = head_dim
+        # Halves → pairs: value i rotates with value i + head_dim / 2.
+        self._pairs = None if source.interleaved else torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
+
+    @property
+    def interleaved(self) -> bool:
+        return True
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        if self._pairs is None or name not in _PAIRED:
+            return super().dense(name, layer, part, rows)
+        weight = super().dense(name, layer, part)
+        return weight[self._order(len(weight))[rows]]
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        group = super().four_bit(name, layer)
+        if group is None or self._pairs is None or name not in _PAIRED:
+            return group
+        return group.permuted(self._order(len(group.numbers)))
 
     def _order(self, rows: int) -> Tensor:
         assert self._pairs is not None, "asked only where the order differs"
