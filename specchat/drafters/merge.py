@@ -29,15 +29,21 @@ class Merge:
     where the text showed what followed, whether or not the guess had got a place in the tree. A token that several
     propose is one guess, with all their names.
 
+    A member that runs a model is asked only where no other is sure: a long quotation is looked up, what is new is
+    drafted.
+
     Sampled draws of a member come first, untouched and in their order: only points may be reordered or left out by
     token. Beside points they get half of the width.
 
     Reference: Miao et al., SpecInfer, arXiv:2305.09781 (merging by trie); Quan et al., RASD, arXiv:2503.03434
-    (retrieved and drafted tokens in one tree). Differs: guesses are ordered by learnt acceptance, not pruned.
+    (retrieved and drafted tokens in one tree); Oliaro et al., SuffixDecoding, arXiv:2411.04975 (looking up first).
+    Differs: guesses are ordered by learnt acceptance, not pruned; who is asked is decided node by node.
     """
 
     def __init__(self, options: MergeOptions, parts: Parts) -> None:
         self._members: list[Drafter] = [_member(name, parts) for name in options.members]
+        self._models = {index for index, name in enumerate(options.members) if DRAFTERS[name].needs_draft_model}
+        self._sure = options.sure
         self._trust = _Trust()
         self._riders = [0] * len(self._members)  # how many of each member ride along in this round
         self._said: dict[tuple[int, ...], list[_Candidate]] = {}  # this round's points, by path below the root
@@ -56,13 +62,12 @@ class Merge:
             member.start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        if not frontier:
-            return []
-        proposals = [member.propose(tree, frontier, width, context) for member in self._members]
-        return [
-            self._merged(tuple(tree.path_tokens(node)), [list(proposal[i]) for proposal in proposals], width)
-            for i, node in enumerate(frontier)
-        ]
+        said: dict[int, list[Sequence[Guess]]] = {node: [()] * len(self._members) for node in frontier}
+        for index, member in sorted(enumerate(self._members), key=lambda pair: pair[0] in self._models):
+            nodes = [node for node in frontier if index not in self._models or not self._is_sure(said[node])]
+            for node, guesses in zip(nodes, member.propose(tree, nodes, width, context) if nodes else (), strict=True):
+                said[node][index] = guesses
+        return [self._merged(tuple(tree.path_tokens(node)), said[node], width) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         riders: list[Rider] = []
@@ -82,6 +87,10 @@ class Merge:
         ends = list(itertools.accumulate(self._riders, initial=0))
         for member, (start, end) in zip(self._members, itertools.pairwise(ends), strict=True):
             member.observe(dataclasses.replace(round, reading=_with_riders(round.reading, start, end)))
+
+    def _is_sure(self, said: Sequence[Sequence[Guess]]) -> bool:
+        """Whether one of these points is so likely that no model need be asked."""
+        return any(self._trust.probability(candidate) >= self._sure for candidate in _by_token(said))
 
     def _merged(self, path: tuple[int, ...], said: Sequence[Sequence[Guess]], width: int) -> list[Guess]:
         draws = [guess for guesses in said for guess in guesses if guess.kind is not DrawKind.POINT]

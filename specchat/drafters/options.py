@@ -60,6 +60,9 @@ class MergeOptions:
     """Options of `merge`."""
 
     of: str = option("suffix,token_recycling", "drafters whose guesses are merged, separated by commas")
+    sure: float = option(
+        0.9, "a draft model is not asked where the others have a guess at least so likely", minimum=0.0, maximum=1.0
+    )
 
     def __post_init__(self) -> None:
         names = self.members

@@ -75,6 +75,36 @@ def test_one_token_is_one_guess_with_all_its_proposers():
     assert [(guess.token, guess.proposer) for guess in guesses] == [(5, "a+b"), (4, "a"), (6, "b")]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_model_is_asked_only_where_nobody_else_is_sure(order):
+    asked = []
+
+    def looked_up(tree, node, width, context):
+        return [Guess(4, logprob=math.log(0.95 if node == ROOT else 0.5), proposer="suffix")]
+
+    def drafted(tree, node, width, context):
+        asked.append(node)
+        return [Guess(5, logprob=math.log(0.6), proposer="draft_model")]
+
+    members = [Proposing(looked_up), Proposing(drafted)]
+    merged = of(*(members[index] for index in order))
+    merged._models = {order.index(1)}
+    tree = TokenTree(3, V)
+    child = tree.add(ROOT, Guess(4))
+    said = merged.propose(tree, [ROOT, child], 2, context_for())
+    assert asked == [child]
+    assert [[guess.token for guess in guesses] for guesses in said] == [[4], [5, 4]]
+
+
+def test_a_draft_model_counts_as_a_model_and_a_looked_up_guess_saves_its_pass():
+    merged = build("merge", scripted_draft(), of="draft_model,prompt_lookup", sure=0.0)
+    again = context_for(prompt=[*PROMPT, *PROMPT])
+    assert ask(merged, context=again)
+    assert merged.passes == 0
+    assert ask(merged, context=context_for(prompt=range(5, 15)))
+    assert merged.passes > 0
+
+
 def test_the_merged_tree_is_smaller_than_its_parts_together_and_holds_them_all():
     parts = [saying("a", (4, 0.5), (5, 0.2)), saying("b", (5, 0.6), (6, 0.1))]
     grow = make_policy(TREE_POLICIES["expansion"], widths="8,8,8").grow
