@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ["OMP_WAIT_POLICY"] = "passive"  # before torch is imported: it reads them once
-os.environ["OMP_NUM_THREADS"] = "2"
+os.environ["OMP_NUM_THREADS"] = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 

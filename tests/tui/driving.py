@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -45,6 +46,14 @@ class Driver:
             if not self.link.waiting and pump is not None and pump.idle:
                 break
         await self.pilot.pause()
+
+    async def until(self, text: str, patience_s: float = 20.0) -> str:
+        """Wait until the screen shows this, however its lines are broken; returns the screen as it is then."""
+        end = time.monotonic() + patience_s
+        while text not in " ".join((screen := self.screen()).split()):
+            assert time.monotonic() < end, f"waited for {text!r} and saw:\n{screen}"
+            await self.pilot.pause(0.02)
+        return screen
 
     async def say(self, text: str) -> None:
         """The user writes and sends."""

@@ -164,8 +164,7 @@ async def test_a_chat_is_exported_by_the_ending_of_the_file(store, tmp_path):
         await d.pilot.press("e")
         d.app.screen.query_one("#ask", Input).value = str(tmp_path / "chat.json")
         await d.pilot.press("enter")
-        await d.pilot.pause()
-        assert "is there already" in " ".join(d.screen().split())
+        await d.until("is there already")
 
 
 async def test_the_screen_names_the_keys_in_force(store):
@@ -222,7 +221,7 @@ async def test_a_list_that_cannot_be_read_is_said_in_one_line(store, monkeypatch
     async with driving(store=store) as d:
         monkeypatch.setattr(Chats, "summaries", summaries)
         await opened(d)
-        assert "disk I/O error" in d.screen()
+        await d.until("disk I/O error")
 
 
 @pytest.mark.parametrize(
