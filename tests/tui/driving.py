@@ -48,9 +48,9 @@ class Driver:
         await self.pilot.pause()
 
     async def until(self, text: str, patience_s: float = 20.0) -> str:
-        """Wait until the screen shows this, however its lines are broken; returns the screen as it is then."""
+        """Wait until the screen shows this, whatever box breaks its lines; returns the screen as it is then."""
         end = time.monotonic() + patience_s
-        while text not in " ".join((screen := self.screen()).split()):
+        while text not in " ".join((screen := self.screen()).replace("│", " ").split()):
             assert time.monotonic() < end, f"waited for {text!r} and saw:\n{screen}"
             await self.pilot.pause(0.02)
         return screen
