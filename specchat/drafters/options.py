@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from specchat.errors import UsageError
@@ -59,7 +60,7 @@ class SuffixOptions:
 class MergeOptions:
     """Options of `merge`."""
 
-    of: str = option("suffix,token_recycling", "drafters whose guesses are merged, separated by commas")
+    of: str = option("suffix,token_recycling", "drafters whose guesses are merged, with commas or + between them")
     sure: float = option(
         0.9, "a draft model is not asked where the others have a guess at least so likely", minimum=0.0, maximum=1.0
     )
@@ -74,4 +75,4 @@ class MergeOptions:
     @property
     def members(self) -> tuple[str, ...]:
         """Names of the drafters it is made of; whether they exist, the drafters' table knows."""
-        return tuple(name for name in self.of.replace(" ", "").split(",") if name)
+        return tuple(name for name in re.split(r"[\s,+]+", self.of) if name)
