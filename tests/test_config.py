@@ -96,7 +96,7 @@ def test_the_shipped_catalog_reads_and_the_default_pair_is_in_it():
 @pytest.mark.parametrize("name", ["smol", "qwen-coder", "scripted"])
 def test_the_pairs_people_are_told_of_exist(name):
     pair = config.load_catalog().pair(name)
-    assert set(pair.defaults) <= set(OPTIONS)
+    assert set(pair.defaults) <= {*OPTIONS, "method_options"}
     assert pair.summary
 
 

@@ -20,7 +20,7 @@ from specchat.models.weights.state import model_in
 _REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w./-]+\.gguf))?", re.ASCII)
 
 _LOOKED_UP = {"drafter": "suffix", "policy": "best_first", "controller": "goodput", "width": 2, "depth": 8, "nodes": 8}
-_DRAFTED = {"drafter": "draft_model", "policy": "chain", "controller": "goodput", "depth": 4, "nodes": 4}
+_DRAFTED = _LOOKED_UP | {"drafter": "merge", "method_options": {"merge.of": "suffix,draft_model"}}
 
 
 @dataclass

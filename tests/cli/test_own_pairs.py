@@ -24,6 +24,7 @@ from specchat.config import (
     settings_of,
     users_models,
 )
+from specchat.decoding.assemble import check_settings
 from specchat.errors import UsageError, WeightsError
 from specchat.models.weights import hub
 
@@ -57,7 +58,9 @@ def test_a_draft_model_is_looked_at_and_used(tmp_path):
     assert add("mine", "--target", str(target), "--draft", str(draft), "--summary", "tiny") == []
     pair = load_catalog().pair("mine")
     assert (pair.target, pair.draft, pair.summary) == ("t", "d", "tiny")
-    assert settings_of(pair).drafter == "draft_model"
+    assert settings_of(pair).drafter == "merge"
+    assert settings_of(pair).method_options == {"merge.of": "suffix,draft_model"}
+    check_settings(settings_of(pair), has_draft_model=True)
 
 
 def test_a_model_that_is_known_is_not_written_a_second_time(tmp_path):
