@@ -1,4 +1,4 @@
-"""Record `assets/demo.jsonl`: one short chat with the real SmolLM2, as the engine tells it, untouched.
+"""Record `assets/demo.jsonl`: one short chat with a coder of 1.5 billion weights, as the engine tells it, untouched.
 
     python assets/record_demo.py [FILE]
 
@@ -20,23 +20,11 @@ from specchat import __version__
 from specchat.engine import events
 from specchat.engine.client import Engine
 
-SETTINGS = {
-    "pair": "smol",
-    "drafter": "merge",
-    "policy": "best_first",
-    "controller": "goodput",
-    "width": 3,
-    "depth": 6,
-    "nodes": 12,
-    "temperature": 0.4,
-    "seed": 1,
-    "max_tokens": 200,
-    "stop": ["[Your Name]"],
-}
+SETTINGS = {"pair": "qwen-coder", "seed": 1, "max_tokens": 320}
 
 QUESTIONS = (
-    "Write a short letter to a friend about a walk by the sea.",
-    "Now write the same letter again, but about a walk in the mountains.",
+    "Write a short Python class for a bank account: deposit, withdraw, balance. No explanation.",
+    "Add a method that transfers money to another account, and show the whole class.",
 )
 
 KEPT = (events.Ready, events.Started, events.Prefilled, events.RoundDone, events.Finished)
