@@ -15,6 +15,9 @@ from specchat.core.tree import TokenTree
 _UNKNOWN_ROW = 0.1
 """What an extra row is taken to cost, as a share of one token, until it is measured."""
 
+_UNKNOWN_RATE = 0.6
+"""How many guesses at the first depth are taken to stand until it is known."""
+
 _TRIAL_ROUNDS = 4
 """Rounds of drafting at the beginning, before anything is concluded from them."""
 
@@ -42,7 +45,7 @@ class Goodput:
         self._ceiling = budget
         self._probe_every = options.probe
         self._costs = _LearntCosts(costs)
-        self._accepted = [_Average(options.memory, 0.6) for _ in range(budget.depth)]
+        self._accepted = [_Average(options.memory, _UNKNOWN_RATE) for _ in range(budget.depth)]
         self._kept_promises = _Average(options.memory, 1.0)
         self._nodes_per_level = _Average(options.memory, 1.0)
         self._level_s = _Average(options.memory, 0.0)
@@ -93,9 +96,10 @@ class Goodput:
     def best_depth(self) -> tuple[int, float]:
         """The depth with the highest goodput, 0 for plain decoding, and that goodput in tokens per second."""
         best, best_goodput = 0, 1.0 / self._costs.verify_s(1)
-        expected, reach = 1.0, 1.0
+        expected, reach, rate = 1.0, 1.0, _UNKNOWN_RATE
         for depth in range(1, self._ceiling.depth + 1):
-            reach *= self._accepted[depth - 1].value
+            rate = self._accepted[depth - 1].given(rate)  # where nobody has been yet it is as the depth before
+            reach *= rate
             expected += reach
             goodput = expected / self._round_s(depth)
             if goodput > best_goodput:
@@ -148,20 +152,23 @@ class _Average:
 
     memory: int
     prior: float
-    _sum: float = field(init=False)
-    _weight: float = field(init=False, default=2.0)
-
-    def __post_init__(self) -> None:
-        self._sum = 2.0 * self.prior
+    _sum: float = field(init=False, default=0.0)
+    _weight: float = field(init=False, default=0.0)
+    _prior_weight: float = field(init=False, default=2.0)
 
     def add(self, value: float, weight: float = 1.0) -> None:
         fade = 1.0 - 1.0 / self.memory
         self._sum = self._sum * fade + value * weight
         self._weight = self._weight * fade + weight
+        self._prior_weight *= fade
 
     @property
     def value(self) -> float:
-        return self._sum / self._weight
+        return self.given(self.prior)
+
+    def given(self, prior: float) -> float:
+        """The mean, had one begun with another prior."""
+        return (self._sum + self._prior_weight * prior) / (self._weight + self._prior_weight)
 
 
 class _LearntCosts:

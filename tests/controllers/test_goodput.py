@@ -113,6 +113,14 @@ def test_a_draft_model_that_does_not_pay_is_tried_only_when_a_reply_begins():
     assert subject.plan(context(0)).nodes == 1
 
 
+@pytest.mark.parametrize(("stood", "deeper"), [(2, True), (0, False)])
+def test_a_depth_where_nobody_has_been_is_taken_to_be_like_the_one_before(stood, deeper):
+    subject = controller(costs(per_row=0.3))
+    for _ in range(100):
+        subject.observe(a_round(2, stood, given=costs(per_row=0.3)))
+    assert (subject.best_depth()[0] > 2) == deeper
+
+
 def test_the_users_budget_is_a_ceiling():
     subject = taught(controller(nodes=3, depth=2), 0.95)
     plan = subject.plan(context())
