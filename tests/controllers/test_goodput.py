@@ -115,9 +115,9 @@ def test_a_draft_model_that_does_not_pay_is_tried_only_when_a_reply_begins():
 
 @pytest.mark.parametrize(("stood", "deeper"), [(2, True), (0, False)])
 def test_a_depth_where_nobody_has_been_is_taken_to_be_like_the_one_before(stood, deeper):
-    subject = controller(costs(per_row=0.3))
+    subject = controller(costs(per_row=0.4))
     for _ in range(100):
-        subject.observe(a_round(2, stood, given=costs(per_row=0.3)))
+        subject.observe(a_round(2, stood, given=costs(per_row=0.4)))
     assert (subject.best_depth()[0] > 2) == deeper
 
 
