@@ -29,7 +29,7 @@ class AppOptions:
     title: bool = True  # show the chat in the terminal's title
     notify: str = "bell"  # when a reply ends while one looks elsewhere: bell, desktop, off
     mouse: bool = True
-    animations: bool = True  # tell rounds depth by depth where there is time for it
+    animations: bool = True  # ghosts behind the text; rounds told depth by depth where there is time
     ascii: bool = False  # draw with ASCII characters alone
     print_transcript: bool = False  # on leaving, print the conversation to the terminal
 

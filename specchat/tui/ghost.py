@@ -1,4 +1,4 @@
-"""The ghost of a draft: what was guessed trails the cursor, turns into text where it stands, and vanishes."""
+"""The ghost of a draft: what was guessed trails the cursor, turns into text where it stands, or falls and vanishes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,21 @@ def ghost(round: RoundDone, upto: int) -> Row:
     return row
 
 
-def best_path(round: RoundDone) -> list[int]:
-    """From the root's child down, always the child that the drafter held likeliest."""
+def fallen(round: RoundDone) -> Row:
+    """What was guessed where the target went on by itself, struck out: nothing where no guess reached so far."""
+    path = round.verdict.path
+    guess = "".join(_shown(round, node) for node in best_path(round, path[-1] if path else 0)).strip()
+    return [(" ✕", "crossed"), (guess, "rejected")] if guess and round.verdict.bonus is not None else []
+
+
+def best_path(round: RoundDone, node: int = 0) -> list[int]:
+    """From a child of this node down, always the child that the drafter held likeliest."""
     likely = drafted_of(round)
     children: dict[int, list[int]] = {}
-    for node, parent in enumerate(round.tree.parents):
-        if 0 <= parent < node:
-            children.setdefault(parent, []).append(node)
+    for child, parent in enumerate(round.tree.parents):
+        if 0 <= parent < child:
+            children.setdefault(parent, []).append(child)
     path: list[int] = []
-    node = 0
     while node in children:
         node = max(children[node], key=lambda child: likely.get(child, 0.0))  # the first of equals
         path.append(node)

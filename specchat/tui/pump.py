@@ -60,10 +60,15 @@ class Pump:
         now = self._clock()
         due = self._drawn.get(what, 0.0) + every_s
         if due > now:
-            self._owed = due if self._owed is None else min(due, self._owed)
+            self._owe(due)
             return False
         self._drawn[what] = now
         return True
+
+    def drawn(self, what: str, for_s: float) -> None:
+        """This was drawn now, and for so long: then another tick will come for it."""
+        self._drawn[what] = self._clock()
+        self._owe(self._drawn[what] + for_s)
 
     def wake(self) -> None:
         """Something arrived. Cheap, and safe from any thread."""
@@ -96,6 +101,9 @@ class Pump:
         elif self._owed is not None and not self._armed:
             self._armed = True
             self._loop.call_later(max(0.0, self._owed - now), self._arm)
+
+    def _owe(self, at: float) -> None:
+        self._owed = at if self._owed is None else min(at, self._owed)
 
     def _arm(self) -> None:
         if self._busy:

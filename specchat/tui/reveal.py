@@ -1,4 +1,7 @@
-"""Rounds told slowly: laid out at once, judged depth by depth, and only then part of the chat."""
+"""Rounds told slowly: laid out at once, judged depth by depth, and only then part of the chat.
+
+At full speed a round is part of the chat at once, and what fell in it is seen for a moment behind the text.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING
 from textual.timer import Timer
 
 from specchat.engine.events import Died, Event, Failed, Finished, RoundDone
-from specchat.tui.ghost import ghost
+from specchat.tui.ghost import fallen, ghost
 from specchat.tui.rows import Row
 
 if TYPE_CHECKING:
@@ -24,6 +27,9 @@ SHORTEST_DEPTH_S = 0.05
 SHORTEST_S = 0.2
 """A round for which there is less time is shown whole."""
 
+FALLEN_S = 0.2
+"""At full speed a guess that fell is seen no longer than this, and only until the next round."""
+
 
 class Reveal:
     """Keeps a round back until it has been told; what follows it waits behind it. Idle, it costs nothing."""
@@ -34,6 +40,8 @@ class Reveal:
         self._depth = 0
         self._stride = 1  # depths told at once
         self._timer: Timer | None = None
+        self._seen: RoundDone | None = None  # the newest round whose verdict was seen
+        self._fell = False  # what fell in it is on the screen
 
     @property
     def round(self) -> RoundDone | None:
@@ -69,13 +77,31 @@ class Reveal:
             self._show()
 
     def again(self) -> None:
-        """Everything else has been drawn anew: so is the round that is being told."""
+        """Everything else has been drawn anew: so is the round that is being told, or what fell in the last one."""
+        rounds = self._app.chat.rounds
         if not self.told:
             self._show()
+        elif rounds and rounds[-1] is not self._seen:
+            self._seen = rounds[-1]
+            self._fall(self._seen)
+        elif self._fell and self._app.pump.due("ghost", FALLEN_S):
+            self._fell = False
+            self._trail([])
+
+    def _fall(self, round: RoundDone) -> None:
+        row = fallen(round) if self._animated and self._heard(round) else []
+        self._fell = bool(row)
+        if self._fell:
+            self._trail(row, within=True)
+            self._app.pump.drawn("ghost", FALLEN_S)
+
+    @property
+    def _animated(self) -> bool:
+        return self._app.animation_level != "none"
 
     @property
     def _slowly(self) -> bool:
-        return self._app.animation_level != "none" and self._app.pace.slow
+        return self._animated and self._app.pace.slow
 
     def _newest(self, waiting: Sequence[Event]) -> int | None:
         """Where the newest round stands that is not being told yet; None if there is none, or no time for it."""
@@ -100,6 +126,7 @@ class Reveal:
     def _begin(self, kept: list[Event]) -> None:
         self._stop()
         self._kept, self._depth = kept, 0
+        self._seen = self.round
         assert self.round is not None, "what is kept begins with a round"
         depths, time_s = len(self.round.verdict.path) + 2, 0.8 * self._time_s(kept)
         depth_s = max(SHORTEST_DEPTH_S, min(DEPTH_S, time_s / depths))
@@ -121,10 +148,9 @@ class Reveal:
             self._trail([])
         self._kept = []
 
-    def _trail(self, runs: Row) -> None:
+    def _trail(self, runs: Row, *, within: bool = False) -> None:
         for view in self._app.transcript.growing():
-            if view.growing:
-                view.trail(runs)
+            view.trail(runs, within=within)
 
 
 def _final(event: Event) -> bool:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 from driving import Driver, driving
 from fake import rounds_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from textual.selection import SELECT_ALL
 
+from specchat.config import AppOptions
 from specchat.engine import events as ev
-from specchat.tui.ghost import best_path, ghost
+from specchat.tui import reveal
+from specchat.tui.ghost import best_path, fallen, ghost
+from specchat.tui.rows import width_of
+from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.reply_view import ReplyView
+from specchat.tui.widgets.tinted import SHORTEST_GHOST, Tinted
 
 
 def pace(d: Driver) -> ev.Pace:
@@ -203,6 +210,117 @@ def test_a_ghost_ends_as_the_text_it_announced(round):
     assert "".join(kept) == "".join(piece.text for piece in round.pieces).replace("\n", "⏎")
     assert [role for _, role in last if role != "rejected"] == [piece.origin for piece in round.pieces]
     assert "pending" not in {role for _, role in last}
+
+
+def rows_of(tinted: Tinted) -> list[str]:
+    return [row for y in range(tinted.size.height) if (row := tinted.render_line(y).text.rstrip())]
+
+
+async def full_speed(d: Driver, rounds: int) -> list[ev.RoundDone]:
+    """A reply at full speed after so many rounds, the last of which has just been drawn."""
+    d.app.animation_level = "full"
+    await d.say("How does it work?")
+    made = await d.reply(upto=rounds - 1, finish=False)
+    await d.hear(made[rounds - 1])
+    return made
+
+
+async def test_at_full_speed_what_fell_is_seen_behind_the_text_until_the_next_round(monkeypatch):
+    monkeypatch.setattr(reveal, "FALLEN_S", 3600.0)
+    async with driving() as d:
+        monkeypatch.setattr(type(d.app.pump), "_owe", lambda *_: None)
+        made = await full_speed(d, 2)
+        view = d.app.query_one(ReplyView)
+        for before, after in (made[1:3], made[2:4]):
+            text, (mark, guess) = view._tail.text, "".join(text for text, _ in fallen(before)).split("✕")
+            assert rows_of(view._tail)[-1].endswith(f"{text.split(chr(10))[-1]}{mark}✕{guess}")
+            assert view._tail.get_selection(SELECT_ALL) == (text, "\n")
+            assert "✕" not in text_of(view)
+            await d.hear(after)
+            assert guess not in rows_of(view._tail)[-1].removesuffix("".join(text for text, _ in fallen(after)))
+
+
+async def test_what_fell_vanishes_without_another_round():
+    async with driving() as d:
+        await full_speed(d, 3)
+        view = d.app.query_one(ReplyView)
+        assert d.app.pump.idle
+        assert "✕" not in "".join(rows_of(view._tail))
+
+
+@pytest.mark.parametrize("shown", [False, True], ids=["markdown", "tokens"])
+async def test_a_reply_that_ended_has_no_ghost(shown):
+    async with driving() as d:
+        made = await full_speed(d, 3)
+        view = d.app.query_one(ReplyView)
+        view.token_view = shown
+        await d.hear(made[3], ev.Finished(1, "end", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
+        assert "✕" not in d.screen().split("╭─ tree")[0]
+        assert not any(tinted._ghost for tinted in view.query(Tinted))
+
+
+async def test_without_animations_nothing_trails_the_text():
+    async with driving() as d:
+        await d.say("How does it work?")
+        made = await d.reply(upto=2, finish=False)
+        d.link.put(made[2])
+        for _ in range(20):
+            await d.pilot.pause(0.01)
+            assert not any(tinted._ghost for tinted in d.app.query(Tinted))
+
+
+@pytest.mark.parametrize("options", [{}, {"ascii": True}], ids=["no colour", "ascii"])
+async def test_what_fell_is_told_from_the_text_without_colour(monkeypatch, options):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(reveal, "FALLEN_S", 3600.0)
+    async with driving(options=AppOptions(**options)) as d:
+        monkeypatch.setattr(type(d.app.pump), "_owe", lambda *_: None)
+        await full_speed(d, 3)
+        tail = d.app.query_one(ReplyView)._tail
+        strip = [strip for strip in tail.render_lines(tail.size.region) if strip.text.strip()][-1]
+        struck = "".join(segment.text for segment in strip if segment.style and segment.style.strike)
+        assert struck == fallen(d.app.chat.rounds[-1])[1][0]
+        assert ("x" if options else "✕") in strip.text.rstrip().removesuffix(struck)[-1]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.text("ab \n你", max_size=12), max_size=12),
+    st.text("cd 你", min_size=1, max_size=30),
+    st.integers(4, 12),
+)
+def test_a_ghost_within_the_last_row_moves_nothing(texts, guess, width):
+    tinted = Tinted([(text, "drafted") for text in texts])
+    tinted._fit(width)
+    height, room, shown = tinted._height(), tinted._room(), rows_in(tinted, width)
+    tinted.trail([(guess, "rejected")], within=True)
+    assert tinted._height() == height
+    assert width_of(tinted._ghost) <= room or not tinted._ghost
+    assert all(row.startswith(before) for row, before in zip(rows_in(tinted, width), shown, strict=True))
+    assert bool(tinted._ghost) == (room >= SHORTEST_GHOST)
+    tinted.add([("more", "drafted")])
+    assert not tinted._ghost
+
+
+def rows_in(tinted: Tinted, width: int) -> list[str]:
+    """The rows as text, without a screen."""
+    rows = [*tinted._rows[:-1], *(tinted._ghost_rows or tinted._rows[-1:])]
+    ends = "".join(text for text, _ in tinted._ghost)
+    return [
+        (tinted._texts[line] + (ends if line == len(tinted._texts) - 1 else ""))[start:end] for line, start, end in rows
+    ]
+
+
+@pytest.mark.parametrize("round", rounds_of(), ids=lambda round: str(round.index))
+def test_what_fell_is_what_was_guessed_in_place_of_the_bonus(round):
+    last = round.verdict.path[-1] if round.verdict.path else 0
+    row = fallen(round)
+    children = [node for node, parent in enumerate(round.tree.parents) if parent == last and node]
+    assert bool(row) == bool(children)
+    assert all(round.verdict.reasons[node] == "rejected" for node in children)
+    assert not row or row[1][0].startswith(
+        tuple(round.tree.texts[node].strip().replace("\n", "⏎") for node in children)
+    )
 
 
 async def test_the_keys_mean_nothing_to_the_settings():

@@ -128,11 +128,12 @@ class ReplyView(Growing, Vertical):
     def _quick(self) -> bool:
         return (self.reply.figures.recent_tokens_per_s or 0.0) > QUICK
 
-    def trail(self, runs: Row) -> None:
+    def trail(self, runs: Row, *, within: bool = False) -> None:
         """Let these runs follow the text as a ghost: seen, but no part of it."""
-        self._tail.trail(runs)
-        if self.token_view or not runs:
-            self._tokens.trail(runs)
+        thinking = self._thoughts.thinking
+        self._thought.trail(runs if thinking else [], within=within)
+        self._tail.trail([] if thinking else runs, within=within)
+        self._tokens.trail(runs if self.token_view else [], within=within)
 
     async def _begin_again(self) -> None:
         """What looked like an answer was a thought, which began before the reply did."""
@@ -183,6 +184,7 @@ class ReplyView(Growing, Vertical):
         if self._ended:
             return
         self._ended = True
+        self.trail([])
         await self._say(*self._thoughts.finish())
         self._thought.close(self.reply.thought_s, self._thoughts.tokens)
         rest, self._held = self._held + self._splitter.finish(), ""

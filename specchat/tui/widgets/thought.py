@@ -7,6 +7,7 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 
 from specchat.tui import format
+from specchat.tui.rows import Row
 from specchat.tui.widgets.tinted import Tinted
 
 
@@ -53,6 +54,10 @@ class ThoughtView(Vertical):
         self._thoughts.add([(text, "dim")])
         self._said = ("thinking", f" · {format.count(tokens)} tokens")
         self._draw()
+
+    def trail(self, runs: Row, *, within: bool = False) -> None:
+        """Let these runs follow the thoughts as a ghost."""
+        self._thoughts.trail(runs, within=within)
 
     def close(self, seconds: float | None, tokens: int) -> None:
         """The thought is complete."""

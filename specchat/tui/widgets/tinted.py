@@ -6,16 +6,20 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
 
-from specchat.tui.rows import Row
+from specchat.tui.rows import Row, clip
 from specchat.tui.theme import ROLE_CLASSES
 from specchat.tui.widgets.growing import Growing
 from specchat.tui.wrap import wrap
+
+SHORTEST_GHOST = 4
+"""Cells in which a ghost can be read."""
 
 _TAB = "    "
 
@@ -36,6 +40,7 @@ class Tinted(Growing):
         """The height is a multiple of this: whoever grows fast should not ask for a layout at every row."""
         self._lines: list[Row] = [[]]
         self._ghost: Row = []
+        self._ghost_rows: list[tuple[int, int, int]] = []  # the last row with its ghost behind it
         self._starts: list[list[int]] = [[]]  # where each run of each line begins
         self._texts = [""]
         self._rows: list[tuple[int, int, int]] = [(0, 0, 0)]  # (line, start, end)
@@ -49,10 +54,11 @@ class Tinted(Growing):
         return "\n".join(self._texts)
 
     def add(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Write at the end; only what comes after the last row's beginning is wrapped and drawn."""
+        """Write at the end, where no ghost is any more; only from the last row's beginning on is wrapped and drawn."""
         before = self._height()
-        line, start = self._reopen()
+        line, start, _ = self._rows.pop()
         first = len(self._rows)
+        self._give_up_ghost()
         for text, role in runs:
             head, *more = text.replace("\t", _TAB).split("\n")
             self._append(head, role)
@@ -62,20 +68,25 @@ class Tinted(Growing):
         self._wrap_from(line, start)
         self._draw_from(first, before)
 
-    def trail(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Let these runs follow the text on its last line. They are no part of it: not selected, not copied."""
+    def trail(self, runs: Iterable[tuple[str, str]], *, within: bool = False) -> None:
+        """Let these runs follow the text until more is written. They are no part of it: not selected, not copied.
+
+        They wrap as the text would; or they stay `within` the last row, so that nothing moves because of them.
+        """
         ghost = [(text, role) for text, role in runs if text]
+        if within:
+            room = self._room()
+            ghost = clip(ghost, room) if room >= SHORTEST_GHOST else []
         if ghost == self._ghost:
             return
         before = self._height()
-        line, start = self._reopen()
         self._ghost = ghost
-        first = len(self._rows)
-        self._wrap_from(line, start)
-        self._draw_from(first, before)
+        self._wrap_ghost()
+        self._draw_from(len(self._rows) - 1, before)
 
     def drop_lines(self, count: int) -> None:
         """Forget the first lines: they are shown elsewhere now."""
+        self._give_up_ghost()
         if count >= len(self._lines):
             self._begin()
         else:
@@ -107,16 +118,26 @@ class Tinted(Growing):
         """One wrapped row."""
         width = self.size.width
         self._fit(width)
-        if y >= len(self._rows):
+        last = len(self._rows) - 1
+        rows, at = (self._ghost_rows, y - last) if self._ghost_rows and y >= last else (self._rows, y)
+        if at >= len(rows):
             return Strip.blank(width, self.rich_style)
-        line, start, end = self._rows[y]
+        line, start, end = rows[at]
         strip = Strip(self._segments(line, start, end)).apply_offsets(start, line)
         return strip.adjust_cell_length(width, self.rich_style)
 
     def _height(self) -> int:
-        rows = len(self._rows)
-        shown = rows - 1 if rows > 1 and not self._texts[-1] and not self._ghost else rows
+        shown = len(self._rows) - 1 + (len(self._ghost_rows) or not self._begins())
         return -(-shown // self.step) * self.step
+
+    def _begins(self) -> bool:
+        """Whether the last line only just began."""
+        return len(self._rows) > 1 and not self._texts[-1]
+
+    def _room(self) -> int:
+        """Cells behind the text in its last row, as far as that is shown."""
+        line, start, end = self._rows[-1]
+        return 0 if self._begins() else self._wrapped_for - cell_len(self._texts[line][start:end])
 
     def _draw_from(self, first: int, before: int) -> None:
         """Draw the rows from this one on; lay out only if the height is another than before."""
@@ -124,12 +145,15 @@ class Tinted(Growing):
         changed = Region(0, first, self.size.width, max(before, height, len(self._rows)) - first)
         self.refresh(changed, layout=height != before)
 
-    def _reopen(self) -> tuple[int, int]:
-        """Take back the last row (with a ghost in it, its whole line), which may go on; says where it began."""
-        line, start, _ = self._rows.pop()
-        while self._ghost and self._rows and self._rows[-1][0] == line:
-            _, start, _ = self._rows.pop()
-        return line, start
+    def _wrap_ghost(self) -> None:
+        """The last row and the ghost behind it, in as many rows as they take."""
+        line, begin, _ = self._rows[-1]
+        text = self._texts[line][begin:] + "".join(text for text, _ in self._ghost)
+        rows = wrap(text, self._wrapped_for) if self._ghost else []
+        self._ghost_rows = [(line, begin + start, begin + end) for start, end in rows]
+
+    def _give_up_ghost(self) -> None:
+        self._ghost, self._ghost_rows = [], []
 
     def _begin(self) -> None:
         """No text: one empty line, one empty row."""
@@ -156,14 +180,13 @@ class Tinted(Growing):
             self._wrapped_for = width
             self._rows = []
             self._wrap_from(0, 0)
+            self._wrap_ghost()
 
     def _wrap_from(self, line: int, begin: int) -> None:
         """Add the rows from here on. A row's beginning never moves when text comes after it."""
         for index in range(line, len(self._lines)):
-            text = self._texts[index]
-            if index == len(self._lines) - 1:
-                text += "".join(ghost for ghost, _ in self._ghost)
-            self._rows += [(index, begin + start, begin + end) for start, end in wrap(text[begin:], self._wrapped_for)]
+            text = self._texts[index][begin:]
+            self._rows += [(index, begin + start, begin + end) for start, end in wrap(text, self._wrapped_for)]
             begin = 0
 
     def _segments(self, line: int, start: int, end: int) -> list[Segment]:
