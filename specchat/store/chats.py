@@ -17,7 +17,7 @@ from specchat.store.records import Chat, Facts, Message, Status, Summary, now
 KEPT_DELETED = timedelta(days=7)
 """How long a deleted chat can be had back."""
 
-_CHAT = "id, title, created, updated, renamed, system, leaf"
+_CHAT = "id, title, created, updated, renamed, system, leaf, sent_from"
 _MESSAGE = "id, parent, role, content, created, status, pieces, facts"
 _PREVIEW_CHARACTERS = 400
 _MATCHES = 2000  # looked at; a chat shows the newest of its own
@@ -47,11 +47,12 @@ class Chats:
     def save(self, chat: Chat) -> None:
         """Write a chat's own row, new or changed. It is there again if it was deleted meanwhile."""
         self._sql.execute(
-            f"INSERT INTO chats ({_CHAT}) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+            f"INSERT INTO chats ({_CHAT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
             " title = excluded.title, updated = excluded.updated, renamed = excluded.renamed,"
-            " system = excluded.system, leaf = excluded.leaf, deleted = NULL",
-            (chat.id, _sound(chat.title), chat.created, chat.updated, chat.renamed, _sound(chat.system), chat.leaf),
-        )
+            " system = excluded.system, leaf = excluded.leaf, sent_from = excluded.sent_from, deleted = NULL",
+            (chat.id, _sound(chat.title), chat.created, chat.updated, chat.renamed, _sound(chat.system), chat.leaf,
+             chat.sent_from),
+        )  # fmt: skip
 
     def add(self, chat: str, message: Message, owner: str | None = None) -> None:
         """Write a new message; `owner` writes on it until it is done."""
@@ -201,8 +202,8 @@ def _packed(value: Any) -> str | None:
 
 
 def _chat(row: tuple[Any, ...]) -> Chat:
-    id, title, created, updated, renamed, system, leaf = row
-    return Chat(id, title, created, updated, bool(renamed), system, leaf)
+    id, title, created, updated, renamed, system, leaf, sent_from = row
+    return Chat(id, title, created, updated, bool(renamed), system, leaf, sent_from)
 
 
 _pieces = msgspec.json.Decoder(list[int])

@@ -61,7 +61,8 @@ def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
             raise StoreError("no chats have been kept yet")
         with closing(_read_only(path)) as connection:
             _refuse_newer(connection, path)
-            yield connection
+            with closing(_up_to_date(connection)) as readable:
+                yield readable
 
 
 @contextmanager
@@ -95,7 +96,9 @@ def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         _refuse_newer(connection, path)
-        _migrate(connection, path)
+        if found := _outdated(connection):
+            _back_up(connection, path.with_name(f"{path.name}.v{found}.bak"))
+        _migrate(connection)
         connection.execute("SELECT id FROM chats LIMIT 1").fetchone()
         if suspected and connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise _Damaged
@@ -137,12 +140,26 @@ def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(f"{path} is of a newer specchat (version {found}, this one knows {known}); update specchat")
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+def _outdated(connection: sqlite3.Connection) -> int:
+    """The older version that the tables are of; 0 where they are new, or not there yet."""
+    found = _version(connection)
+    return found if found < len(schema.MIGRATIONS) else 0
+
+
+def _up_to_date(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """The same, or a copy in memory that was brought up to date: whoever reads changes nothing on the disk."""
+    if not _outdated(connection):
+        return connection
+    copy = _connect(":memory:")
+    connection.backup(copy)
+    _migrate(copy)
+    return copy
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
     found, wanted = _version(connection), len(schema.MIGRATIONS)
     if found == wanted:
         return
-    if found:
-        _back_up(connection, path.with_name(f"{path.name}.v{found}.bak"))
     steps = "".join(schema.MIGRATIONS[found:])
     try:
         connection.executescript(f"BEGIN EXCLUSIVE;\n{steps}\nPRAGMA user_version = {wanted};\nCOMMIT;")

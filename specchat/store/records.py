@@ -42,7 +42,10 @@ class Message(Struct, frozen=True):
 
 
 class Chat(Struct, frozen=True):
-    """A chat without its messages. `leaf` ends the branch that was looked at last."""
+    """A chat without its messages. `leaf` ends the branch that was looked at last.
+
+    Messages before `sent_from` are no longer sent on, because there was no room for them in the context.
+    """
 
     id: str
     title: str
@@ -51,6 +54,7 @@ class Chat(Struct, frozen=True):
     renamed: bool = False
     system: str = ""
     leaf: str | None = None
+    sent_from: str | None = None
 
 
 class Summary(Struct, frozen=True):

@@ -53,5 +53,9 @@ CREATE TRIGGER words_changed AFTER UPDATE OF content ON messages BEGIN
 END;
 """
 
-MIGRATIONS: list[str] = [_TABLES]
+_LEFT_OUT = """
+ALTER TABLE chats ADD COLUMN sent_from TEXT;
+"""
+
+MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT]
 """Step n leads from version n to n + 1; a step that was released is never edited."""

@@ -108,6 +108,8 @@ class Archive:
         self._chat, self._row, self._known = row.id, row_of(app.chat, row.updated), {turn.id for turn in turns}
         self._deleted = False
         await app.transcript.restore(app.chat.turns)
+        if left := app.chat.left_out:
+            await app.transcript.note(f"the {left} oldest messages are not sent on: there was no room for them")
         app.say("")
         hearing.look(app)
         app.prompt.focus()

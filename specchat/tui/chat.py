@@ -62,7 +62,6 @@ class Reply:
     prefilled: tuple[int, int] = (0, 0)
     begun: bool = False
     facts: Facts = field(default_factory=Facts)  # how it is made
-    thought_s: float | None = None  # how long it thought before it answered
     _pieces: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, text: str, origin: str) -> None:
@@ -72,10 +71,16 @@ class Reply:
             self.text += text
             self.lengths.append(len(text) if origin == "drafted" else -len(text))
 
+    @property
+    def thought_s(self) -> float | None:
+        """How long it thought before it answered."""
+        return self.facts.thought_s
+
     def thought(self, round: RoundDone) -> None:
         """Note how long it took where this round ended a thought."""
         if self.thought_s is None and thinking.closes(self.text, sum(len(piece.text) for piece in round.pieces)):
-            self.thought_s = self.figures.draft_s + self.figures.verify_s + self.figures.other_s
+            spent_s = self.figures.draft_s + self.figures.verify_s + self.figures.other_s
+            self.facts = replace(self.facts, thought_s=spent_s)
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
@@ -202,6 +207,11 @@ class Chat:
         start = next((at for at, turn in enumerate(self.turns) if turn.id == self.sent_from), 0)
         return self.turns[start:]
 
+    @property
+    def left_out(self) -> int:
+        """How many of the oldest turns are not sent on."""
+        return len(self.turns) - len(self.sent())
+
     def change(self, name: str, value: Any) -> Change:
         """The command that changes one live setting; `METHOD.OPTION` names a method's option."""
         settings: dict[str, Any] = {"method_options": {name: value}} if "." in name else {name: value}
@@ -245,6 +255,7 @@ class Chat:
         self.clear()
         self.id, self.title, self.renamed, self.system = row.id, row.title, row.renamed, row.system
         self.branches.restore(turns, row.leaf)
+        self.sent_from = row.sent_from
         self._look_back()
 
     def switch(self, turn: Turn, step: int) -> Turn | None:
@@ -360,7 +371,7 @@ class Chat:
         if self.running is not None:
             reply = self.running
             stats = msgspec.to_builtins(reply.figures.stats)
-            reply.facts = replace(reply.facts, stop=why, stats=stats, thought_s=reply.thought_s)
+            reply.facts = replace(reply.facts, stop=why, stats=stats)
             self.running.stop = why
             self.running = None
 

@@ -15,7 +15,7 @@ from specchat.tui.figures import Figures
 def row_of(chat: Chat, updated: str) -> records.Chat:
     """The chat without its messages."""
     created, leaf = (chat.turns[0].created, chat.turns[-1].id) if chat.turns else (updated, None)
-    return records.Chat(chat.id, chat.title, created, updated, chat.renamed, chat.system, leaf)
+    return records.Chat(chat.id, chat.title, created, updated, chat.renamed, chat.system, leaf, chat.sent_from)
 
 
 def message_of(turn: Turn) -> records.Message:
@@ -36,7 +36,7 @@ def turn_of(message: records.Message) -> Turn:
     facts = message.facts or records.Facts()
     stop = {"interrupted": "interrupted", "streaming": "elsewhere"}.get(message.status) or facts.stop or "end"
     figures = _figures(facts.stats)
-    reply = Reply(0, figures, message.content, message.pieces, stop, facts=facts, thought_s=facts.thought_s)
+    reply = Reply(0, figures, message.content, message.pieces, stop, facts=facts)
     return Turn("assistant", reply=reply, id=message.id, parent=message.parent, created=message.created)
 
 

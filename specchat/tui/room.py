@@ -117,7 +117,7 @@ class Room:
         match choice:
             case "leave_out":
                 self._leave_out(KEPT_SHARE, text or "")
-                left = len(self._app.chat.turns) - len(self._app.chat.sent())
+                left = self._app.chat.left_out
                 await self._app.transcript.note(f"from here on the {left} oldest messages are not sent any more")
                 await self._say_again(text)
             case "summary":

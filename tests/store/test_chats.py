@@ -15,10 +15,10 @@ from specchat.store.records import Message, title_of
 def test_a_chat_comes_back_as_it_was(chats: Chats) -> None:
     messages = [said("a", "hi\x00 \x1b[31m 你好"), answered("b", "hello", "a"), answered("c", "hey", "a")]
     with chats.transaction():
-        chats.save(chat(system="be brief", leaf="c"))
+        chats.save(chat(system="be brief", leaf="c", sent_from="c"))
         for message in messages:
             chats.add("first", message)
-    assert chats.chat("first") == (chat(system="be brief", leaf="c"), messages)
+    assert chats.chat("first") == (chat(system="be brief", leaf="c", sent_from="c"), messages)
 
 
 def test_a_reply_grows_and_is_finished_with_how_it_was_made(chats: Chats) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from kit import chat, talk
 
@@ -16,6 +17,8 @@ from specchat.errors import StoreError
 from specchat.store import database, schema
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
+
+NEWEST = len(schema.MIGRATIONS)
 
 
 def kept(path: Path) -> list[str]:
@@ -30,7 +33,7 @@ def test_the_first_opening_makes_a_file_for_its_owner_alone(path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     pragmas = {name: opened.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in
                ("journal_mode", "synchronous", "foreign_keys", "user_version")}  # fmt: skip
-    assert pragmas == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "user_version": 1}
+    assert pragmas == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "user_version": NEWEST}
 
 
 def test_reading_makes_nothing(path: Path) -> None:
@@ -44,11 +47,51 @@ def test_an_older_file_is_copied_and_then_brought_up_to_date(path: Path, chats: 
     monkeypatch.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, "ALTER TABLE chats ADD COLUMN mood TEXT;"])
     connection = open_to_write(path).connection
     assert connection.execute("SELECT id, mood FROM chats").fetchall() == [("a", None)]
-    copy = path.with_name("chats.db.v1.bak")
+    copy = path.with_name(f"chats.db.v{NEWEST}.bak")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     before = sqlite3.connect(copy)
-    assert before.execute("PRAGMA user_version").fetchone() == (1,)
+    assert before.execute("PRAGMA user_version").fetchone() == (NEWEST,)
     assert before.execute("SELECT id FROM chats").fetchall() == [("a",)]
+
+
+@pytest.fixture
+def first(path: Path) -> list[tuple]:
+    """A file as the first version left it; what stands in its tables."""
+    path.parent.mkdir()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript(schema.MIGRATIONS[0] + "PRAGMA user_version = 1; PRAGMA journal_mode = WAL;")
+    connection.execute("INSERT INTO chats VALUES ('a', 'hi', 1, 'be brief', '2026', '2027', 'n', NULL)")
+    for number, message in enumerate(("m", "n")):
+        parent = "m" if number else None
+        connection.execute(
+            "INSERT INTO messages VALUES (?, 'a', ?, ?, ?, ?, '2026', 'done', NULL, '[3]', NULL)",
+            (number, message, parent, "assistant" if number else "user", f"text of {message}"),
+        )
+    rows = connection.execute("SELECT * FROM messages").fetchall()
+    connection.close()
+    return rows
+
+
+def test_a_file_of_the_first_version_is_read_as_it_is(path: Path, first: list[tuple]) -> None:
+    before = path.read_bytes()
+    with open_to_read(path) as connection:
+        row, messages = Chats(connection).chat("a")
+        assert [summary.id for summary in Chats(connection).summaries("text")] == ["a"]
+    assert (row.title, row.renamed, row.system, row.leaf, row.sent_from) == ("hi", True, "be brief", "n", None)
+    assert [message.content for message in messages] == ["text of m", "text of n"]
+    assert path.read_bytes() == before
+    assert not list(path.parent.glob("*.bak"))
+
+
+def test_a_file_of_the_first_version_is_brought_up_to_date_without_loss(path: Path, first: list[tuple]) -> None:
+    connection = open_to_write(path).connection
+    assert connection.execute("SELECT * FROM messages").fetchall() == first
+    chats = Chats(connection)
+    row, _ = chats.chat("a")
+    chats.save(msgspec.structs.replace(row, sent_from="n"))
+    assert chats.chat("a")[0] == msgspec.structs.replace(row, sent_from="n")
+    assert kept(path) == ["a"]
+    assert path.with_name("chats.db.v1.bak").exists()
 
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, chats: Chats, monkeypatch) -> None:
@@ -59,14 +102,14 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, chats: Chats, m
         with pytest.raises(StoreError, match="nowhere"):
             open_to_write(path)
     connection = open_to_write(path).connection
-    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (NEWEST,)
     assert "mood" not in [column[1] for column in connection.execute("PRAGMA table_info(chats)")]
 
 
 @pytest.mark.parametrize("opening", [open_to_write, lambda path: open_to_read(path).__enter__()])
 def test_a_newer_file_is_refused_and_not_touched(path: Path, chats: Chats, opening) -> None:
     chats._sql.execute("PRAGMA user_version = 7")
-    with pytest.raises(StoreError, match=r"is of a newer specchat \(version 7, this one knows 1\)"):
+    with pytest.raises(StoreError, match=r"is of a newer specchat \(version 7, this one knows \d\)"):
         opening(path)
     assert chats._sql.execute("PRAGMA user_version").fetchone() == (7,)
 

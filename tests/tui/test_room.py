@@ -150,6 +150,24 @@ async def test_the_oldest_turns_are_left_out_and_stay_on_the_page():
         assert len(d.app.query(UserView)) == 4
 
 
+async def test_what_was_left_out_stays_left_out_when_the_chat_is_opened_again(tmp_path):
+    store = tmp_path / "chats.db"
+    async with driving(loaded=False, store=store) as d:
+        await full(d)
+        await press(d, "leave_out")
+        await counted(d, 120)
+        await d.reply("fine")
+        d.app.archive.close()
+        id = d.app.chat.id
+    async with driving(loaded=False, store=store, chat=id) as d:
+        await small(d)
+        assert "the 4 oldest messages are not sent on" in d.screen()
+        assert len(d.app.query(UserView)) == 4
+        await d.say("and now?")
+        said = [message.content[:10] for message in generates(d)[-1].messages]
+        assert said == ["question 2", "answer 2 w", "one more x", "fine", "and now?"]
+
+
 async def test_a_new_chat_begins_from_a_summary_that_the_model_wrote():
     async with driving(loaded=False) as d:
         await full(d)
