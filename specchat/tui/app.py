@@ -214,6 +214,13 @@ class SpecchatApp(App[None]):
         """What is being fetched stops; the next time goes on from there."""
         await self.choosing.close()
 
+    def _end_batch(self) -> None:
+        """Draw what changed within a batch when it ends: Textual 8.2.8 leaves it until something else happens."""
+        super()._end_batch()
+        if not self._batch_count:
+            for screen in self.screen_stack:
+                screen.check_idle()
+
     class Tick(Message):
         """It is time to look for events."""
 

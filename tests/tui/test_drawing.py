@@ -138,6 +138,16 @@ async def test_a_tick_that_changes_nothing_writes_nothing():
         assert screen.written == before
 
 
+async def test_what_changes_within_a_batch_is_drawn_when_the_batch_ends():
+    async with watched() as (d, screen):
+        with d.app.batch_update():
+            d.app.status.hint("something else")
+            await asyncio.sleep(0.1)  # the screen was idle meanwhile, and drew nothing
+            assert not screen.is_true()
+        await asyncio.sleep(0.2)  # nothing else happens
+        assert screen.is_true()
+
+
 @given(
     st.lists(st.tuples(st.text("ab \n你🎉é-", max_size=12), st.sampled_from(["drafted", "target"])), max_size=40),
     st.integers(1, 12),

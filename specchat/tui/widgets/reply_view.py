@@ -194,7 +194,6 @@ class ReplyView(Growing, Vertical):
         line = " · ".join(part for part in (place_of(self.turn), self.reply.line()) if part)
         self._figures.display = bool(line)
         self._figures.set([(_in_parts(visible(line)), "dim")])
-        self.call_after_refresh(self.refresh)  # a line that comes in the frame of a block may not be drawn
 
     def _waiting(self) -> None:
         done, total = self.reply.prefilled
