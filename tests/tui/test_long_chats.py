@@ -60,6 +60,24 @@ async def test_of_ten_thousand_messages_only_the_last_are_mounted():
         assert f"{10_000 - len(page.views):,} older" in page.query_one(OlderView).text
 
 
+@pytest.mark.parametrize("count", [4, 16, 160])
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_a_chat_that_is_opened_is_seen_whole_and_at_its_end_from_the_first_frame(size, count):
+    async with driving(size) as d:
+        page, frames, display = d.app.transcript, [], d.app._display
+
+        def shown(screen, update) -> None:
+            if update is not None and page.views:
+                frames.append((page.scroll_y, page.max_scroll_y))
+            display(screen, update)
+
+        d.app._display = shown
+        await opened(d, count)
+        assert frames
+        assert set(frames) == {(page.max_scroll_y, page.max_scroll_y)}
+        assert f"answer {count - 1}" in d.screen()
+
+
 @pytest.mark.slow
 async def test_scrolling_up_reaches_older_messages_and_lets_the_newest_go():
     async with driving() as d:

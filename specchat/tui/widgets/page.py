@@ -142,7 +142,8 @@ class Page:
 
     async def _mount(self, turns: Sequence[Turn], first: bool = False) -> None:
         views = [view_of(turn) for turn in turns]
-        await self._on.mount_all(views, before=self._on.views[0] if first and self._on.views else None)
+        with self._on.app.batch_update():  # a reply is not seen until its blocks are complete
+            await self._on.mount_all(views, before=self._on.views[0] if first and self._on.views else None)
 
     async def _count(self) -> None:
         """Say at both ends how much is not on the page."""

@@ -60,11 +60,6 @@ class Transcript(VerticalScroll):
         self._read: tuple[Widget, int] | None = None  # what is being read: a view, and lines of it above the window
         self._turning = asyncio.Lock()
 
-    def watch_virtual_size(self) -> None:
-        """Follow the end as soon as there is more than fits; until then the chat begins at the top."""
-        if self.max_scroll_y > 0 and not self.is_anchored:
-            self.anchor()
-
     def watch_chosen(self, before: int | None, now: int | None) -> None:
         """Move the highlight, and the view with it."""
         views = self.views
@@ -210,9 +205,9 @@ class Transcript(VerticalScroll):
 
     async def restore(self, turns: Sequence[Turn]) -> None:
         """Show these messages and no others; of a long chat the last ones, more of them as the reader moves."""
-        await self.clear()
-        await self.page.open(turns)
-        self.call_after_refresh(self.follow)
+        with self.app.batch_update():  # seen once it is complete
+            await self.clear()
+            await self.page.open(turns)
 
     async def show(self, turn: Turn) -> None:
         """Add one message at the end."""
@@ -220,7 +215,8 @@ class Transcript(VerticalScroll):
 
     async def change(self, turns: Sequence[Turn]) -> None:
         """Show another branch of the chat; what both begin with stays where it is."""
-        await self.page.change(turns)
+        with self.app.batch_update():
+            await self.page.change(turns)
         self.call_after_refresh(self._settle)
 
     async def prune(self) -> None:
@@ -243,7 +239,7 @@ class Transcript(VerticalScroll):
 
     async def clear(self) -> None:
         """Begin with an empty page."""
-        self.chosen = None
+        self.chosen = self._read = None
         self.page.forget()
         await self.remove_children()
         self.from_top()
@@ -274,13 +270,18 @@ class Transcript(VerticalScroll):
             self.call_later(self._reach, -1 if new_value < old_value else 1)
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
-        """What is being read stays where it is, whatever comes or goes around it."""
+        """What is being read stays where it is, whatever comes or goes around it.
+
+        The end is followed as soon as there is more than fits; until then the chat begins at the top.
+        """
         result = super().arrange(size, optimal)
+        lowest = result.spatial_map.total_region.bottom - size.height
+        if lowest > 0 and not self._anchored:
+            self._anchored, self._anchor_released = True, False
         if self._read is not None:
             view, above = self._read
             for placement in result.placements:
                 if placement.widget is view:
-                    lowest = result.spatial_map.total_region.bottom - size.height
                     self._stay(max(0, min(placement.region.y + above, lowest)))
         return result
 
