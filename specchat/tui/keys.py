@@ -110,6 +110,12 @@ def shown(id: str, changed: Mapping[str, str]) -> str:
     return ", ".join(name_of(key) for key in keys if key not in spare)
 
 
+def hint(node: DOMNode, id: str, does: str, before: str = "") -> str:
+    """`Esc closes`, behind what stands before it: the first key that the binding has for this user; nothing without."""
+    keys = keys_of(id, getattr(node.app, "keys", {}))
+    return f"{before}{name_of(keys[0])} {does}" if keys else ""
+
+
 def name_of(key: str) -> str:
     """`ctrl+f8` as `Ctrl+F8`, `full_stop` as `.`"""
     *modifiers, last = key.split("+")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len
@@ -31,12 +31,14 @@ class Shelf:
     said: str = ""
 
 
-def pair_rows(shelf: Shelf, at: int, top: int, width: int, height: int) -> tuple[list[Row], int]:
-    """The rows, and which pair is the first one in view."""
+def pair_rows(
+    shelf: Shelf, at: int, top: int, width: int, height: int, hint: Callable[[str, str], str]
+) -> tuple[list[Row], int]:
+    """The rows, and which pair is the first one in view. `hint` says which key of a binding does something."""
     if not shelf.pairs:
         return [[("no pairs are known", "dim")]], 0
     about = _about(shelf, shelf.pairs[at], width) if height >= 9 else []
-    keys = _keys(shelf, shelf.pairs[at], width)
+    keys = _keys(shelf, shelf.pairs[at], width, hint)
     room = max(1, height - len(about) - 1)
     top = max(0, min(max(min(top, at), at - room + 1), len(shelf.pairs) - room))
     names = min(24, max(cell_len(pair.name) for pair in shelf.pairs)) + 2
@@ -132,15 +134,16 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [*rows[:1], cut(" ".join(rows[1:]), width)] if len(rows) > 2 else rows
 
 
-def _keys(shelf: Shelf, pair: PairInfo, width: int) -> Row:
+def _keys(shelf: Shelf, pair: PairInfo, width: int, hint: Callable[[str, str], str]) -> Row:
     if shelf.asking:
         return [(cut(f"forget {shelf.asking}? its weights stay · y yes · n no", width), "warn")]
     if shelf.said:
         return [(cut(shelf.said, width), "warn")]
-    fetch = pair.state in ("partial", "missing")
+    loads = "fetches" if pair.state in ("partial", "missing") else "loads"
     keys = [
-        "x stops fetching" if pair.name in shelf.fetching else "Enter fetches" if fetch else "Enter loads",
-        "a adds",
+        hint("pairs.stop", "stops fetching") if pair.name in shelf.fetching else hint("pairs.choose", loads),
+        hint("pairs.add", "adds"),
+        hint("pairs.forget", "forgets") if pair.yours else "",
+        hint("pairs.close", "closes"),
     ]
-    keys += ["d forgets"] if pair.yours else []
-    return [(cut(" · ".join([*keys, "Esc closes"]), width), "dim")]
+    return [(cut(" · ".join(filter(None, keys)), width), "dim")]

@@ -154,7 +154,7 @@ class Racing:
         if self._app.talk.player is not None:
             raise UsageError("a recording cannot race: there is no engine")
         if chat.running is not None:
-            raise UsageError("a reply is being written; Esc stops it")
+            raise UsageError(self._app.talk.busy)
         if not chat.can_generate:
             raise UsageError("no pair is ready")
         refuse_plain(self.settings)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from specchat.engine.events import Count, Counted, Died, Failed, Message
 from specchat.tui import hearing, mentions, thinking
 from specchat.tui.format import count
+from specchat.tui.keys import hint
 
 if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp
@@ -70,7 +71,7 @@ class Room:
         if not chat.can_generate or not limit or surely < limit or chat.editing is not None:
             return await self._app.talk.ask(text)
         self._pending = text
-        self._app.say("counting tokens … Esc takes it back")
+        self._app.say(f"counting tokens … {hint(self._app, 'stop', 'takes it back')}")
         self.count([*chat.messages(), Message("user", text)], self._counted)
         return True
 

@@ -15,6 +15,7 @@ from specchat.errors import SpecchatError
 from specchat.tui import hearing, mentions
 from specchat.tui.chat import Turn
 from specchat.tui.courtesy import Courtesy, wants_every_core
+from specchat.tui.keys import hint
 
 if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp
@@ -45,6 +46,11 @@ class Talk:
         """The engine's process, if it runs on this machine; else 0."""
         hello, link = self._chat.hello, self.link
         return link.pid if isinstance(link, Engine) and hello is not None and hello.pid == link.pid else 0
+
+    @property
+    def busy(self) -> str:
+        """Why something has to wait, and what can be done about it."""
+        return "a reply is being written" + hint(self._app, "stop", "stops it", "; ")
 
     def make_room(self) -> None:
         """A pair is loaded: if its engine wants every core of this machine, draw less and later."""
@@ -141,7 +147,7 @@ class Talk:
     async def switch(self, turn: Turn | None, step: int) -> None:
         """Read what else was said in place of this turn, or of the last one that has siblings."""
         if self._chat.running is not None:
-            self._app.say("a reply is being written; Esc stops it", "warn")
+            self._app.say(self.busy, "warn")
         elif (turn := turn or self._chat.fork()) is None or turn.place[1] < 2:
             again, edit = (self._app.key_of(f"transcript.{id}") for id in ("retry", "edit"))
             self._app.say(f"nothing else was said here; {again} answers again, {edit} says it differently")
@@ -157,7 +163,7 @@ class Talk:
         """Say why nothing can be asked now, if that is so."""
         if self._chat.can_generate:
             return False
-        self._app.say("a reply is being written; Esc stops it" if self._chat.running else "no pair is ready", "warn")
+        self._app.say(self.busy if self._chat.running else "no pair is ready", "warn")
         return True
 
     def stop(self) -> bool:

@@ -28,6 +28,41 @@ def test_a_command_that_names_a_binding_names_one_that_exists():
     assert [c.name for c in COMMANDS.values() if c.binding and c.binding not in keys.every_key()] == []
 
 
+ESCAPES = {id: "f12" for id, key in keys.every_key().items() if "escape" in key.keys}
+
+
+@pytest.mark.parametrize(("given", "said"), [(ESCAPES, "F12 "), (dict.fromkeys(ESCAPES, "none"), "")])
+@pytest.mark.parametrize("opened", ["help", "pairs", "search", "add pair", "edit", "loading"])
+async def test_what_is_said_about_keys_is_true_of_the_users_own(given, said, opened):
+    async with driving(keys=given, loaded=opened != "loading") as d:
+        match opened:
+            case "help" | "pairs":
+                await d.pilot.press("f1" if opened == "help" else "f4")
+            case "search":
+                await d.pilot.press("ctrl+r")
+            case "add pair":
+                await d.pilot.press("f4", "a")
+            case "edit":
+                await d.say("hi")
+                await d.reply("hello")
+                await d.say("/edit")
+            case "loading":
+                await d.hear(ev.Loading("fetch", "model.safetensors", 1, 2))
+        await d.settle()
+        screen = d.screen()
+        assert "Esc" not in screen
+        assert (f"{said}closes" in screen or f"{said}leaves" in screen or f"{said}cancels" in screen) == bool(said)
+
+
+async def test_what_must_wait_says_with_which_key_it_need_not():
+    async with driving(keys={"stop": "f12"}) as d:
+        await d.say("hi")
+        await d.reply(upto=2, finish=False)
+        for said in ("/retry", "/race"):
+            await d.say(said)
+            assert "a reply is being written; F12 stops it" in d.drawn(d.app.notice)
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.engine.events import Loading
+from specchat.tui import keys
 from specchat.tui.pair_rows import Shelf, pair_rows
 from specchat.tui.pairs import PairInfo
 from specchat.tui.rows import width_of
@@ -18,8 +19,12 @@ BIG = replace(SMOL, name="big", needed_bytes=6_000_000_000, free_bytes=2_000_000
 FETCHING = Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_300_000.0)
 
 
+def hint(id: str, does: str) -> str:
+    return f"{keys.shown(id, {}).split(', ')[0]} {does}"
+
+
 def drawn(shelf: Shelf, at: int = 0, width: int = 72, height: int = 12) -> str:
-    rows, _ = pair_rows(shelf, at, 0, width, height)
+    rows, _ = pair_rows(shelf, at, 0, width, height, hint)
     return "\n".join("".join(text for text, _ in row).rstrip() for row in rows)
 
 
@@ -76,7 +81,7 @@ def test_only_pairs_of_ones_own_can_be_forgotten():
 @given(st.integers(20, 120), st.integers(2, 30), st.integers(0, 20))
 def test_rows_fit_and_the_chosen_pair_is_always_among_them(width, height, at):
     pairs = [replace(SMOL, name=f"pair-{number}", notes="你好 " * 30) for number in range(21)]
-    rows, _ = pair_rows(Shelf(pairs, "pair-3", fetching={"pair-4": FETCHING}), at, 0, width, height)
+    rows, _ = pair_rows(Shelf(pairs, "pair-3", fetching={"pair-4": FETCHING}), at, 0, width, height, hint)
     assert len(rows) == height
     assert all(width_of(row) <= width for row in rows)
     assert any(role == "selected" for row in rows for _, role in row)

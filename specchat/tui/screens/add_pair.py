@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from specchat.tui.errands import Errand
+from specchat.tui.keys import hint
 from specchat.tui.widgets.tinted import Tinted
 
 _HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name/file.gguf, or a known model."
@@ -46,7 +47,7 @@ class AddPairScreen(ModalScreen[str | None]):
         """The lines, and room for what stands against them."""
         with Vertical() as box:
             box.border_title = "add a pair"
-            box.border_subtitle = "Enter adds it · Esc closes"
+            box.border_subtitle = "Enter adds it" + hint(self, "add_pair.close", "closes", " · ")
             for id, label in (("name", "name"), ("target", "target"), ("draft", "draft model, or nothing")):
                 yield Tinted([(label, "dim")])
                 yield Input(id=id, select_on_focus=False)
@@ -80,7 +81,7 @@ class AddPairScreen(ModalScreen[str | None]):
         name, draft = self._text("name"), self._text("draft")
         words = ["models", "add", name, "--target", self._text("target"), *(["--draft", draft] if draft else [])]
         self._errand = errand = Errand(self._command(*words))
-        self._say([("looking at it … (Esc stops)", "bonus")])
+        self._say([(f"looking at it … {hint(self, 'add_pair.close', 'stops')}", "bonus")])
         try:
             added = await errand.run()
         finally:

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
+from specchat.tui.keys import hint
 from specchat.tui.widgets.tinted import Tinted
 from specchat.tui.wrap import wrap
 
@@ -39,7 +40,7 @@ class HelpScreen(ModalScreen[None]):
         """The page."""
         with VerticalScroll() as box:
             box.border_title = "help"
-            box.border_subtitle = "Esc closes"
+            box.border_subtitle = hint(self, "help.close", "closes")
             yield Tinted(self._runs())
 
     def _runs(self) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
 from specchat.engine.text import visible
+from specchat.tui.keys import hint
 from specchat.tui.widgets.tinted import Tinted
 
 MOST_BYTES = 64_000
@@ -39,7 +40,7 @@ class LogScreen(ModalScreen[None]):
         """The lines."""
         with VerticalScroll() as box:
             box.border_title = "the engine's log"
-            box.border_subtitle = "Esc closes"
+            box.border_subtitle = hint(self, "log.close", "closes")
             yield Tinted([(visible(str(self._file)) + "\n\n", "dim"), (tail(self._file), "text")])
 
     def on_mount(self) -> None:

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 
 from specchat.engine.text import visible
 from specchat.tui.history import History
+from specchat.tui.keys import hint
 from specchat.tui.rows import cut
 
 _SHOWN = 100
@@ -50,7 +51,7 @@ class SearchScreen(ModalScreen[str | None]):
         """The newest stands at the bottom, next to what is typed."""
         with Vertical() as box:
             box.border_title = "sent before"
-            box.border_subtitle = "Enter takes it · Esc closes"
+            box.border_subtitle = "Enter takes it" + hint(self, "search.close", "closes", " · ")
             yield OptionList()
             yield Input(self._words, placeholder="type words to search", select_on_focus=False, compact=True)
 

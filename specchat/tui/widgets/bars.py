@@ -7,6 +7,7 @@ from collections.abc import Callable
 from specchat.engine.replay import Player
 from specchat.tui import format
 from specchat.tui.chat import Chat
+from specchat.tui.keys import hint
 from specchat.tui.rows import Row, bar, clip, cut, width_of
 from specchat.tui.widgets.painted import Painted
 
@@ -112,27 +113,28 @@ class Notice(Painted):
 
     def _row(self, width: int) -> Row:
         if self._chat.phase == "loading" and self._chat.loading is not None and not self._welcomed:
-            return progress_row(self._chat, width)
+            return progress_row(self._chat, width, hint(self, "stop", "cancels"))
         if self._said[0]:
             return [(cut(self._said[0], width), self._said[1])]
         if self._chat.editing is not None:
+            ways = hint(self, "prompt.send", "sends it"), hint(self, "stop", "leaves the chat as it is")
             return [
                 ("✎ ", "bonus"),
-                (cut("another branch: Enter sends it, Esc leaves the chat as it is", width - 2), "text"),
+                (cut(f"another branch: {', '.join(filter(None, ways))}", width - 2), "text"),
             ]
         return []
 
 
-def progress_row(chat: Chat, width: int) -> Row:
-    """`fetching model.safetensors ████▌    62 % · 143 of 230 MB · 12 MB/s · 7 s left`."""
+def progress_row(chat: Chat, width: int, cancels: str) -> Row:
+    """`fetching model.safetensors ████▌    62 % · 143 of 230 MB · 12 MB/s · 7 s left    Esc cancels`."""
     assert chat.loading is not None, "progress is shown while something loads"
     what, share, figures = format.loading(chat.loading)
     row: Row = [(cut(what, max(8, width // 3)) + "  ", "text")]
     if share is not None:
         row += [(bar(share, max(4, min(20, width // 5))), "bar"), (f" {share:4.0%} ".replace("%", " %"), "text")]
     row.append((figures, "dim"))
-    gap = width - width_of(row) - len("Esc cancels")
-    return [*row, (" " * gap, ""), ("Esc cancels", "dim")] if gap > 0 else clip(row, width)
+    gap = width - width_of(row) - len(cancels)
+    return [*row, (" " * gap, ""), (cancels, "dim")] if gap > 0 else clip(row, width)
 
 
 class ReplayBar(Painted):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from specchat.tui.keys import hint
 from specchat.tui.pair_rows import Shelf, pair_rows
 from specchat.tui.pairs import PairInfo
 from specchat.tui.rows import Row
@@ -103,7 +105,7 @@ class PairList(Painted, can_focus=True):
 
     def paint(self, width: int, height: int) -> list[Row]:
         """The pairs, then the chosen one in words."""
-        rows, self._top = pair_rows(self.shelf, self._at, self._top, width, height)
+        rows, self._top = pair_rows(self.shelf, self._at, self._top, width, height, partial(hint, self))
         return rows
 
     def _choose(self, index: int) -> None:

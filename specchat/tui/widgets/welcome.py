@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specchat.tui import format
 from specchat.tui.chat import Chat
+from specchat.tui.keys import hint
 from specchat.tui.rows import Row, bar, width_of
 from specchat.tui.widgets.painted import Painted
 from specchat.tui.wrap import wrap
@@ -41,8 +42,9 @@ class Welcome(Painted):
         chat = self._chat
         if chat.phase == "loading" and chat.loading is not None:
             what, share, figures = format.loading(chat.loading)
+            cancels = f"{key} · " if (key := hint(self, "stop", "cancels")) else ""
             line: Row = [(bar(share or 0.0, min(40, column)), "bar")] if share is not None else []
-            return [[(what, "text")], line, [(figures, "dim")], [("Esc cancels · you can already type", "dim")]]
+            return [[(what, "text")], line, [(figures, "dim")], [(cancels + "you can already type", "dim")]]
         if chat.phase in ("starting", "loading"):
             name = chat.loading_pair
             return [[(f"getting {name} ready; you can already type" if name else "starting", "dim")]]
