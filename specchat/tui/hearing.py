@@ -48,7 +48,9 @@ def look(app: SpecchatApp) -> None:
     chat = app.chat
     writing = chat.running is not None
     if not writing or app.pump.due("tree", TREE_S):
-        app.tree_panel.show(chat.rounds, chat.figures, frozen=app.pace.still, pace=app.pace.words)
+        app.tree_panel.show(
+            chat.rounds, chat.figures, frozen=app.pace.still, telling=not app.reveal.told, pace=app.pace.words
+        )
         app.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, app.pace.words)
     app.reveal.again()
     if not writing or app.pump.due("figures", FIGURES_S):

@@ -34,7 +34,7 @@ ESCAPES = {id: "f12" for id, key in keys.every_key().items() if "escape" in key.
 @pytest.mark.parametrize(("given", "said"), [(ESCAPES, "F12 "), (dict.fromkeys(ESCAPES, "none"), "")])
 @pytest.mark.parametrize("opened", ["help", "pairs", "search", "add pair", "edit", "loading"])
 async def test_what_is_said_about_keys_is_true_of_the_users_own(given, said, opened):
-    async with driving(keys=given, loaded=opened != "loading") as d:
+    async with driving(keys=given, loaded=opened != "loading", engine_here=True) as d:
         match opened:
             case "help" | "pairs":
                 await d.pilot.press("f1" if opened == "help" else "f4")

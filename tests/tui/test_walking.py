@@ -184,6 +184,26 @@ async def test_past_the_last_round_the_panel_follows_again():
         assert d.app.tree_panel.round is rounds[2]
 
 
+async def test_a_node_of_the_first_round_stays_chosen_while_the_round_is_still_being_told():
+    async with driving() as d:
+        d.app.animation_level = "full"
+        await d.say("How does it work?")
+        await d.reply(upto=0, finish=False)
+        d.app.pace.hold()
+        d.link.put(broad())
+        while d.app.reveal.told:
+            await d.pilot.pause(0.01)
+        d.app.reveal._timer.pause()
+        d.app.tree_panel.focus()
+        await d.pilot.press("right", "less_than_sign")
+        assert d.app.tree_panel.chosen == d.app.tree_panel.round.verdict.path[0]
+        await d.pilot.press("home")
+        assert "the last token before this round" in d.drawn(d.app.tree_panel)
+        await d.pilot.press("ctrl+n")
+        await d.settle()
+        assert not d.app.tree_panel.walking, "another chat has other rounds"
+
+
 async def test_the_next_step_leaves_the_node_that_was_looked_at():
     async with driving() as d:
         await d.say("How does it work?")

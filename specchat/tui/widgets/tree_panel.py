@@ -139,14 +139,24 @@ class TreePanel(Painted, can_focus=True):
         return self._chosen
 
     def show(
-        self, rounds: Sequence[RoundDone], figures: Figures | None, *, frozen: bool = False, pace: str = ""
+        self,
+        rounds: Sequence[RoundDone],
+        figures: Figures | None,
+        *,
+        frozen: bool = False,
+        telling: bool = False,
+        pace: str = "",
     ) -> None:
-        """Show the last of these rounds, and those before it in brief. `frozen`: it stays until somebody acts."""
+        """Show the last of these rounds, and those before it in brief.
+
+        `frozen`: it stays until somebody acts. `telling`: one more, which is no part of them yet, is about to be
+        revealed again.
+        """
         before = self.round
         self._rounds, self._frozen, self._pace, self._revealed = rounds, frozen, pace, None
         if self.round is not before:
             self._hovered = None
-        if not rounds:
+        if not rounds and not telling:
             self._pinned = self._chosen = self._hovered = None
         self.entitle(subtitle=summary_of(figures))
         self._tell()
