@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -294,7 +294,7 @@ class SpecchatApp(App[None]):
 
     async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
         """Answer again."""
-        await self.talk.ask_again(event.turn)
+        await self.attempt(self.talk.ask_again(event.turn))
 
     def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
         """Say it differently."""
@@ -314,6 +314,7 @@ class SpecchatApp(App[None]):
         if selected:
             self.copy_to_clipboard(selected, "selection")
             self.screen.clear_selection()
+            self.prompt.move_cursor(self.prompt.cursor_location)  # … and there: the next one stops, or leaves
         elif self.racing.leave():
             self._quit_asked = False
         elif self._busy_with() not in (None, self._stopping) and self.talk.stop():
@@ -351,7 +352,7 @@ class SpecchatApp(App[None]):
 
     async def action_pace(self, what: str) -> None:
         """Hold, step, change the speed, or play again."""
-        await self.pace.act(what)
+        await self.attempt(self.pace.act(what))
 
     def action_help(self) -> None:
         """All keys and commands."""
@@ -452,19 +453,20 @@ class SpecchatApp(App[None]):
         """One remark in the line above the prompt."""
         self.notice.say(text, role)
 
-    async def run_command(self, command: Command, argument: str) -> None:
-        """Run a command; what is wrong with it is said in one line."""
+    async def attempt(self, what: Awaitable[None]) -> None:
+        """Do it; why it cannot be done is said in one line."""
         try:
-            await command.run(self, argument)
+            await what
         except SpecchatError as error:
             self.say(str(error), "warn")
 
+    async def run_command(self, command: Command, argument: str) -> None:
+        """Run a command, or say what is wrong with it."""
+        await self.attempt(command.run(self, argument))
+
     async def open_chat(self, id: str) -> None:
         """Go on with a chat that was kept."""
-        try:
-            await self.archive.open(id)
-        except SpecchatError as error:
-            self.say(str(error), "warn")
+        await self.attempt(self.archive.open(id))
 
     def show_replay(self, player: Player | None) -> None:
         """Controls of a replay in place of the prompt, or the prompt again."""

@@ -174,8 +174,8 @@ async def _fork(app: SpecchatApp, text: str) -> None:
     question = app.chat.question()
     if not text or question is None:
         app.talk.edit(question)
-    elif not await app.talk.ask_instead(question, text):
-        app.prompt.write(f"/fork {text}")
+    else:
+        await app.talk.ask_instead(question, text)
 
 
 async def _copy(app: SpecchatApp, what: str) -> None:
@@ -308,12 +308,17 @@ COMMANDS: dict[str, Command] = {
 }
 
 
+def is_command(text: str) -> bool:
+    """Whether a line asks for a command, known or not; with two slashes it is text."""
+    return text.lstrip().startswith("/") and not text.lstrip().startswith("//")
+
+
 def find(text: str) -> tuple[Command, str] | None:
     """The command a line asks for and what follows its name; None if the line is none.
 
     Raises UsageError where a line begins with a slash but names no command.
     """
-    if not text.startswith("/") or text.startswith("//"):
+    if not is_command(text):
         return None
     name, _, argument = text[1:].strip().partition(" ")
     if name in COMMANDS:
@@ -323,7 +328,7 @@ def find(text: str) -> tuple[Command, str] | None:
 
 def hint(text: str) -> str:
     """What could be meant by what has been typed so far, as one line."""
-    if not text.startswith("/") or text.startswith("//") or "\n" in text:
+    if not is_command(text) or "\n" in text:
         return ""
     name, space, _ = text[1:].partition(" ")
     if space and name in COMMANDS:
@@ -377,4 +382,4 @@ class CommandsProvider(Provider):
             await app.run_command(command, "")
 
 
-__all__ = ["COMMANDS", "Command", "CommandsProvider", "change_setting", "find", "help_sections", "hint"]
+__all__ = ["COMMANDS", "Command", "CommandsProvider", "change_setting", "find", "help_sections", "hint", "is_command"]

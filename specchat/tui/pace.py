@@ -85,7 +85,8 @@ class Pace:
         """Hold the rounds, or let them go on."""
         if (player := self._app.talk.player) is not None:
             player.resume() if player.paused else player.pause()
-        elif self._live():
+        else:
+            self._demand_reply()
             self.held = not self.held
             self._tell()
             keys = self._app.key_of
@@ -98,7 +99,8 @@ class Pace:
         if (player := self._app.talk.player) is not None:
             for _ in range(rounds):
                 player.step()
-        elif self._live():
+        else:
+            self._demand_reply()
             self.held = True
             self._tell(rounds)
         self._look(leave=True)
@@ -154,10 +156,9 @@ class Pace:
             self._tell()
         self._app.say(self.describe())
 
-    def _live(self) -> bool:
+    def _demand_reply(self) -> None:
         if self._app.chat.running is None:
-            self._app.say("nothing is being written that could be held")
-        return self._app.chat.running is not None
+            raise UsageError("nothing is being written that could be held")
 
     def _tell(self, rounds: int = 0) -> None:
         running = self._app.chat.running

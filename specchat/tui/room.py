@@ -177,7 +177,7 @@ class Room:
         if text is not None:
             await self.ask(text)
         else:
-            await self._app.talk.ask_again()
+            await self._app.attempt(self._app.talk.ask_again())
 
     async def _go_on_from(self, summary: str, text: str) -> None:
         """A new chat whose system message is the summary; the old one stays as it is."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from specchat.engine.client import Engine, Link
 from specchat.engine.events import Cancel, Generate
 from specchat.engine.replay import Player, Recording
-from specchat.errors import SpecchatError
+from specchat.errors import SpecchatError, UsageError
 from specchat.tui import hearing, mentions
 from specchat.tui.chat import Turn
 from specchat.tui.courtesy import Courtesy, wants_every_core
@@ -94,10 +94,10 @@ class Talk:
             self.link.send(self._chat.change(name, value))
 
     async def ask(self, text: str) -> bool:
-        """Say something to the model, now or when it is free; False if it cannot be taken now."""
+        """Say something to the model, now or when it is free; False or UsageError if it cannot be taken now."""
         if self._chat.editing is not None:
-            return await self.ask_instead(self._chat.editing, text)
-        if self._chat.can_generate:
+            await self.ask_instead(self._chat.editing, text)
+        elif self._chat.can_generate:
             await self._begin(self._chat.ask(text), 2)
         elif self._chat.queued is None:
             self._chat.queued = text
@@ -109,9 +109,11 @@ class Talk:
         return True
 
     async def ask_again(self, turn: Turn | None = None) -> None:
-        """Answer a question once more, the last one or that of this turn; its other answers stay beside the new one."""
-        if self._refused():
-            return
+        """Answer a question once more, the last one or that of this turn; its other answers stay beside the new one.
+
+        Raises UsageError if nothing can be asked now.
+        """
+        self._be_free()
         if not self._chat.before_answer(turn):
             self._app.say("there is no question to answer again")
             return
@@ -134,15 +136,13 @@ class Talk:
         self._app.prompt.clear()
         self._app.say("")
 
-    async def ask_instead(self, turn: Turn, text: str) -> bool:
-        """Say this in place of another message, which stays beside it; False if it cannot be taken now."""
-        if self._refused():
-            return False
+    async def ask_instead(self, turn: Turn, text: str) -> None:
+        """Say this in place of another message, which stays beside it; raises UsageError if it cannot be taken now."""
+        self._be_free()
         self._chat.editing = None
         self._chat.branches.cut(turn)
         await self._app.transcript.change(self._chat.turns)
         await self._begin(self._chat.ask(text), 2)
-        return True
 
     async def switch(self, turn: Turn | None, step: int) -> None:
         """Read what else was said in place of this turn, or of the last one that has siblings."""
@@ -159,12 +159,10 @@ class Talk:
             self._app.say(f"branch {other.place[0]} of {other.place[1]}")
             hearing.look(self._app)
 
-    def _refused(self) -> bool:
-        """Say why nothing can be asked now, if that is so."""
-        if self._chat.can_generate:
-            return False
-        self._app.say(self.busy if self._chat.running else "no pair is ready", "warn")
-        return True
+    def _be_free(self) -> None:
+        """Raise UsageError with the reason if nothing can be asked now."""
+        if not self._chat.can_generate:
+            raise UsageError(self.busy if self._chat.running else "no pair is ready")
 
     def stop(self) -> bool:
         """Stop loading, or the reply at its next round; False if there is nothing to stop."""

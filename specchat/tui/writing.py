@@ -12,7 +12,7 @@ from textual.timer import Timer
 from specchat.engine.events import Counted, Message
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui import editor, mentions
-from specchat.tui.commands import COMMANDS, find, hint
+from specchat.tui.commands import COMMANDS, find, hint, is_command
 from specchat.tui.completion import Completion, Known, complete
 from specchat.tui.format import count
 from specchat.tui.screens.search import SearchScreen
@@ -35,16 +35,22 @@ class Writing:
         self._weigh_soon: Timer | None = None
 
     async def submit(self, text: str) -> None:
-        """Run a command, or say it to the model with the files it mentions; what is refused stays in the prompt."""
+        """Run a command, or say it to the model with the files it mentions; what is refused stays in the prompt.
+
+        A command that is refused is selected as well: what is typed next takes its place.
+        """
         app, text = self._app, text.strip("\n")
         try:
             if found := find(text.strip()):
                 self._taken(text)
-                await app.run_command(*found)
+                command, argument = found
+                await command.run(app, argument)
             elif await app.room.ask(mentions.inline(text[1:] if text.startswith("//") else text, Path.cwd())):
                 self._taken(text)
         except SpecchatError as error:
             app.say(str(error), "warn")
+            if is_command(text):
+                app.prompt.give_back(text)
 
     def complete(self, line: str) -> Completion | None:
         """What Tab may put in place of the word before the cursor."""

@@ -44,6 +44,41 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
         assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [("/rety", "there is no command"), ("/set temprature 1", "did you mean 'temperature'"), 
+     ("/set width", "wants a name"), ("/tree rivr", "did you mean 'river'"), ("/speed fast", "rounds per second"), ("/step none", "how many rounds"),
+     ("/pause", "nothing is being written"), ("/save all", "says nothing"), ("/race", "no question")],
+)  # fmt: skip
+async def test_a_command_that_is_refused_stays_selected_with_the_reason(said, why):
+    async with driving() as d:
+        await d.say(said)
+        assert why in d.drawn(d.app.notice)
+        assert d.app.prompt.text == d.app.prompt.selected_text == said
+        await d.pilot.press("ctrl+c")
+        assert not d.app.prompt.selected_text, "what was copied does not stand in the way of leaving"
+        await d.pilot.press("!")
+        assert d.app.prompt.text == said + "!"
+        assert why not in d.drawn(d.app.notice)
+
+
+async def test_what_is_typed_takes_the_place_of_a_command_that_was_refused():
+    async with driving() as d:
+        await d.say("/rety")
+        await d.pilot.press(*"/new", "enter")
+        assert d.app.prompt.text == ""
+
+
+@pytest.mark.parametrize("said", ["/retry", "/fork instead"])
+async def test_a_command_that_must_wait_stays_until_the_reply_is_written(said):
+    async with driving() as d:
+        await d.say("hi")
+        await d.reply(upto=2, finish=False)
+        await d.say(said)
+        assert "a reply is being written" in d.drawn(d.app.notice)
+        assert d.app.prompt.selected_text == said
+
+
 async def test_two_slashes_send_one():
     async with driving() as d:
         await d.say("//usr is a folder")

@@ -164,6 +164,13 @@ class Prompt(TextArea):
         self._recalled, self._unsent = None, ""
         self.clear()
 
+    def give_back(self, text: str) -> None:
+        """The text was refused: it is here again unless something else is, and what is typed next takes its place."""
+        if not self.text:
+            self.write(text)
+        if self.full_text == text:
+            self.select_all()
+
     def write(self, text: str) -> None:
         """Put this text under the cursor's care, replacing what is there."""
         self.text = self.written = self._pastes.fold(text)
