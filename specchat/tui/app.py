@@ -335,6 +335,7 @@ class SpecchatApp(App[None]):
             await self.room.answered("back")
         elif not self.writing.take_back() and not await self.touring.leave() and not self.talk.stop():
             self.say("")
+            self._base.set_class(False, "-tree-alone")
             self.transcript.follow()
             self.prompt.focus()
 
@@ -360,12 +361,11 @@ class SpecchatApp(App[None]):
 
     def action_settings(self) -> None:
         """The settings beside the chat if there is room, else over it."""
-        side = self.query_one("#side")
         if self.screen.has_class("-settings"):
             self._base.set_class(False, "-settings")
             self._look_at_side()
             self.prompt.focus()
-        elif side.display or self._base.has_class("-no-side"):
+        elif self._roomy:
             self._base.set_class(True, "-settings")
             self._look_at_side()
             self._side_form.show_effect(self.chat.effect)
@@ -380,9 +380,15 @@ class SpecchatApp(App[None]):
         self._look_at_side()
 
     def action_toggle_tree(self) -> None:
-        """Hide or show the tree."""
-        self._base.toggle_class("-no-tree")
-        self._look_at_side()
+        """Hide or show the tree; where there is no room beside the chat it stands in its place before that."""
+        alone = not (self._roomy or self._base.has_class("-tree-alone") or self._base.has_class("-no-tree"))
+        self._base.set_class(alone, "-tree-alone")
+        if alone:
+            self.call_after_refresh(self.tree_panel.focus)
+        else:
+            self._base.toggle_class("-no-tree")
+            self._look_at_side()
+            self.prompt.focus()
 
     def action_toggle_tokens(self) -> None:
         """Flip a reply between Markdown and tokens."""
@@ -483,6 +489,11 @@ class SpecchatApp(App[None]):
     @property
     def _base(self) -> Any:
         return self.screen_stack[0]
+
+    @property
+    def _roomy(self) -> bool:
+        """Whether there is room beside the chat."""
+        return not any(self._base.has_class(small) for small in ("-w0", "-h0", "-h8"))
 
     def _look_at_side(self) -> None:
         """The side is there as long as something stands in it."""

@@ -46,10 +46,18 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
 
 @pytest.mark.parametrize(
     ("said", "why"),
-    [("/rety", "there is no command"), ("/set temprature 1", "did you mean 'temperature'"), 
-     ("/set width", "wants a name"), ("/tree rivr", "did you mean 'river'"), ("/speed fast", "rounds per second"), ("/step none", "how many rounds"),
-     ("/pause", "nothing is being written"), ("/save all", "says nothing"), ("/race", "no question")],
-)  # fmt: skip
+    [
+        ("/rety", "there is no command"),
+        ("/set temprature 1", "did you mean 'temperature'"),
+        ("/set width", "wants a name"),
+        ("/tree rivr", "did you mean 'river'"),
+        ("/speed fast", "rounds per second"),
+        ("/step none", "how many rounds"),
+        ("/pause", "nothing is being written"),
+        ("/save all", "says nothing"),
+        ("/race", "no question"),
+    ],
+)
 async def test_a_command_that_is_refused_stays_selected_with_the_reason(said, why):
     async with driving() as d:
         await d.say(said)

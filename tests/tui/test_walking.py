@@ -280,6 +280,45 @@ async def test_the_command_draws_any_tree_as_a_map():
         assert d.drawn(d.app.tree_panel).split("\n")[1].startswith("1 ")
 
 
+@pytest.mark.parametrize("size", [(59, 24), (40, 12), (120, 10)])
+async def test_where_there_is_no_room_beside_the_chat_the_tree_is_walked_in_its_place(size):
+    async with driving(size) as d:
+        await d.say("How does it work?")
+        rounds = await d.reply(upto=8)
+        panel, page = d.app.tree_panel, d.app.transcript
+        assert not panel.size or not panel.region
+        await d.pilot.press("ctrl+t")
+        await d.settle()
+        assert panel.has_focus
+        assert panel.outer_size.width >= size[0] - 2
+        assert not (page.display or d.app.tree_strip.display or d.app.stats.display)
+        await d.pilot.press("right")
+        assert panel.chosen == rounds[7].verdict.path[0]
+        assert rounds[7].tree.texts[panel.chosen].strip() in d.drawn(panel)
+        await d.pilot.press("escape", "escape")
+        await d.settle()
+        assert page.display
+        assert d.app.prompt.has_focus
+        await d.pilot.press("ctrl+t", "ctrl+t")
+        await d.settle()
+        assert page.display
+        assert not d.app.tree_strip.display
+        await d.pilot.press("ctrl+t")
+        await d.settle()
+        assert d.app.tree_strip.display
+
+
+async def test_a_window_that_grows_has_the_tree_beside_the_chat_again():
+    async with driving((50, 24)) as d:
+        await d.say("How does it work?")
+        await d.reply(upto=8)
+        await d.pilot.press("ctrl+t")
+        await d.pilot.resize_terminal(120, 40)
+        await d.settle()
+        assert d.app.transcript.display
+        assert d.app.tree_panel.size.width < 60
+
+
 async def test_a_node_under_the_pointer_is_forgotten_with_its_round():
     async with driving() as d:
         round = broad()
