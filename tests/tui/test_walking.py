@@ -291,7 +291,7 @@ async def test_where_there_is_no_room_beside_the_chat_the_tree_is_walked_in_its_
         await d.settle()
         assert panel.has_focus
         assert panel.outer_size.width >= size[0] - 2
-        assert not (page.display or d.app.tree_strip.display or d.app.stats.display)
+        assert not any(beside.display for beside in (page, d.app.tree_strip, d.app.stats))
         await d.pilot.press("right")
         assert panel.chosen == rounds[7].verdict.path[0]
         assert rounds[7].tree.texts[panel.chosen].strip() in d.drawn(panel)

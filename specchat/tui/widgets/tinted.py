@@ -6,20 +6,16 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import ClassVar
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
 
-from specchat.tui.rows import Row, clip
+from specchat.tui.rows import Row
 from specchat.tui.theme import ROLE_CLASSES
 from specchat.tui.widgets.growing import Growing
 from specchat.tui.wrap import wrap
-
-SHORTEST_GHOST = 4
-"""Cells in which a ghost can be read."""
 
 _TAB = "    "
 
@@ -41,6 +37,7 @@ class Tinted(Growing):
         self._lines: list[Row] = [[]]
         self._ghost: Row = []
         self._ghost_rows: list[tuple[int, int, int]] = []  # the last row with its ghost behind it
+        self._within = False
         self._starts: list[list[int]] = [[]]  # where each run of each line begins
         self._texts = [""]
         self._rows: list[tuple[int, int, int]] = [(0, 0, 0)]  # (line, start, end)
@@ -71,16 +68,13 @@ class Tinted(Growing):
     def trail(self, runs: Iterable[tuple[str, str]], *, within: bool = False) -> None:
         """Let these runs follow the text until more is written. They are no part of it: not selected, not copied.
 
-        They wrap as the text would; or they stay `within` the last row, so that nothing moves because of them.
+        They wrap as the text would; or those that fit stay `within` the last row, and nothing moves because of them.
         """
         ghost = [(text, role) for text, role in runs if text]
-        if within:
-            room = self._room()
-            ghost = clip(ghost, room) if room >= SHORTEST_GHOST else []
-        if ghost == self._ghost:
+        if (ghost, within) == (self._ghost, self._within):
             return
         before = self._height()
-        self._ghost = ghost
+        self._ghost, self._within = ghost, within
         self._wrap_ghost()
         self._draw_from(len(self._rows) - 1, before)
 
@@ -134,11 +128,6 @@ class Tinted(Growing):
         """Whether the last line only just began."""
         return len(self._rows) > 1 and not self._texts[-1]
 
-    def _room(self) -> int:
-        """Cells behind the text in its last row, as far as that is shown."""
-        line, start, end = self._rows[-1]
-        return 0 if self._begins() else self._wrapped_for - cell_len(self._texts[line][start:end])
-
     def _draw_from(self, first: int, before: int) -> None:
         """Draw the rows from this one on; lay out only if the height is another than before."""
         height = self._height()
@@ -146,10 +135,12 @@ class Tinted(Growing):
         self.refresh(changed, layout=height != before)
 
     def _wrap_ghost(self) -> None:
-        """The last row and the ghost behind it, in as many rows as they take."""
+        """The last row and the ghost behind it, in as many rows as they take or may take."""
         line, begin, _ = self._rows[-1]
         text = self._texts[line][begin:] + "".join(text for text, _ in self._ghost)
         rows = wrap(text, self._wrapped_for) if self._ghost else []
+        if self._within:
+            rows = [] if self._begins() else rows[:1]
         self._ghost_rows = [(line, begin + start, begin + end) for start, end in rows]
 
     def _give_up_ghost(self) -> None:
