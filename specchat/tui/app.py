@@ -46,6 +46,7 @@ from specchat.tui.shares import Meter
 from specchat.tui.surroundings import Surroundings
 from specchat.tui.talk import LinkFactory, Talk
 from specchat.tui.theme import dress, remember
+from specchat.tui.tidying import Tidying
 from specchat.tui.touring import Touring
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.bars import Notice, ReplayBar, StatusBar
@@ -140,6 +141,7 @@ class SpecchatApp(App[None]):
         self._pump: Pump | None = None
         self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self.meter = Meter()
+        self.tidying = Tidying(lambda: self.pump.idle)
         self.tree_panel = TreePanel(ascii_marks=options.ascii, id="tree")
         self.tree_strip = TreeStrip(ascii_marks=options.ascii, id="strip")
         self.tree_panel.mode = tree_mode
@@ -204,6 +206,7 @@ class SpecchatApp(App[None]):
         self.prompt.focus()
         self.archive.start()
         await self.touring.first_start()
+        self.call_after_refresh(self.tidying.begin)
         self.call_after_refresh(self.talk.connect)
         if self._first_chat is None:
             self.call_after_refresh(self.action_chats)
@@ -284,6 +287,10 @@ class SpecchatApp(App[None]):
             self.copy_to_clipboard(event.text, event.what)
         else:
             self.say(f"there is no {event.what} to copy")
+
+    def on_transcript_shortened(self) -> None:
+        """What has gone is not needed any more."""
+        self.tidying.soon()
 
     async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
         """Answer again."""
