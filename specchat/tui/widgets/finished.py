@@ -10,6 +10,7 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
 from specchat.tui.blocks import reply_parser
+from specchat.tui.widgets.growing import arrange_downwards
 
 
 def still(block: type[MarkdownBlock]) -> type[MarkdownBlock]:
@@ -17,7 +18,8 @@ def still(block: type[MarkdownBlock]) -> type[MarkdownBlock]:
 
     Asking serves scrollbars, and those ask for themselves. Two layouts cost two whole frames.
     """
-    changed: dict[str, Any] = {"virtual_size": Reactive(Size(0, 0)), "__module__": __name__}
+    changed: dict[str, Any] = {"virtual_size": Reactive(Size(0, 0)), "arrange": arrange_downwards}
+    changed["__module__"] = __name__
     return type(block.__name__, (block,), changed, inherit_css=True)
 
 
@@ -29,6 +31,7 @@ class Finished(Markdown):
     }
 
     virtual_size = Reactive(Size(0, 0))
+    arrange = arrange_downwards
 
     def __init__(self, text: str) -> None:
         super().__init__(text, parser_factory=reply_parser, open_links=False)
