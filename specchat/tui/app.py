@@ -48,6 +48,7 @@ from specchat.tui.talk import LinkFactory, Talk
 from specchat.tui.theme import dress, remember
 from specchat.tui.tidying import Tidying
 from specchat.tui.touring import Touring
+from specchat.tui.whole_pastes import take_pastes_whole
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.bars import Notice, ReplayBar, StatusBar
 from specchat.tui.widgets.messages import text_of
@@ -170,6 +171,7 @@ class SpecchatApp(App[None]):
     def get_driver_class(self) -> type[Driver]:
         """Textual's choice; behind a browser, one that leaves with its server."""
         driver = super().get_driver_class()
+        take_pastes_whole(driver)
         if driver.__name__ == "WebDriver":
             from specchat.tui.browser import BrowserDriver
 
