@@ -233,3 +233,4 @@ class Talk:
         transcript.follow()
         self._app.say("")
         hearing.look(self._app)
+        self._app.call_after_refresh(self._app.tidying.between)  # the engine reads the prompt

@@ -15,6 +15,9 @@ from specchat.tui.compositing import let_go
 REST_S = 0.8
 """How long nothing must have happened."""
 
+MUCH = 5
+"""Young collections since the last one of everything, each about 20 000 objects that stayed."""
+
 THRESHOLDS = 2_000, 10, 500
 """Python's own collections of everything remain as a net, for whoever never rests."""
 
@@ -39,12 +42,21 @@ class Tidying:
         """Something was left behind; collect it once nothing moves."""
         if self._soon is not None:
             self._soon.cancel()
-        self._soon = asyncio.get_running_loop().call_later(REST_S, self._collect)
+        self._soon = asyncio.get_running_loop().call_later(REST_S, self._if_resting)
 
-    def _collect(self) -> None:
+    def between(self) -> None:
+        """One thing has ended and the next is not to be seen yet: collect if much was left behind by now."""
+        if gc.get_count()[2] >= MUCH:
+            _collect()
+
+    def _if_resting(self) -> None:
         self._soon = None
-        if not self._resting():
+        if self._resting():
+            _collect()
+        else:
             self.soon()
-            return
-        let_go()
-        gc.collect()
+
+
+def _collect() -> None:
+    let_go()
+    gc.collect()

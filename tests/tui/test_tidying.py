@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from driving import driving
 from test_long_chats import opened
+from textual.strip import Strip
+from textual.widget import Widget
 
 from specchat.tui import tidying
 from specchat.tui.tidying import Tidying
+from specchat.tui.widgets import page
 
 
 @pytest.fixture
@@ -50,15 +53,34 @@ async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tidying, "REST_S", 0.02)
     async with driving() as d:
         await opened(d, 160)
-        page = d.app.transcript
-        left = weakref.ref(page.views[-1])
-        page.scroll_home(animate=False)
+        transcript = d.app.transcript
+        left = weakref.ref(transcript.views[-1])
+        transcript.scroll_home(animate=False)
         for _ in range(60):
             await d.settle()
             await asyncio.sleep(0.02)
             if left() is None:
                 return
     raise AssertionError(f"{left()} is still there")
+
+
+async def test_what_replies_leave_behind_does_not_grow_with_their_number(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(page, "KEPT_LINES", 40)
+    monkeypatch.setattr(page, "SLACK_LINES", 10)
+    async with driving((80, 24)) as d:
+        alive: list[int] = []
+        for number in range(18):
+            await d.say("Go on.")
+            await d.reply(f"Again, for the {number + 1}th time.\n\n- one\n- two\n\nThat is **all**.\n")
+            if number % 6 == 5:
+                await d.settle()
+                gc.collect()
+                alive.append(sum(isinstance(thing, Widget | Strip) for thing in gc.get_objects()))
+        assert alive[2] <= alive[1] * 1.1
+        first, *_, last = (turn.reply for turn in d.app.chat.turns if turn.reply is not None)
+        assert last._pieces
+        assert not first._pieces
+        assert "".join(text for text, _ in first.pieces) == first.text
 
 
 def pending() -> list[Any]:
