@@ -11,15 +11,22 @@ from textual.widgets.markdown import MarkdownBlock
 
 from specchat.tui.blocks import reply_parser
 from specchat.tui.widgets.growing import arrange_downwards
+from specchat.tui.widgets.roles import styles_of_part
 
 
 def still(block: type[MarkdownBlock]) -> type[MarkdownBlock]:
     """The same kind of block, which does not ask for another layout whenever a layout gave it a size.
 
-    Asking serves scrollbars, and those ask for themselves. Two layouts cost two whole frames.
+    Asking serves scrollbars, and those ask for themselves. Two layouts cost two whole frames. What emphasis and code
+    look like is found out where there is any.
     """
-    changed: dict[str, Any] = {"virtual_size": Reactive(Size(0, 0)), "arrange": arrange_downwards}
-    changed["__module__"] = __name__
+    changed: dict[str, Any] = {
+        "__module__": __name__,
+        "virtual_size": Reactive(Size(0, 0)),
+        "arrange": arrange_downwards,
+        "get_component_styles": styles_of_part,
+        "_get_component_classes": classmethod(lambda _: frozenset()),
+    }
     return type(block.__name__, (block,), changed, inherit_css=True)
 
 

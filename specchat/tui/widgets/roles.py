@@ -1,22 +1,31 @@
-"""What widgets share that draw rows of (text, role): the styles of roles, which stand in app.tcss."""
+"""How parts of a widget look, found out when they are drawn: the roles of a row's runs, which stand in app.tcss.
+
+Textual matches its component classes against the stylesheet for every widget, whenever its styles are: two dozen roles
+for each of five widgets in a message, and few of them are ever drawn in any one.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from rich.style import Style
+from textual.css.styles import RenderStyles
 from textual.dom import DOMNode
 from textual.widget import Widget
 
 from specchat.tui.theme import ROLES
 
 
-class Roles(Widget):
-    """Knows how a role looks on it.
+def styles_of_part(widget: DOMNode, *names: str) -> RenderStyles:
+    """The styles of what has these classes inside a widget."""
+    part = DOMNode(classes=" ".join(names))
+    part._attach(widget)
+    widget.app.stylesheet.apply(part, animate=False)
+    return part.styles
 
-    As component classes of Textual's, every role would be looked up for every widget whenever its styles are: five
-    widgets stand in a message, and few of the roles in any of them.
-    """
+
+class Roles(Widget):
+    """Knows how a role looks on it."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
@@ -30,12 +39,6 @@ class Roles(Widget):
     def style_of(self, role: str) -> Style:
         """A role's style in the current theme, on this widget's background."""
         if role not in self._styles:
-            self._styles[role] = self._looked_up(role) if role else self.rich_style
+            assert not role or role in ROLES, f"there is no role {role!r}"
+            self._styles[role] = styles_of_part(self, f"role--{role}").rich_style if role else self.rich_style
         return self._styles[role]
-
-    def _looked_up(self, role: str) -> Style:
-        assert role in ROLES, f"there is no role {role!r}"
-        stands_in = DOMNode(classes=f"role--{role}")
-        stands_in._attach(self)
-        self.app.stylesheet.apply(stands_in, animate=False)
-        return stands_in.rich_style
