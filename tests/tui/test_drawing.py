@@ -8,13 +8,19 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driving import Driver, driving
 from fake import ready, rounds_of, started, stats_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textual._compositor import Compositor
+from textual.geometry import Size
 from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Markdown
+from textual.widgets.markdown import MarkdownBlock
 
 from specchat.engine import events as ev
 from specchat.tui.compositing import News, Sparing
@@ -225,3 +231,50 @@ def test_what_is_started_after_giving_way_is_not_nice_itself():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.split() == ["5", "0"]
+
+
+async def test_a_row_more_measures_nothing_that_stands_already(monkeypatch: pytest.MonkeyPatch):
+    measured: list[Widget] = []
+    model = Widget._get_box_model
+
+    def counted(self: Widget, *given: Any, **named: Any) -> Any:
+        known = len(self._box_model_cache)
+        found = model(self, *given, **named)
+        if len(self._box_model_cache) != known:
+            measured.append(self)
+        return found
+
+    async with driving() as d:
+        await d.say("Go on.")
+        await d.reply("A paragraph, and another.\n\n" * 60 + "word " * 400, finish=False)
+        view = d.app.transcript.reply_view()
+        assert view is not None
+        await d.settle()
+        monkeypatch.setattr(Widget, "_get_box_model", counted)
+        height = view.size.height
+        while view.size.height == height:
+            view.reply.add("more words ", "target")
+            await view.grow()
+            await d.settle()
+        assert len(view.query(MarkdownBlock)) > 50
+        assert not [widget for widget in measured if isinstance(widget, Markdown | MarkdownBlock)]
+
+
+async def test_scrolling_and_then_changing_something_lays_out_everything_once(monkeypatch: pytest.MonkeyPatch):
+    arranged: list[bool] = []
+    arrange = Compositor._arrange_root
+
+    def counted(self: Compositor, root: Widget, size: Size, visible_only: bool = True) -> Any:
+        arranged.append(visible_only)
+        return arrange(self, root, size, visible_only)
+
+    async with driving() as d:
+        await d.say("Go on.")
+        await d.reply("A paragraph, and another.\n\n" * 60)
+        d.app.transcript.scroll_to(y=20, animate=False, immediate=True)
+        await d.settle()
+        monkeypatch.setattr(Compositor, "_arrange_root", counted)
+        d.app.screen._compositor._full_map_invalidated = True  # as after a scroll
+        d.app.screen._refresh_layout()
+        assert d.app.transcript.views[0].region
+        assert arranged == [False]
