@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual._compositor import Compositor
 from textual.geometry import Size
+from textual.layouts.horizontal import HorizontalLayout
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Markdown
@@ -28,6 +29,7 @@ from specchat.tui.courtesy import wants_every_core
 from specchat.tui.pump import Pump
 from specchat.tui.shares import Meter, Shares
 from specchat.tui.stats_rows import Facts, stats_rows
+from specchat.tui.widgets.finished import Item
 from specchat.tui.widgets.tinted import Tinted
 
 
@@ -278,3 +280,23 @@ async def test_scrolling_and_then_changing_something_lays_out_everything_once(mo
         d.app.screen._refresh_layout()
         assert d.app.transcript.views[0].region
         assert arranged == [False]
+
+
+async def test_an_item_of_a_list_stands_in_three_widgets_and_is_laid_out_once(monkeypatch: pytest.MonkeyPatch):
+    sizes: dict[Widget, set[Size]] = {}
+    arrange = HorizontalLayout.arrange
+
+    def counted(self: HorizontalLayout, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> Any:
+        sizes.setdefault(parent, set()).add(size)
+        return arrange(self, parent, children, size, greedy)
+
+    monkeypatch.setattr(HorizontalLayout, "arrange", counted)
+    async with driving() as d:
+        await d.say("Go on.")
+        await d.reply("".join(f"- item {number} of **many**\n" for number in range(60)))
+        blocks = d.app.transcript.query(MarkdownBlock)
+        rows = [widget for widget in sizes if isinstance(widget, Item)]
+        assert len(rows) == 60
+        assert all(len(sizes[row]) == 1 for row in rows)
+        assert all(len(row.query("*")) == 2 for row in rows)
+        assert len(blocks) == 61

@@ -4,14 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
+from textual.app import ComposeResult
+from textual.containers import Horizontal
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
 from specchat.tui.blocks import reply_parser
-from specchat.tui.widgets.growing import arrange_downwards
+from specchat.tui.widgets.growing import Growing, arrange_downwards
 from specchat.tui.widgets.roles import styles_of_part
+
+
+class Item(Horizontal, Growing):
+    """A bullet, and beside it what belongs to it."""
+
+    DEFAULT_CSS = """
+    Item > MarkdownBullet { height: 1; }
+    """
+
+
+def composed(block: MarkdownBlock) -> ComposeResult:
+    """What is inside a block; the rows of a list each laid out once, and nothing around what is alone in one."""
+    kind: type[MarkdownBlock] = type(block).__base__  # type: ignore[assignment]
+    for part in kind.compose(block):
+        if isinstance(part, Horizontal):
+            bullet, beside = part._pending_children
+            alone = len(beside._pending_children) == 1
+            part = Item(bullet, *(beside._pending_children if alone else [beside]))
+        yield part
 
 
 def still(block: type[MarkdownBlock]) -> type[MarkdownBlock]:
@@ -24,6 +45,7 @@ def still(block: type[MarkdownBlock]) -> type[MarkdownBlock]:
         "__module__": __name__,
         "virtual_size": Reactive(Size(0, 0)),
         "arrange": arrange_downwards,
+        "compose": composed,
         "get_component_styles": styles_of_part,
         "_get_component_classes": classmethod(lambda _: frozenset()),
     }
@@ -36,7 +58,6 @@ class Finished(Markdown):
     BLOCKS = {  # noqa: RUF012
         name: still(block) for name, block in Markdown.BLOCKS.items()
     }
-
     virtual_size = Reactive(Size(0, 0))
     arrange = arrange_downwards
 
