@@ -52,14 +52,17 @@ def still(block: type[MarkdownBlock]) -> type[MarkdownBlock]:
     return type(block.__name__, (block,), changed, inherit_css=True)
 
 
-class Finished(Markdown):
+class Finished(Markdown, Growing):
     """Markdown of a reply that will not change any more."""
 
     BLOCKS = {  # noqa: RUF012
         name: still(block) for name, block in Markdown.BLOCKS.items()
     }
-    virtual_size = Reactive(Size(0, 0))
-    arrange = arrange_downwards
 
     def __init__(self, text: str) -> None:
         super().__init__(text, parser_factory=reply_parser, open_links=False)
+
+    async def extend(self, text: str) -> None:
+        """Put more blocks below."""
+        self._markdown += text
+        await self.mount_all(self._parse_markdown(reply_parser().parse(text)))
