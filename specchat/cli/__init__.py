@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -78,6 +79,7 @@ def chat(
 ) -> None:
     """Open the chat."""
     if context.invoked_subcommand is None:
+        gc.disable()  # until the first picture stands: collecting what was only just imported takes a tenth of a second
         from specchat.cli.chat import open_chat
 
         start = "" if resume is None and not last else _chosen_chat(resume, last)

@@ -46,7 +46,9 @@ from specchat.tui.shares import Meter
 from specchat.tui.surroundings import Surroundings
 from specchat.tui.talk import LinkFactory, Talk
 from specchat.tui.theme import dress, remember
+from specchat.tui.tidying import Tidying
 from specchat.tui.touring import Touring
+from specchat.tui.whole_pastes import take_pastes_whole
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.bars import Notice, ReplayBar, StatusBar
 from specchat.tui.widgets.messages import text_of
@@ -140,6 +142,7 @@ class SpecchatApp(App[None]):
         self._pump: Pump | None = None
         self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self.meter = Meter()
+        self.tidying = Tidying(lambda: self.pump.idle)
         self.tree_panel = TreePanel(ascii_marks=options.ascii, id="tree")
         self.tree_strip = TreeStrip(ascii_marks=options.ascii, id="strip")
         self.tree_panel.mode = tree_mode
@@ -168,6 +171,7 @@ class SpecchatApp(App[None]):
     def get_driver_class(self) -> type[Driver]:
         """Textual's choice; behind a browser, one that leaves with its server."""
         driver = super().get_driver_class()
+        take_pastes_whole(driver)
         if driver.__name__ == "WebDriver":
             from specchat.tui.browser import BrowserDriver
 
@@ -204,6 +208,7 @@ class SpecchatApp(App[None]):
         self.prompt.focus()
         self.archive.start()
         await self.touring.first_start()
+        self.call_after_refresh(self.tidying.begin)
         self.call_after_refresh(self.talk.connect)
         if self._first_chat is None:
             self.call_after_refresh(self.action_chats)
@@ -291,6 +296,10 @@ class SpecchatApp(App[None]):
             self.copy_to_clipboard(event.text, event.what)
         else:
             self.say(f"there is no {event.what} to copy")
+
+    def on_transcript_shortened(self) -> None:
+        """What has gone is not needed any more."""
+        self.tidying.soon()
 
     async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
         """Answer again."""

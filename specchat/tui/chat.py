@@ -67,7 +67,7 @@ class Reply:
     def add(self, text: str, origin: str) -> None:
         """Take one more piece."""
         if text:
-            self.pieces.append((visible(text), origin))
+            self._pieces.append((visible(text), origin))
             self.text += text
             self.lengths.append(len(text) if origin == "drafted" else -len(text))
 
@@ -84,16 +84,21 @@ class Reply:
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """(visible text, origin) of every piece; cut from the text of a reply that was kept when they are asked for."""
-        at = 0
-        if not self._pieces:
-            for length in self.lengths:
-                text = self.text[at : at + abs(length)]
-                self._pieces.append((visible(text), "drafted" if length > 0 else "target"))
-                at += len(text)
-            if at < len(self.text):
-                self._pieces.append((visible(self.text[at:]), "target"))
-        return self._pieces
+        """(visible text, origin) of every piece; cut anew from the text of a reply that was kept."""
+        if self._pieces:
+            return self._pieces
+        at, pieces = 0, []
+        for length in self.lengths:
+            text = self.text[at : at + abs(length)]
+            pieces.append((visible(text), "drafted" if length > 0 else "target"))
+            at += len(text)
+        if at < len(self.text):
+            pieces.append((visible(self.text[at:]), "target"))
+        return pieces
+
+    def let_pieces_go(self) -> None:
+        """They take thirty times as much memory as the text, and can be cut from it again."""
+        self._pieces.clear()
 
     def line(self) -> str:
         """What stands under the reply."""
@@ -343,6 +348,8 @@ class Chat:
         return Turn("assistant", reply=reply)
 
     def _begin(self, id: int) -> None:
+        if (before := self.last_reply()) is not None:
+            before.let_pieces_go()
         self.figures = Figures(self.plain)
         self.running = Reply(id, self.figures)
         self.branches.add(Turn("assistant", reply=self.running))

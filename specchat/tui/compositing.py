@@ -17,11 +17,12 @@ import textual
 from rich.console import Console
 from rich.control import Control
 from rich.segment import Segment
-from textual._compositor import Compositor, CompositorUpdate, LayoutUpdate
+from textual._compositor import Compositor, CompositorUpdate, LayoutUpdate, ReflowResult
 from textual._styles_cache import StylesCache
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.widget import Widget
 
 TESTED = ("8.2.",)
 
@@ -64,6 +65,12 @@ class Sparing(Compositor):
     def forget(self) -> None:
         """Somebody else drew: what the terminal shows is not known."""
         self._shown.clear()
+
+    def reflow(self, parent: Widget, size: Size) -> ReflowResult:
+        """Lay out everything; where Textual had scrolled before, it would do so once more for whoever asks its size."""
+        result = super().reflow(parent, size)
+        self._full_map_invalidated = False
+        return result
 
     def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
         """Everything, as Textual does it."""

@@ -31,6 +31,7 @@ async def hear(app: SpecchatApp, events: Sequence[Event], owed: bool = False) ->
         if isinstance(event, Counted | Failed | Died):
             await app.room.hear(event)
         if was_writing and app.chat.running is None:
+            app.tidying.soon()
             await app.room.ended()
     if app.chat.running is None:
         app.pace.ended()

@@ -15,8 +15,8 @@ from textual.keys import format_key, key_to_character
 from textual.screen import Screen
 from textual.widgets import TextArea
 
-from specchat import tui
 from specchat.errors import nearest
+from specchat.tui import screens, widgets
 
 NOWHERE = "none"
 """The key of a binding that the user turned off."""
@@ -150,14 +150,16 @@ def _editing(changed: Mapping[str, str]) -> list[tuple[str, str]]:
 
 def _owners() -> list[type[DOMNode]]:
     """Every class of the app that may listen to keys, the app itself first."""
-    for module in pkgutil.walk_packages(tui.__path__, tui.__name__ + "."):
-        importlib.import_module(module.name)
+    importlib.import_module("specchat.tui.app")
+    for place in (screens, widgets):
+        for module in pkgutil.iter_modules(place.__path__, place.__name__ + "."):
+            importlib.import_module(module.name)
     owners: list[type[DOMNode]] = []
     waiting: list[type[DOMNode]] = [DOMNode]
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if kind.__module__.startswith(tui.__name__ + ".") and kind not in owners:
+        if kind.__module__.startswith("specchat.tui.") and kind not in owners:
             owners.append(kind)
     return sorted(owners, key=lambda kind: (kind.__module__ != "specchat.tui.app", kind.__module__, kind.__name__))
 

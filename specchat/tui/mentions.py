@@ -20,7 +20,7 @@ from specchat.tui import format
 LARGEST_BYTES = 1_000_000
 """Of one file."""
 
-_MENTION = re.compile(r"""(?<![^\s(\[])@(@?)(?:"([^"\n]*)"|'([^'\n]*)'|([^\s"'@]+))""")
+_MENTION = re.compile(r"""@(?<![^\s(\[]@)(@?)(?:"([^"\n]*)"|'([^'\n]*)'|([^\s"'@]+))""")
 _TRAILING = ".,;:!?)]}"
 _FILE_NAME = re.compile(r"[~/]|\.\w{1,6}$")
 _OPEN, _CLOSE = re.compile(r'<file path="([^"\n]*)" lines="(\d+)">'), "</file>"

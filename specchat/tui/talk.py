@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +61,6 @@ class Talk:
 
     async def connect(self) -> None:
         """Start an engine and load what is wanted; a former one is let go."""
-        gc.freeze()  # what is there now stays: collections need not look at it again
         await self._use(self._factory)
 
     async def reconnect(self) -> None:
@@ -239,3 +237,4 @@ class Talk:
         transcript.follow()
         self._app.say("")
         hearing.look(self._app)
+        self._app.call_after_refresh(self._app.tidying.between)  # the engine reads the prompt

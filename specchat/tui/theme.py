@@ -148,6 +148,4 @@ ROLES = (
     "root", "accepted", "bonus", "rejected", "crossed", "unreached", "pending", "river", "line", "dim", "bar", "text",
     "strong", "drafted", "target", "good", "warn", "bad", "selected", "cursor", "pruned", "cut", "kin", "agreed",
 )  # fmt: skip
-
-ROLE_CLASSES = frozenset(f"role--{role}" for role in ROLES)
-"""Component classes of every widget that draws rows; their styles stand in app.tcss."""
+"""What rows may say about a run of text; what it looks like stands in app.tcss."""

@@ -101,3 +101,37 @@ def test_help_names_every_setting():
 
 def test_the_version_is_a_version():
     assert specchat.__version__.count(".") == 2
+
+
+FIRST_PICTURE = """
+import gc, os, sys
+sys.argv = ["specchat", "--pair", "scripted"]
+from specchat.cli import main
+from specchat.tui.talk import Talk
+
+async def connect(self):
+    print("LOADED", *[name for name in {names!r} if name in sys.modules], gc.get_stats()[2]["collections"] or "")
+    sys.stdout.flush()
+    os._exit(0)
+
+Talk.connect = connect
+main()
+"""
+
+
+def test_the_first_picture_waits_for_nothing_that_comes_later(tmp_path):
+    names = (*HEAVY[:2], "pydantic", "aiohttp", "specchat.bench", "specchat.tui.bench", "specchat.cli.bench_ui")
+    ended = subprocess.run(
+        [sys.executable, "-c", FIRST_PICTURE.format(names=names)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={
+            **os.environ,
+            "SPECCHAT_HOME": str(tmp_path),
+            "TEXTUAL_DRIVER": "textual.drivers.headless_driver:HeadlessDriver",
+        },
+    )
+    assert "LOADED" in ended.stdout, ended.stderr
+    assert ended.stdout.split("LOADED")[-1].split() == []

@@ -8,13 +8,20 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driving import Driver, driving
 from fake import ready, rounds_of, started, stats_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textual._compositor import Compositor
+from textual.geometry import Size
+from textual.layouts.horizontal import HorizontalLayout
 from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Markdown
+from textual.widgets.markdown import MarkdownBlock
 
 from specchat.engine import events as ev
 from specchat.tui.compositing import News, Sparing
@@ -22,6 +29,7 @@ from specchat.tui.courtesy import wants_every_core
 from specchat.tui.pump import Pump
 from specchat.tui.shares import Meter, Shares
 from specchat.tui.stats_rows import Facts, stats_rows
+from specchat.tui.widgets.finished import Item
 from specchat.tui.widgets.tinted import Tinted
 
 
@@ -235,3 +243,70 @@ def test_what_is_started_after_giving_way_is_not_nice_itself():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout.split() == ["5", "0"]
+
+
+async def test_a_row_more_measures_nothing_that_stands_already(monkeypatch: pytest.MonkeyPatch):
+    measured: list[Widget] = []
+    model = Widget._get_box_model
+
+    def counted(self: Widget, *given: Any, **named: Any) -> Any:
+        known = len(self._box_model_cache)
+        found = model(self, *given, **named)
+        if len(self._box_model_cache) != known:
+            measured.append(self)
+        return found
+
+    async with driving() as d:
+        await d.say("Go on.")
+        await d.reply("A paragraph, and another.\n\n" * 60 + "word " * 400, finish=False)
+        view = d.app.transcript.reply_view()
+        assert view is not None
+        await d.settle()
+        monkeypatch.setattr(Widget, "_get_box_model", counted)
+        height = view.size.height
+        while view.size.height == height:
+            view.reply.add("more words ", "target")
+            await view.grow()
+            await d.settle()
+        assert len(view.query(MarkdownBlock)) > 50
+        assert not [widget for widget in measured if isinstance(widget, Markdown | MarkdownBlock)]
+
+
+async def test_scrolling_and_then_changing_something_lays_out_everything_once(monkeypatch: pytest.MonkeyPatch):
+    arranged: list[bool] = []
+    arrange = Compositor._arrange_root
+
+    def counted(self: Compositor, root: Widget, size: Size, visible_only: bool = True) -> Any:
+        arranged.append(visible_only)
+        return arrange(self, root, size, visible_only)
+
+    async with driving() as d:
+        await d.say("Go on.")
+        await d.reply("A paragraph, and another.\n\n" * 60)
+        d.app.transcript.scroll_to(y=20, animate=False, immediate=True)
+        await d.settle()
+        monkeypatch.setattr(Compositor, "_arrange_root", counted)
+        d.app.screen._compositor._full_map_invalidated = True  # as after a scroll
+        d.app.screen._refresh_layout()
+        assert d.app.transcript.views[0].region
+        assert arranged == [False]
+
+
+async def test_an_item_of_a_list_stands_in_three_widgets_and_is_laid_out_once(monkeypatch: pytest.MonkeyPatch):
+    sizes: dict[Widget, set[Size]] = {}
+    arrange = HorizontalLayout.arrange
+
+    def counted(self: HorizontalLayout, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> Any:
+        sizes.setdefault(parent, set()).add(size)
+        return arrange(self, parent, children, size, greedy)
+
+    monkeypatch.setattr(HorizontalLayout, "arrange", counted)
+    async with driving() as d:
+        await d.say("Go on.")
+        await d.reply("".join(f"- item {number} of **many**\n" for number in range(60)))
+        blocks = d.app.transcript.query(MarkdownBlock)
+        rows = [widget for widget in sizes if isinstance(widget, Item)]
+        assert len(rows) == 60
+        assert all(len(sizes[row]) == 1 for row in rows)
+        assert all(len(row.query("*")) == 2 for row in rows)
+        assert len(blocks) == 61

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from textual.widget import Widget
+
 from specchat.tui.chat import Turn
-from specchat.tui.compositing import let_go
 from specchat.tui.widgets.messages import MessageView, NewerView, OlderView, lines_of, view_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Page:
 
     async def open(self, turns: Sequence[Turn], at_start: bool = False) -> None:
         """Mount the last of these turns (or the first), and keep the rest at hand."""
-        await self._on.remove_children()
+        await self._remove(self._on.children)
         self.older, self.newer = [], []
         if at_start:
             self.newer = list(reversed(turns))
@@ -66,7 +67,7 @@ class Page:
             await self.open(turns)
             return
         self.newer = list(reversed(turns[len(self.older) + kept :]))
-        await self._on.remove_children(views[kept:])
+        await self._remove(views[kept:])
         await self._mount(self._taken(self.newer, self._kept()))
         await self._count()
 
@@ -109,9 +110,10 @@ class Page:
             await self._remove(leaving)
         await self._count()
 
-    def forget(self) -> None:
+    async def clear(self) -> None:
         """Begin with nothing."""
         self.older, self.newer = [], []
+        await self._remove(self._on.children)
 
     def _kept(self) -> int:
         """Never less than the window shows, and something to scroll to."""
@@ -135,10 +137,10 @@ class Page:
                 return views[index:] if index else views[1:]
         return []
 
-    async def _remove(self, views: list[MessageView]) -> None:
+    async def _remove(self, views: Sequence[Widget]) -> None:
         if views:
-            await self._on.remove_children(views)
-            let_go()
+            await self._on.remove_children(list(views))
+            self._on.post_message(self._on.Shortened())
 
     async def _mount(self, turns: Sequence[Turn], first: bool = False) -> None:
         views = [view_of(turn) for turn in turns]

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rich.segment import Segment
-from rich.style import Style
 from textual.content import Content
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
 
 from specchat.tui.rows import Row, clip
-from specchat.tui.theme import ROLE_CLASSES
+from specchat.tui.widgets.roles import Roles
 
 
-class Painted(Widget):
+class Painted(Roles):
     """Shows what `paint` returns for its size; painted anew only after `repaint` or a new size."""
 
     ALLOW_SELECT = False
-    COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._rows: list[Row] | None = None
         self._painted_for = (0, 0)
-        self._styles: dict[str, Style] = {}
         self._titles = ("", "")
 
     def paint(self, width: int, height: int) -> list[Row]:
@@ -66,11 +60,6 @@ class Painted(Widget):
         left, top = self.content_offset
         self.refresh(Region(-left, -top, width, 1), Region(-left, height - 1 - top, width, 1))
 
-    def notify_style_update(self) -> None:
-        """Forget the styles of the old theme."""
-        self._styles.clear()
-        super().notify_style_update()
-
     def render_line(self, y: int) -> Strip:
         """One row, styled and filled up to the width."""
         size = self.size
@@ -81,12 +70,6 @@ class Painted(Widget):
             return Strip.blank(size.width, self.rich_style)
         segments = [Segment(text, self.style_of(role)) for text, role in clip(self._rows[y], size.width)]
         return Strip(segments).adjust_cell_length(size.width, self.rich_style)
-
-    def style_of(self, role: str) -> Style:
-        """A role's style in the current theme."""
-        if role not in self._styles:
-            self._styles[role] = self.get_component_rich_style(f"role--{role}") if role else self.rich_style
-        return self._styles[role]
 
 
 def _at(rows: list[Row], y: int) -> Row:

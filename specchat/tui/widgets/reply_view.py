@@ -32,15 +32,7 @@ QUICK_WAIT_S = 1.0
 
 
 TOGETHER = 16
-"""Blocks of a long reply in one group."""
-
-
-class Group(Growing, Vertical):
-    """Finished blocks that need not be looked at again when the reply grows."""
-
-    DEFAULT_CSS = """
-    Group { height: auto; }
-    """
+"""Commits of a long reply that stand in one document; those above it need not be looked at again."""
 
 
 class ReplyView(Growing, Vertical):
@@ -51,7 +43,7 @@ class ReplyView(Growing, Vertical):
     ReplyView Markdown { padding: 0; background: transparent; }
     ReplyView > .tokens { display: none; }
     ReplyView.-tokens > .tokens { display: block; }
-    ReplyView.-tokens > Markdown, ReplyView.-tokens > Group, ReplyView.-tokens > .tail { display: none; }
+    ReplyView.-tokens > Markdown, ReplyView.-tokens > .tail { display: none; }
     """
 
     token_view: reactive[bool] = reactive(False)
@@ -62,8 +54,8 @@ class ReplyView(Growing, Vertical):
         self.reply = reply
         self.turn = turn or Turn("assistant", reply=reply)
         self._splitter = Splitter()
-        self._blocks = 0
-        self._group: Group | None = None
+        self._commits = 0  # of finished blocks
+        self._last: Finished | None = None  # the document they are put into
         self._held = ""  # finished blocks that are still in the tail
         self._held_at_s = 0.0
         self._ended = False
@@ -137,9 +129,9 @@ class ReplyView(Growing, Vertical):
 
     async def _begin_again(self) -> None:
         """What looked like an answer was a thought, which began before the reply did."""
-        await self.query("ReplyView > Finished, ReplyView > Group").remove()
+        await self.query(Finished).remove()
         self._splitter, self._thoughts = Splitter(), Thoughts(opened=True)
-        self._held, self._blocks, self._group = "", 0, None
+        self._held, self._commits, self._last = "", 0, None
         self._shown = self._shown_speech = 0
         self._tail.set(())
         self._tokens.set(())
@@ -170,15 +162,13 @@ class ReplyView(Growing, Vertical):
         self._tail.drop_lines(text.count("\n"))
 
     async def _add_block(self, text: str) -> None:
-        """Mount finished Markdown; in a long reply many blocks stand together in one that is laid out once."""
-        if self._blocks >= TOGETHER and self._blocks % TOGETHER == 0:
-            self._group = Group()
-            await self.mount(self._group, before=self._tail)
-        self._blocks += 1
-        if self._group is None:
-            await self.mount(Finished(text), before=self._tail)
+        """Put finished blocks below those that are there."""
+        if self._last is None or self._commits % TOGETHER == 0:
+            self._last = Finished(text)
+            await self.mount(self._last, before=self._tail)
         else:
-            await self._group.mount(Finished(text))
+            await self._last.extend(text)
+        self._commits += 1
 
     async def _finish(self) -> None:
         if self._ended:

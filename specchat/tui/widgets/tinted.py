@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -13,20 +12,19 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from specchat.tui.rows import Row
-from specchat.tui.theme import ROLE_CLASSES
 from specchat.tui.widgets.growing import Growing
+from specchat.tui.widgets.roles import Roles
 from specchat.tui.wrap import wrap
 
 _TAB = "    "
 
 
-class Tinted(Growing):
+class Tinted(Roles, Growing):
     """Runs of (text, role), never parsed as markup. Text must have gone through `visible`."""
 
     DEFAULT_CSS = """
     Tinted { width: 1fr; height: auto; }
     """
-    COMPONENT_CLASSES: ClassVar[set[str]] = set(ROLE_CLASSES)
 
     def __init__(
         self, runs: Iterable[tuple[str, str]] = (), *, id: str | None = None, classes: str | None = None
@@ -42,7 +40,6 @@ class Tinted(Growing):
         self._texts = [""]
         self._rows: list[tuple[int, int, int]] = [(0, 0, 0)]  # (line, start, end)
         self._wrapped_for = 80
-        self._styles: dict[str, Style] = {}
         self.add(runs)
 
     @property
@@ -93,11 +90,6 @@ class Tinted(Growing):
         self._begin()
         self.add(runs)
         self.refresh(layout=True)
-
-    def notify_style_update(self) -> None:
-        """Forget the styles of the old theme."""
-        self._styles.clear()
-        super().notify_style_update()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Rows at this width; a line that only just began is not shown yet."""
@@ -190,7 +182,7 @@ class Tinted(Growing):
                 break
             text, role = self._lines[line][index]
             left, right = max(start, at), min(end, at + len(text))
-            segments += self._cut(text[left - at : right - at], left, self._style_of(role), marked)
+            segments += self._cut(text[left - at : right - at], left, self.style_of(role), marked)
         return [*segments, *self._ghostly(start, end)] if self._ghost and line == len(self._lines) - 1 else segments
 
     def _ghostly(self, start: int, end: int) -> list[Segment]:
@@ -200,7 +192,7 @@ class Tinted(Growing):
         for text, role in self._ghost:
             left, right = max(start, at), min(end, at + len(text))
             if left < right:
-                segments.append(Segment(text[left - at : right - at], self._style_of(role)))
+                segments.append(Segment(text[left - at : right - at], self.style_of(role)))
             at += len(text)
         return segments
 
@@ -217,8 +209,3 @@ class Tinted(Growing):
         chosen = style + self.screen.get_component_rich_style("screen--selection")
         parts = [Segment(text[:low], style), Segment(text[low:high], chosen), Segment(text[high:], style)]
         return [part for part in parts if part.text]
-
-    def _style_of(self, role: str) -> Style:
-        if role not in self._styles:
-            self._styles[role] = self.get_component_rich_style(f"role--{role}") if role else self.rich_style
-        return self._styles[role]

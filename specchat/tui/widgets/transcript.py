@@ -69,6 +69,9 @@ class Transcript(VerticalScroll):
                 if chosen:
                     views[index].scroll_visible(animate=False, top=True)
 
+    class Shortened(Message):
+        """Something was taken off the page."""
+
     class CopyAsked(Message):
         """The user wants this text in the clipboard; empty if there is none."""
 
@@ -240,8 +243,7 @@ class Transcript(VerticalScroll):
     async def clear(self) -> None:
         """Begin with an empty page."""
         self.chosen = self._read = None
-        self.page.forget()
-        await self.remove_children()
+        await self.page.clear()
         self.from_top()
 
     def follow(self) -> None:
