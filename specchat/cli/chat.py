@@ -24,12 +24,12 @@ from specchat.config import (
     user_settings,
 )
 from specchat.engine.client import Link
-from specchat.engine.replay import Recording
+from specchat.engine.replay import Player, Recording
 from specchat.engine.text import visible
 from specchat.errors import SpecchatError
 from specchat.settings import Settings
 from specchat.store.database import default_path
-from specchat.tui.app import run_app
+from specchat.tui.app import SpecchatApp, run_app
 from specchat.tui.archive import Archive
 from specchat.tui.ascii import needs_ascii
 from specchat.tui.farewell import conversation
@@ -60,22 +60,23 @@ def open_chat(
 
     keys, options = user_keys(problems), _options(mouse, ascii)
     sent = History(state_dir() / "prompts.jsonl", private_dir) if options.history else None
+    app = SpecchatApp(
+        connect,
+        settings=settings,
+        pairs=_pairs_elsewhere if engine else _known_pairs,
+        judge=None if engine else _judged,
+        demo=_demo(),
+        keys=keys,
+        history=sent,
+        engine_here=not engine,
+        options=options,
+        store=default_path(),
+        chat=chat,
+        toured=state_dir() / "toured",
+        questions=shipped_questions,
+    )
     try:
-        app = run_app(
-            connect,
-            settings=settings,
-            pairs=_pairs_elsewhere if engine else _known_pairs,
-            judge=None if engine else _judged,
-            demo=_demo(),
-            keys=keys,
-            history=sent,
-            engine_here=not engine,
-            options=options,
-            store=default_path(),
-            chat=chat,
-            toured=state_dir() / "toured",
-            questions=shipped_questions,
-        )
+        run_app(app, mouse=options.mouse)
     finally:
         with suppress(OSError):
             engine_log().unlink()
@@ -98,7 +99,12 @@ def open_replay(file: Path, *, mouse: bool = True, ascii: bool = False) -> None:
     """The app on a recording; no model, no engine."""
     recording = Recording.read(file)
     take_terminal()
-    run_app(None, settings={}, pairs=(), replay=recording, keys=user_keys(problems), options=_options(mouse, ascii))
+    options = _options(mouse, ascii)
+
+    def play(wake: Callable[[], None]) -> Link:
+        return Player(recording, wake)
+
+    run_app(SpecchatApp(play, settings={}, keys=user_keys(problems), options=options), mouse=options.mouse)
 
 
 def _options(mouse: bool, ascii: bool) -> AppOptions:

@@ -17,8 +17,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.config import AppOptions
-from specchat.engine.client import Link
-from specchat.engine.replay import Player, Recording
+from specchat.engine.replay import Player
 from specchat.errors import SpecchatError
 from specchat.tui import hearing
 from specchat.tui.archive import Archive
@@ -119,6 +118,18 @@ class SpecchatApp(App[None]):
         toured: Path | None = None,
         questions: Callable[[], Sequence[Asked]] = tuple,
     ) -> None:
+        """The app, not yet running.
+
+        Args:
+            link_factory: starts an engine, or whatever answers like one.
+            pairs, judge: the pairs there are, and what tells more about one.
+            demo: a recording to offer where weights cannot be had.
+            engine_here: whether the engine reads this machine's files.
+            store: the file the chats are in; None keeps nothing.
+            chat: the id of the chat to go on with; None asks which, "" begins a new one.
+            toured: the file that says the tour was taken; None takes no tour.
+            questions: what a benchmark asks.
+        """
         super().__init__()
         options = options or AppOptions()
         self.keys = keymap(keys or {})
@@ -522,59 +533,12 @@ class SpecchatApp(App[None]):
         self.prompt.focus()
 
 
-def run_app(
-    link_factory: LinkFactory | None,
-    *,
-    settings: dict[str, Any],
-    pairs: Pairs = (),
-    judge: Judge | None = None,
-    replay: Recording | None = None,
-    speed: float = 1.0,
-    demo: Path | None = None,
-    tree_mode: Mode = "auto",
-    keys: Mapping[str, str] | None = None,
-    history: History | None = None,
-    engine_here: bool = True,
-    options: AppOptions | None = None,
-    store: Path | None = None,
-    chat: str | None = "",
-    toured: Path | None = None,
-    questions: Callable[[], Sequence[Asked]] = tuple,
-) -> SpecchatApp:
-    """Run the app until the user leaves, then let the engine go; returns it with the chat as it was left.
-
-    `store`: the file the chats are in; None keeps nothing. `chat`: the id of the one to go on with; None asks.
-    `replay` plays a recording and needs no `link_factory`. `engine_here`: the engine reads this machine's files.
-    `questions` are what a benchmark asks.
-    """
-
-    def play(wake: Callable[[], None]) -> Link:
-        assert replay is not None, "a recording is played only if there is one"
-        return Player(replay, wake, speed)
-
-    factory = play if replay is not None else link_factory
-    assert factory is not None, "the app needs an engine or a recording"
-    app = SpecchatApp(
-        factory,
-        settings=settings,
-        pairs=pairs,
-        judge=judge,
-        demo=demo,
-        tree_mode=tree_mode,
-        keys=keys,
-        history=history,
-        engine_here=engine_here,
-        options=options,
-        store=store,
-        chat=chat,
-        toured=toured,
-        questions=questions,
-    )
+def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
+    """Run the app until the user leaves, then let go of the engine, the chats' file and the terminal's title."""
     try:
-        app.run(mouse=options is None or options.mouse)
+        app.run(mouse=mouse)
     finally:
         app.archive.close()
         app.surroundings.leave()
         if app.talk.link is not None:
             app.talk.link.close()
-    return app
