@@ -160,8 +160,19 @@ def started(*arguments: str, **options) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", MAIN, *arguments]
     return subprocess.Popen(
-        command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+        command,
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_ctrl_c,
+        **options,
     )
+
+
+def heed_ctrl_c() -> None:
+    """A shell makes what it runs in the background ignore Ctrl+C, and what that starts inherits it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_ctrl_c_exits_130_in_one_line_and_the_next_pull_goes_on():
