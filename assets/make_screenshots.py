@@ -49,10 +49,10 @@ async def say(app: SpecchatApp, pilot: Pilot[Any], text: str) -> None:
 
 
 def telling(app: SpecchatApp) -> bool:
-    """Whether the tree on screen has accepted and rejected branches, some way into the chat."""
-    rounds = app.chat.rounds
+    """Whether the tree on screen is of the reply being written, some way into the chat, with branches of all sorts."""
+    rounds, running = app.chat.rounds, app.chat.running
     shown = rounds[-1] if rounds else None
-    if shown is None or shown.context_tokens < 120:
+    if shown is None or running is None or shown.id != running.id or shown.context_tokens < 120:
         return False
     return len(shown.verdict.path) >= 2 and "rejected" in shown.verdict.reasons
 
