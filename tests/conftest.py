@@ -14,9 +14,6 @@ import socket
 import pytest
 from hypothesis import settings as hypothesis_settings
 
-USERS_HOME = os.environ.get("SPECCHAT_HOME")
-"""What the user has set: only tests of the real weights may look there."""
-
 hypothesis_settings.register_profile("specchat", deadline=None, derandomize=True)
 hypothesis_settings.load_profile("specchat")
 

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import USERS_HOME
 from contracts.kit import collect
+from real_weights import HOME, fetched
 
 from specchat.config import load_catalog
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.detokenize import Detokenizer
 from specchat.decoding.stopping import Stop
 from specchat.decoding.vocabulary import TransformersVocabulary
-from specchat.errors import WeightsError
-from specchat.models import weights
 from specchat.models.loading import Loaded, load_model
 from specchat.settings import Settings
 
@@ -31,16 +29,12 @@ PLAIN = {"controller": "off"}
 
 @pytest.fixture(scope="session")
 def loaded() -> Loaded:
-    """The model in float32, from the user's own cache where SPECCHAT_HOME names one, else from the usual one."""
+    """The model in float32."""
+    path = fetched(REFERENCE["model"])
+    torch.set_num_threads(2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPECCHAT_HOME", USERS_HOME or str(Path("~/.cache/specchat-tests").expanduser()))
-        spec = load_catalog().model(REFERENCE["model"])
-        try:
-            path = weights.fetch(spec)
-        except WeightsError as error:
-            pytest.skip(f"the weights cannot be fetched: {error}")
-        torch.set_num_threads(2)
-        return load_model(spec, path, torch.device("cpu"), "float32")
+        patch.setenv("SPECCHAT_HOME", str(HOME))
+        return load_model(load_catalog().model(REFERENCE["model"]), path, torch.device("cpu"), "float32")
 
 
 @pytest.fixture(scope="session")
