@@ -58,16 +58,15 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
 
     from specchat.bench.loaded import load_pair, settings_in_force
     from specchat.bench.plots import Curve, accept_plot_file, draw_costs
-    from specchat.decoding.plain import measure_plain
-    from specchat.decoding.profiling import measure_costs
+    from specchat.decoding.profiling import measure
 
     if plot is not None:
         accept_plot_file(plot)
     pair = load_pair(settings_in_force(settings))
     draft = pair.draft.model if pair.draft else None
-    plain, costs = measure_plain(pair.target.model), measure_costs(pair.target.model, draft)
-    assert plain is not None, "nobody interrupts"
-    assert costs is not None, "nobody interrupts"
+    measured = measure(pair.target.model, draft)
+    assert measured is not None, "nobody interrupts"
+    plain, costs = measured
     console = Console(file=sys.stdout, highlight=False)
     heading = f"{pair.name} · {pair.target.name} · {pair.precision} ({pair.target.kernels}) · {pair.device}"
     console.print(heading + "\n")

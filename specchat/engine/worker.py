@@ -16,8 +16,7 @@ from specchat.core.ledger import Ledger
 from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
 from specchat.decoding.parting import Comparer
-from specchat.decoding.plain import measure_plain
-from specchat.decoding.profiling import measure_costs
+from specchat.decoding.profiling import measure
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine import events
 from specchat.engine.convert import (
@@ -293,13 +292,13 @@ class Worker:
             return not self._mailbox.empty
 
         try:
-            curve = measure_plain(conversation.target, interrupted=interrupted)
-            costs = measure_costs(conversation.target, draft, interrupted) if curve else None
+            measured = measure(conversation.target, draft, interrupted)
         except Exception:
             _log.exception("while measuring")
             self._measurable = False
             return
-        if curve is not None and costs is not None:
+        if measured is not None:
+            curve, costs = measured
             self._plain = self._store.put(pair.key, curve, costs)
             conversation.learn_costs(costs)
             self._emit(curve_message(curve, self._plain.measured))
