@@ -11,6 +11,9 @@ from collections.abc import Callable
 import pexpect
 import pyte
 
+FIGURES = r"\d+\stok\s·\s\d"
+"""The line of figures under a reply that is complete."""
+
 
 class Terminal:
     """Runs `specchat …` at a size, types into it, and reads the screen."""

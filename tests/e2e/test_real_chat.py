@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from real_weights import HOME, fetched
 
-from tests.e2e.terminal import Terminal
+from tests.e2e.terminal import FIGURES, Terminal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real]
 
 ENTER, ESCAPE, CTRL_C = "\r", "\x1b", "\x03"
-FIGURES = re.compile(r"\d+\stok\s·\s\d")
 QUESTION = "What is the capital of France?"
 
 
@@ -45,7 +44,7 @@ def test_a_new_user_asks_reads_what_run_writes_leaves_and_goes_on(home: Path) ->
     assert len(said.split()) > 3
 
     def answered(text: str) -> bool:
-        return FIGURES.search(text) is not None
+        return re.search(FIGURES, text) is not None
 
     for arguments in (greedy, ["-c"]):
         chat = Terminal(arguments, 58, 24, SPECCHAT_HOME=str(home))  # no room for a tree beside the text

@@ -6,28 +6,18 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_read
 from specchat.store.records import Message
-from tests.e2e.terminal import Terminal
+from tests.e2e.terminal import FIGURES, Terminal
 
 pytestmark = pytest.mark.e2e
 
 ENTER, CTRL_C, CTRL_O, F8 = "\r", "\x03", "\x0f", "\x1b[19~"
 ARGUMENTS = ["--pair", "scripted", "--drafter", "draft_model", "--controller", "fixed", "--max-tokens", "60"]
-FIGURES = r"\d+\stok\s·\s\d"
-
-
-@pytest.fixture
-def terminals() -> Iterator[list[Terminal]]:
-    opened: list[Terminal] = []
-    yield opened
-    for terminal in opened:
-        terminal.close()
 
 
 def start(terminals: list[Terminal], *arguments: str) -> Terminal:

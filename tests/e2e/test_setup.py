@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,14 +13,6 @@ from tests.e2e.terminal import Terminal
 pytestmark = pytest.mark.e2e
 
 ENTER, ESCAPE, CTRL_C, BACKSPACE, F2, F4 = "\r", "\x1b", "\x03", "\x7f", "\x1bOQ", "\x1bOS"
-
-
-@pytest.fixture
-def terminals() -> Iterator[list[Terminal]]:
-    opened: list[Terminal] = []
-    yield opened
-    for terminal in opened:
-        terminal.close()
 
 
 def start(terminals: list[Terminal], *arguments: str) -> Terminal:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.terminal import Terminal
+from tests.e2e.terminal import FIGURES, Terminal
 
 pytestmark = pytest.mark.e2e
 
@@ -23,10 +23,6 @@ def chat(request: pytest.FixtureRequest) -> Iterator[Terminal]:
     terminal = Terminal(["--pair", "scripted", "--drafter", "draft_model", "--controller", "fixed"], columns, rows)
     yield terminal
     terminal.close()
-
-
-FIGURES = r"\d+\stok\s·\s\d"
-"""The line of figures under a reply that is complete."""
 
 
 def click(column: int, row: int) -> str:
