@@ -24,7 +24,7 @@ class Decoder:
         self.context_tokens = context_tokens
         self.counters = Counters()
         self.device = network.device
-        self.cache = KVCache(network.shape.layers, context_tokens)
+        self.cache = KVCache(network.shape.layers, context_tokens, network.keys_together)
         self._rows = Rows()
         # A tree may reach a little past the end of the context before it is cut.
         self._turns = network.shape.turns(context_tokens + 1024).to(self.device)

@@ -22,6 +22,7 @@ class EagerNetwork:
         self.device = weights.device
         self.nbytes = weights.nbytes
         self.kernels = "torch"
+        self.keys_together = 1
         self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
 
     def embed(self, tokens: Sequence[int]) -> Tensor:

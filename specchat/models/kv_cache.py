@@ -18,10 +18,16 @@ class KVCache:
     It does not know which rows are valid: its owner counts them. Rows hold zeros or stale, finite values.
     """
 
-    def __init__(self, layers: int, max_rows: int) -> None:
+    def __init__(self, layers: int, max_rows: int, keys_together: int = 1) -> None:
+        """Empty, for one text.
+
+        Args:
+            keys_together: keys of so many rows lie side by side, value by value, for those who read them so.
+        """
         self._layers = layers
         self._max_rows = max_rows
-        self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim)
+        self._together = keys_together
+        self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
         self._values: Tensor | None = None
         self._start = 0
 
@@ -82,10 +88,12 @@ class KVCache:
         if moved:
             assert self._keys is not None, "rows were written"
             assert self._values is not None, "rows were written"
-            to = slice(moved[0][0], end)
-            source = torch.tensor([row for _, row in moved], device=self._keys.device)
-            self._keys[:, :, to] = self._keys[:, :, source]
-            self._values[:, :, to] = self._values[:, :, source]
+            to, source = torch.tensor(moved, device=self._keys.device).t()
+            keys, values = self._by_row(self._keys), self._values
+            keys[:, :, to // self._together, to % self._together] = keys[
+                :, :, source // self._together, source % self._together
+            ]
+            values[:, :, to] = values[:, :, source]
         return end
 
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,9 +105,15 @@ class KVCache:
         if self._keys is None or self._values is None or rows > self.capacity:
             # Trees may reach past the context's end by some rows, hence the slack.
             wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * self.capacity), self._max_rows + 512))
+            wanted += -wanted % self._together
             self._keys = self._grown(self._keys, like, wanted)
             self._values = self._grown(self._values, like, wanted)
         return self._keys, self._values
+
+    def _by_row(self, keys: Tensor) -> Tensor:
+        """(layers, heads, capacity / together, together, head_dim), a view."""
+        layers, heads, _, head_dim = keys.shape
+        return keys.view(layers, heads, -1, head_dim, self._together).transpose(3, 4)
 
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
         new = zeros((self._layers, like.shape[-2], capacity, like.shape[-1]), like)

@@ -51,6 +51,8 @@ class Network(Protocol):
     nbytes: int
     kernels: str
     """What multiplies, in words."""
+    keys_together: int
+    """Keys of how many rows lie side by side in the cache it is handed."""
     threads: int
     """How many threads it may use, where it has threads of its own."""
 

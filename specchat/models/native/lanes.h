@@ -12,7 +12,17 @@
 #error "written for processors with AVX2, F16C and FMA"
 #endif
 
-enum { LANES = 16, GROUP = 32, TILE = 8, SET = 4 };
+enum { LANES = 16, GROUP = 32, TILE = 8 };
+
+/* How many queries attend together, how many vectors of values and blocks of keys they look at in a step: as many as
+ * there are registers for. */
+#ifdef __AVX512F__
+#define SET 6
+enum { WIDE = 4, BLOCKS = 2 };
+#else
+#define SET 3
+enum { WIDE = 2, BLOCKS = 1 };
+#endif
 
 typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
@@ -74,6 +84,15 @@ static inline float max_of(vf v) {
     __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     four = _mm_max_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+
+/* Which of sixteen bytes are set; those past the first `count` are not. */
+static inline vi seen(const uint8_t *bytes, int count) {
+    uint8_t few[LANES] = {0};
+    if (count < LANES) bytes = memcpy(few, bytes, (size_t)count);
+    __m128i sixteen = _mm_loadu_si128((const __m128i *)bytes);
+    Split s = {.i8 = {_mm256_cvtepi8_epi32(sixteen), _mm256_cvtepi8_epi32(_mm_srli_si128(sixteen, 8))}};
+    return s.i != 0;
 }
 
 /* Sixteen sums of four products: lane i gets numbers[4i..4i+3] · x[0..3]. Numbers are unsigned, x is signed. */

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specchat.models.native.arena import Arena
 from specchat.models.native.kernels import kernels_for
-from specchat.models.native.product import CProduct, Product, address
+from specchat.models.native.product import LANES, CProduct, Product, address
 from specchat.models.network import Pass
 from specchat.models.shape import Shape
 from specchat.models.weight_source import PairedSource, WeightSource
@@ -78,6 +78,7 @@ class NativeNetwork:
         self.precision = precision
         self.device = torch.device("cpu")
         self.kernels = "native"
+        self.keys_together = LANES
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
         self._source: WeightSource = PairedSource(source, shape.head_dim)

@@ -34,8 +34,8 @@ typedef struct {
     const float *turns;    /* (rows, head_dim / 2, 2): cosine and sine */
     const int32_t *places; /* (rows) */
     const uint8_t *mask;   /* (rows, end) */
-    uint16_t *keys;        /* (layers, kv_heads, capacity, head_dim) float16 */
-    uint16_t *values;
+    uint16_t *keys;        /* (layers, kv_heads, capacity / LANES, head_dim, LANES) float16 */
+    uint16_t *values;      /* (layers, kv_heads, capacity, head_dim) float16 */
 } Rows;
 
 typedef struct {
@@ -47,13 +47,10 @@ typedef struct {
     uint16_t *keys, *values; /* of this layer */
     Rounded x, inner;
     float *qkv, *mixed, *hidden;
-    float *scratch; /* (threads, scratch_floats) */
+    float *weights; /* (threads, SET, room for weights) */
 } Pass;
 
-/* What a thread needs to attend with: weights, and room for what nobody wants. */
-static size_t scratch_floats(const Pass *p) {
-    return (size_t)SET * (size_t)(p->rows->end + LANES) + (size_t)p->decoder->head_dim + LANES;
-}
+static int room_for_weights(const Pass *p) { return (p->rows->end + LANES - 1) / LANES * LANES; }
 
 static float mean_square(const float *x, int length) {
     vf sum = {0};
@@ -86,10 +83,15 @@ static void turn(float *head, const float *turns, int head_dim) {
     }
 }
 
-static void keep_half(uint16_t *to, const float *from, int length) {
+/* Write a row's values of a head, `apart` from one to the next. */
+static inline __attribute__((always_inline)) void keep_half(uint16_t *to, const float *from, int length, int apart) {
     int i = 0;
-    for (; i + LANES <= length; i += LANES) store_half(to + i, load(from + i));
-    for (; i < length; i++) to[i] = _cvtss_sh(from[i], 0);
+    for (; i + LANES <= length; i += LANES) {
+        uint16_t narrow[LANES];
+        store_half(apart == 1 ? to + i : narrow, load(from + i));
+        for (int j = 0; j < LANES && apart > 1; j++) to[(i + j) * apart] = narrow[j];
+    }
+    for (; i < length; i++) to[i * apart] = _cvtss_sh(from[i], 0);
 }
 
 /* Rotate a row's queries and keys by its position, and write its keys and values. */
@@ -103,36 +105,44 @@ static void turn_and_write(Pass *p, int row) {
         if (weight) norm_row(qkv + h * size, weight, size, d->epsilon, qkv + h * size);
         if (p->layer->rotates) turn(qkv + h * size, turns, size);
     }
+    int place = p->rows->places[row];
     for (int h = 0; h < d->kv_heads; h++) {
-        size_t at = ((size_t)h * p->rows->capacity + p->rows->places[row]) * size;
-        keep_half(p->keys + at, qkv + (d->heads + h) * size, size);
-        keep_half(p->values + at, qkv + (d->heads + d->kv_heads + h) * size, size);
+        size_t head = (size_t)h * (size_t)p->rows->capacity * (size_t)size;
+        uint16_t *key = p->keys + head + (size_t)(place / LANES * LANES) * (size_t)size + place % LANES;
+        keep_half(key, qkv + (d->heads + h) * size, size, LANES);
+        keep_half(p->values + head + (size_t)place * (size_t)size, qkv + (d->heads + d->kv_heads + h) * size, size, 1);
     }
 }
 
-/* Pieces are queries, by head of keys, then row, then head. Queries that are missing to make a set are the first one again. */
-static void attend_rows(void *job, int from, int to, int thread) {
+/* The last row that one of these queries sees, and one more. */
+static int end_of(const Set *s, int count, int end) {
+    for (; end > s->common; end--)
+        for (int n = 0; n < count; n++)
+            if (s->mask[n][end - 1]) return end;
+    return end;
+}
+
+static int sets_of(const Pass *p) { return (p->rows->rows * (p->decoder->heads / p->decoder->kv_heads) + SET - 1) / SET; }
+
+/* Pieces are sets of queries that share a head of keys, row by row and head by head. */
+static void attend_sets(void *job, int from, int to, int thread) {
     Pass *p = job;
     const Decoder *d = p->decoder;
-    int rows = p->rows->rows, end = p->rows->end, size = d->head_dim, group = d->heads / d->kv_heads;
-    float *scratch = p->scratch + (size_t)thread * scratch_floats(p);
-    float *nowhere = scratch + (size_t)SET * (size_t)(end + LANES);
-    for (int piece = from; piece < to;) {
-        int each = rows * group, shared = piece / each, last = to < (shared + 1) * each ? to : (shared + 1) * each;
-        size_t before = (size_t)shared * (size_t)p->rows->capacity * (size_t)size;
-        for (; piece < last; piece += SET) {
-            Set s = {.weights = scratch};
-            for (int n = 0; n < SET; n++) {
-                int query = (piece + n < last ? piece + n : piece) - shared * each;
-                int row = query / group, head = shared * group + query % group;
-                s.query[n] = p->qkv + ((size_t)row * (size_t)(d->heads + 2 * d->kv_heads) + (size_t)head) * (size_t)size;
-                s.mask[n] = p->rows->mask + (size_t)row * (size_t)end;
-                s.to[n] = piece + n < last ? p->mixed + ((size_t)row * (size_t)d->heads + (size_t)head) * (size_t)size
-                                              : nowhere;
-            }
-            attend(&s, p->keys + before, p->values + before, size, p->rows->common, end);
+    int sets = sets_of(p), size = d->head_dim, group = d->heads / d->kv_heads, queries = p->rows->rows * group;
+    Set s = {.room = room_for_weights(p), .common = p->rows->common};
+    s.weights = p->weights + (size_t)thread * SET * (size_t)s.room;
+    for (int piece = from; piece < to; piece++) {
+        int shared = piece / sets, set = piece % sets;
+        int first = queries * set / sets, count = queries * (set + 1) / sets - first;
+        for (int n = 0; n < count; n++) {
+            int row = (first + n) / group, head = shared * group + (first + n) % group;
+            s.query[n] = p->qkv + ((size_t)row * (size_t)(d->heads + 2 * d->kv_heads) + (size_t)head) * (size_t)size;
+            s.mask[n] = p->rows->mask + (size_t)row * (size_t)p->rows->end;
+            s.to[n] = p->mixed + ((size_t)row * (size_t)d->heads + (size_t)head) * (size_t)size;
         }
-        piece = last;
+        s.end = end_of(&s, count, p->rows->end);
+        size_t before = (size_t)shared * (size_t)p->rows->capacity * (size_t)size;
+        attend(&s, count, p->keys + before, p->values + before, size);
     }
 }
 
@@ -188,7 +198,7 @@ static void layer_pass(Pass *p) {
     together(team, norm_rows, p, rows, FEW_ROWS);
     multiply(team, p->layer->qkv, 3, &p->x, rows, p->qkv, false);
     together(team, turn_rows, p, rows, FEW_ROWS);
-    together(team, attend_rows, p, rows * d->heads, SET);
+    together(team, attend_sets, p, sets_of(p) * d->kv_heads, 1);
     p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
     together(team, mixed_rows, p, rows, FEW_ROWS);
     multiply(team, &p->layer->o, 1, &p->x, rows, p->hidden, true);
@@ -226,7 +236,7 @@ static void lay_out(Pass *p, char *base, size_t *bytes) {
     p->inner = rounded_part(base, bytes, tiles, ((size_t)d->inter + GROUP - 1) / GROUP);
     p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
     p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
-    p->scratch = part(base, bytes, (size_t)p->team->threads * scratch_floats(p) * sizeof(float));
+    p->weights = part(base, bytes, (size_t)p->team->threads * SET * (size_t)room_for_weights(p) * sizeof(float));
 }
 
 /* 0, or −1 where there is no memory. */

@@ -74,8 +74,10 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
 #pragma GCC unroll 8
     for (int r = 0; r < count; r++) total[r] = (vf){0};
     for (size_t g = 0; g < groups; g++, data += step) {
-        for (size_t ahead = 0; ahead < step; ahead += 64) _mm_prefetch((const char *)data + AHEAD + ahead, _MM_HINT_T0);
-        vi sum[TILE];
+        for (size_t ahead = 0; ahead < step; ahead += 64) _mm_prefetch((const char *)data + AHEAD + ahead, _MM_HINT_T1);
+        /* Few rows are summed up in two halves: one after another their products would wait for each other. */
+        bool apart = count <= 2;
+        vi sum[TILE], more[2] = {{0}, {0}};
 #pragma GCC unroll 8
         for (int r = 0; r < count; r++) sum[r] = (vi){0};
         if (bits == 4) {
@@ -86,7 +88,8 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
 #pragma GCC unroll 8
                 for (int r = 0; r < count; r++) {
                     sum[r] = dot4(sum[r], low, inputs + (j * TILE + r) * 4);
-                    sum[r] = dot4(sum[r], high, inputs + ((j + 4) * TILE + r) * 4);
+                    vi *to = apart ? &more[r] : &sum[r];
+                    *to = dot4(*to, high, inputs + ((j + 4) * TILE + r) * 4);
                 }
             }
         } else {
@@ -94,14 +97,17 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
             for (int j = 0; j < 8; j++) {
                 vb each = *(const vb_any *)(data + 64 * j);
 #pragma GCC unroll 8
-                for (int r = 0; r < count; r++) sum[r] = dot4(sum[r], each, inputs + (j * TILE + r) * 4);
+                for (int r = 0; r < count; r++) {
+                    vi *to = apart && j % 2 ? &more[r] : &sum[r];
+                    *to = dot4(*to, each, inputs + (j * TILE + r) * 4);
+                }
             }
         }
         vf scale = load_half((const uint16_t *)(data + wide));
         vf minimum = minima ? load_half((const uint16_t *)(data + wide) + LANES) : scale * middle;
 #pragma GCC unroll 8
         for (int r = 0; r < count; r++) {
-            vf whole = __builtin_convertvector(sum[r], vf);
+            vf whole = __builtin_convertvector(apart ? sum[r] + more[r] : sum[r], vf);
             total[r] = fma16(whole, scale * row_scales[r], total[r]);
             total[r] = fma16(minimum, all(row_offsets[r]), total[r]);
         }

@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.models.gguf_reader import GROUP, FourBit
 from specchat.models.native.arena import Arena
 
-_LANES = 16
+LANES = 16
 _AT_ONCE = 4096
 
 Rows = Callable[[slice], Tensor]
@@ -79,21 +79,21 @@ class Product:
     @classmethod
     def _empty(cls, bits: int, shape: Sequence[int], minima: bool, bias: Tensor | None, arena: Arena) -> Product:
         out, length = shape
-        step = _LANES * GROUP // 8 * bits + (2 if minima else 1) * _LANES * 2
-        data = arena.room(-(-out // _LANES) * -(-length // GROUP) * step)
+        step = LANES * GROUP // 8 * bits + (2 if minima else 1) * LANES * 2
+        data = arena.room(-(-out // LANES) * -(-length // GROUP) * step)
         return cls(out, length, bits, minima, data, None if bias is None else bias.float().contiguous())
 
     def _fill(self, begin: int, numbers: Tensor, scale: Tensor, minimum: Tensor | None) -> None:
         """Write outputs from `begin` on, where a block begins: numbers (n, in), scales and minima (n, groups)."""
-        rows, columns = -len(numbers) % _LANES, -numbers.shape[1] % GROUP
+        rows, columns = -len(numbers) % LANES, -numbers.shape[1] % GROUP
         padded = F.pad(numbers, (0, columns, 0, rows))
         parts = [_four(padded) if self.bits == 4 else _eight(padded)]
         parts += [_bytes(F.pad(values, (0, 0, 0, rows))) for values in (scale, minimum) if values is not None]
-        block = begin // _LANES
-        torch.cat(parts, dim=-1, out=self._blocks()[block : block + len(padded) // _LANES])
+        block = begin // LANES
+        torch.cat(parts, dim=-1, out=self._blocks()[block : block + len(padded) // LANES])
 
     def _blocks(self) -> Tensor:
-        return self.data.view(-(-self.out // _LANES), -(-self.inputs // GROUP), -1)
+        return self.data.view(-(-self.out // LANES), -(-self.inputs // GROUP), -1)
 
     @property
     def nbytes(self) -> int:
@@ -105,17 +105,17 @@ class Product:
 
     def dense(self) -> Tensor:
         """(out, in) float32, exactly what is multiplied with."""
-        blocks, groups = -(-self.out // _LANES), -(-self.inputs // GROUP)
-        wide = _LANES * GROUP // 8 * self.bits
+        blocks, groups = -(-self.out // LANES), -(-self.inputs // GROUP)
+        wide = LANES * GROUP // 8 * self.bits
         data = self._blocks()
-        numbers = data[..., :wide].reshape(blocks, groups, -1, _LANES, 4)
+        numbers = data[..., :wide].reshape(blocks, groups, -1, LANES, 4)
         if self.bits == 4:
             numbers = torch.cat([numbers & 15, numbers >> 4], dim=2)
-        grouped = numbers.permute(0, 3, 1, 2, 4).reshape(blocks, _LANES, groups, GROUP).float()
-        factors = data[..., wide:].contiguous().view(torch.float16).float().view(blocks, groups, -1, _LANES)
+        grouped = numbers.permute(0, 3, 1, 2, 4).reshape(blocks, LANES, groups, GROUP).float()
+        factors = data[..., wide:].contiguous().view(torch.float16).float().view(blocks, groups, -1, LANES)
         scale = factors[:, :, 0].transpose(1, 2)[..., None]
         minimum = factors[:, :, 1].transpose(1, 2)[..., None] if self.minima else -_MIDDLE[self.bits] * scale
-        return (grouped * scale + minimum).reshape(blocks * _LANES, groups * GROUP)[: self.out, : self.inputs]
+        return (grouped * scale + minimum).reshape(blocks * LANES, groups * GROUP)[: self.out, : self.inputs]
 
 
 def address(tensor: Tensor | None) -> Any:
@@ -126,17 +126,17 @@ def address(tensor: Tensor | None) -> Any:
 def _four(numbers: Tensor) -> Tensor:
     """(blocks, groups, 256): two inputs that lie 16 apart share a byte."""
     out, length = numbers.shape
-    halves = numbers.view(out // _LANES, _LANES, length // GROUP, 2, 4, 4).permute(3, 0, 2, 4, 1, 5)
+    halves = numbers.view(out // LANES, LANES, length // GROUP, 2, 4, 4).permute(3, 0, 2, 4, 1, 5)
     return (halves[0] | halves[1] << 4).flatten(2)
 
 
 def _eight(numbers: Tensor) -> Tensor:
     """(blocks, groups, 512)."""
     out, length = numbers.shape
-    return numbers.view(out // _LANES, _LANES, length // GROUP, 8, 4).permute(0, 2, 3, 1, 4).flatten(2)
+    return numbers.view(out // LANES, LANES, length // GROUP, 8, 4).permute(0, 2, 3, 1, 4).flatten(2)
 
 
 def _bytes(values: Tensor) -> Tensor:
     """(out, groups) → (blocks, groups, 32): float16 numbers as bytes."""
     out, groups = values.shape
-    return values.view(out // _LANES, _LANES, groups).transpose(1, 2).half().contiguous().view(torch.uint8)
+    return values.view(out // LANES, LANES, groups).transpose(1, 2).half().contiguous().view(torch.uint8)
