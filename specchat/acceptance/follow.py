@@ -37,10 +37,13 @@ class Follow:
         return walk(tree, reading, lambda node: self._draw(tree, node, reading, context))
 
     def _greedy(self, reading: Reading) -> Callable[[int], int]:
-        """The most likely token after a node: where logits lie on a device, all of them in one copy to the host."""
-        if reading.logits.device.type == "cpu":
+        """The most likely token after a node: named by the model; or where logits lie on a device, copied at once."""
+        if reading.likeliest is not None:
+            drawn = reading.likeliest[:, 0].tolist()
+        elif reading.logits.device.type == "cpu":
             return lambda node: best_token(reading.after(node))
-        drawn = reading.logits.argmax(dim=-1).tolist()
+        else:
+            drawn = reading.logits.argmax(dim=-1).tolist()
         return lambda node: drawn[reading.row(node)]
 
     def _draw(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from specchat.core.best import best_tokens
 from specchat.core.noise import Noise
 from specchat.core.sampling import Counts, Law, Sampling, law, penalise
 from specchat.core.tree import DrawKind, Guess, TokenTree
@@ -104,6 +105,8 @@ class Reading:
         nodes: (R,) the nodes read in this pass, ascending.
         logits: (R, V) raw, on the model's device; row i is what follows `nodes[i]`. Of dropped nodes it holds
             nothing that may be used.
+        likeliest: (R, K) the tokens with the highest logits, best first, of equals the one with the lower number, where
+            the model found them on the way.
         alive: the nodes that stayed to the end of the pass.
         pruned: for every dropped node, the layer after which it went.
         taps: layer → (R, d) hidden states after that layer, where asked for.
@@ -114,6 +117,7 @@ class Reading:
     nodes: tuple[int, ...]
     logits: Tensor
     alive: frozenset[int]
+    likeliest: Tensor | None = None
     pruned: Mapping[int, int] = field(default_factory=dict)
     taps: Mapping[int, Tensor] = field(default_factory=dict)
     rider_logits: Tensor | None = None
@@ -123,6 +127,13 @@ class Reading:
         """(V,) raw logits of the token that follows `node`, which must have been read and be alive."""
         assert node in self.alive, f"node {node} was not read to the end"
         return self.logits[self.row(node)]
+
+    def best_after(self, nodes: Sequence[int], count: int) -> list[list[int]]:
+        """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""
+        rows = [self.row(node) for node in nodes]
+        if self.likeliest is not None and count <= self.likeliest.shape[1]:
+            return self.likeliest[rows, :count].tolist()  # type: ignore[no-any-return]
+        return best_tokens(self.logits[rows], count)[1].tolist()  # type: ignore[no-any-return]
 
     def row(self, node: int) -> int:
         """The row of `node`; a whole tree's reading has the node's own number."""

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from specchat.core.best import best_tokens
 from specchat.core.round import Round
 from specchat.core.seams import Context, Proposal, Rider
 from specchat.core.tree import Guess, TokenTree
@@ -37,7 +36,6 @@ class TokenRecycling:
     passes = 0
 
     def __init__(self, options: TokenRecyclingOptions, parts: Parts) -> None:
-        self._vocab_size = parts.vocab_size
         self._remember = options.remember
         self._successors = Successors(parts.vocab_size, options.k)
         self._forget()
@@ -77,9 +75,7 @@ class TokenRecycling:
         """Keep the top k after every node that was read to the end. One copy to the host."""
         standing = set(round.verdict.path)
         nodes = sorted(round.reading.alive, key=lambda node: (node in standing, node))
-        rows = [round.reading.row(node) for node in nodes]
-        logits = round.reading.logits[rows][:, : self._vocab_size]
-        for node, best in zip(nodes, best_tokens(logits, self._successors.k)[1].tolist(), strict=True):
+        for node, best in zip(nodes, round.reading.best_after(nodes, self._successors.k), strict=True):
             self._successors.learn(round.tree.tokens[node], best)
 
     def _forget(self) -> None:

@@ -55,14 +55,14 @@ class Decoder:
         plan = self._rows.plan_tree(tree, new_nodes, riders)
         watch = LayerWatch(tree, plan, taps, on_layer)
         hidden = self._run(plan, [rider.embedding for rider in riders], watch)
-        logits = self.head(hidden[plan.missing :])
+        logits, likeliest = self.network.head(hidden[plan.missing :])
         self._rows.tree_read(plan)
-        return watch.reading(logits, len(riders))
+        return watch.reading(logits, likeliest, len(riders))
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
         """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
-        return self.network.head(hidden)
+        return self.network.head(hidden)[0]
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:

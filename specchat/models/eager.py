@@ -28,8 +28,9 @@ class EagerNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.embed(list(tokens))
 
-    def head(self, hidden: Tensor) -> Tensor:
-        return self.weights.head(F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon))
+    def head(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+        normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
+        return self.weights.head(normed), None
 
     def run(self, running: Pass) -> Tensor:
         rows, hidden, watch = _Rows(running, self.shape.heads // self.shape.kv_heads), running.hidden, running.watch

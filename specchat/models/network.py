@@ -62,5 +62,8 @@ class Network(Protocol):
     def run(self, running: Pass) -> Tensor:
         """(rows, d) states after the last layer, of the rows that stayed."""
 
-    def head(self, hidden: Tensor) -> Tensor:
-        """(n, V) logits of (n, d) states: the final norm, then the head."""
+    def head(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(n, V) logits of (n, d) states: the final norm, then the head.
+
+        And (n, K) the tokens with the highest of them, best first, where they are found on the way.
+        """

@@ -59,7 +59,7 @@ class ReferenceModel:
         with self._watched(watch):
             logits = self._pass(plan, watch.rows, [rider.embedding for rider in riders])
         self._rows.tree_read(plan)
-        return watch.reading(logits[plan.missing :], len(riders))
+        return watch.reading(logits[plan.missing :], None, len(riders))
 
     def twin(self) -> ReferenceModel:
         """The same network with a cache of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -104,10 +105,10 @@ class Rows:
         row_of = dict(self._row_of)
         row_of.update({node: first_node + i for i, node in enumerate(nodes)})
         rows = len(missing) + len(nodes) + len(riders)
-        mask = torch.zeros(rows, start + rows, dtype=torch.bool)
+        mask = np.zeros((rows, start + rows), dtype=np.bool_)
         mask[:, : len(self.prefix)] = True
         if missing:
-            mask[: len(missing), start:first_node] = torch.ones(len(missing), len(missing), dtype=torch.bool).tril()
+            mask[: len(missing), start:first_node] = np.tri(len(missing), dtype=np.bool_)
             mask[len(missing) :, start:first_node] = True
         seen = [self._path_rows(tree, node, row_of) for node in nodes]
         positions = [start + i for i in range(len(missing))]
@@ -124,10 +125,10 @@ class Rows:
                 link = riders[link].after
             seen.append([*above, rider_row + index])
             positions.append(position)
-        flat = [(len(missing) + i, row) for i, rows_seen in enumerate(seen) for row in rows_seen]
-        mask[[i for i, _ in flat], [row for _, row in flat]] = True
+        for row, rows_seen in enumerate(seen, len(missing)):
+            mask[row, rows_seen] = True
         tokens = [*missing, *(tree.tokens[n] for n in nodes)]
-        return Plan(start, len(missing), nodes, tokens, positions, mask, len(self.prefix))
+        return Plan(start, len(missing), nodes, tokens, positions, torch.from_numpy(mask), len(self.prefix))
 
     def tree_read(self, plan: Plan) -> None:
         if self._missing:

@@ -60,12 +60,13 @@ class LayerWatch:
         self._alive = [self._alive[place] for place in places]
         return [*range(missing), *(missing + place for place in places), *range(missing + count, len(hidden))]
 
-    def reading(self, logits: Tensor, riders: int) -> Reading:
-        """The reading of a pass, from the logits of its living nodes and its riders, in that order."""
+    def reading(self, logits: Tensor, likeliest: Tensor | None, riders: int) -> Reading:
+        """The reading of a pass, from what the head said of its living nodes and its riders, in that order."""
         count = len(self._alive)
         return Reading(
             nodes=self._plan.nodes,
             logits=self._spread(logits[:count]),
+            likeliest=None if likeliest is None else self._spread(likeliest[:count]),
             alive=frozenset(self._alive),
             pruned=self._pruned,
             taps=self._states,

@@ -48,6 +48,9 @@ _ALL = slice(None)
 _AT_ONCE = 4096
 """Rows that are rounded at once: their float32 values take memory."""
 
+_EMBEDDED_ROWS = 1024
+"""Rows of the embedding that are kept unpacked."""
+
 _ALREADY_INTERLEAVED = ("llama", "mistral")
 """Architectures whose GGUF files hold query and key rows in pairs that rotate together."""
 
@@ -84,6 +87,7 @@ class GgufSource:
     def __init__(self, path: Path) -> None:
         self._file = GgufReader(path)
         self._embedding = self._file.tensor("token_embd.weight")
+        self._embedded: dict[int, Tensor] = {}  # words come back, and unpacking a row takes longer than finding it
         self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
@@ -100,7 +104,12 @@ class GgufSource:
         return self._file.tensor(self._name(name, layer, "weight")).groups()
 
     def embed(self, ids: list[int]) -> Tensor:
-        return self._embedding.rows(ids)
+        if unknown := [token for token in dict.fromkeys(ids) if token not in self._embedded]:
+            if len(self._embedded) + len(unknown) > _EMBEDDED_ROWS:
+                self._embedded.clear()
+                unknown = list(dict.fromkeys(ids))
+            self._embedded.update(zip(unknown, self._embedding.rows(unknown), strict=True))
+        return torch.stack([self._embedded[token] for token in ids])
 
     def let_go(self) -> None:
         self._file.let_go()

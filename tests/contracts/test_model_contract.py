@@ -55,6 +55,18 @@ def test_a_tree_pass_says_what_a_plain_pass_over_each_path_says(subject, seed):
     check(subject, reading, PREFIX, tree, range(len(tree)))
 
 
+def test_whom_a_model_names_likeliest_has_the_highest_logits(subject):
+    tree = random_tree(V, 9, 2)
+    subject.model.prefill(PREFIX)
+    reading = subject.model.read(tree)
+    if reading.likeliest is not None:
+        best = reading.logits.gather(1, reading.likeliest.long())
+        assert torch.equal(best, reading.logits.topk(best.shape[1]).values)
+        assert reading.likeliest[:, 0].tolist() == reading.logits.argmax(dim=1).tolist()
+    expected = reading.logits[[3, 1]].topk(3).indices.tolist()
+    assert reading.best_after([3, 1], 3) == expected
+
+
 def test_the_first_token_of_all_can_be_the_root(subject):
     tree = random_tree(V, 6, 1)
     subject.model.prefill([])

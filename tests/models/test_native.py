@@ -112,6 +112,20 @@ def test_a_tree_gets_the_bits_of_plain_decoding(family):
 
 
 @needs_native
+@pytest.mark.parametrize("threads", [1, 3])
+def test_of_equal_logits_the_lower_numbers_are_named_first(threads):
+    net = network("llama")
+    with torch.no_grad():
+        net.lm_head.weight[3:] = net.lm_head.weight[2]
+    own = native(net)
+    own.network.threads = threads
+    own.prefill(prompt())
+    reading = own.read(TokenTree(5, V).freeze())
+    order = sorted(range(V), key=lambda token: (-reading.logits[0, token], token))
+    assert reading.likeliest[0].tolist() == order[: reading.likeliest.shape[1]]
+
+
+@needs_native
 def test_a_prompt_read_in_pieces_gets_the_same_bits():
     own = native(network("llama"))
     readings = []

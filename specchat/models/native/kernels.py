@@ -12,6 +12,10 @@ from specchat.models.native.build import NativeUnavailable, compiled
 _POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int
 
 
+BEST = 8
+"""How many of the highest logits of a row the head names; best.h has the same number."""
+
+
 class Kernels:
     """One compiled library with a team of threads, asleep when there is no work. One pass runs at a time."""
 
@@ -25,7 +29,7 @@ class Kernels:
         library.team_new.argtypes = [_INTEGER]
         library.team_free.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
-        library.decoder_head.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER]
+        library.decoder_head.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER]
         self._library = library
         self._threads = 0
         self._team: Any = None
@@ -36,9 +40,9 @@ class Kernels:
         team = self._team_of(threads)
         _check(self._library.decoder_layers(team, ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop))
 
-    def head(self, threads: int, decoder: Any, hidden: int, rows: int, logits: int) -> None:
-        """Final norm and head; addresses of (rows, d) and (rows, V) float32."""
-        _check(self._library.decoder_head(self._team_of(threads), ctypes.byref(decoder), hidden, rows, logits))
+    def head(self, threads: int, decoder: Any, hidden: int, rows: int, logits: int, best: int) -> None:
+        """Final norm and head; addresses of (rows, d) and (rows, V) float32, and of (rows, BEST) int32."""
+        _check(self._library.decoder_head(self._team_of(threads), ctypes.byref(decoder), hidden, rows, logits, best))
 
     def _team_of(self, threads: int) -> Any:
         if threads != self._threads:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.models.native.arena import Arena
-from specchat.models.native.kernels import kernels_for
+from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.product import LANES, CProduct, Product, address
 from specchat.models.network import Pass
 from specchat.models.shape import Shape
@@ -99,12 +99,15 @@ class NativeNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._source.embed(list(tokens))
 
-    def head(self, hidden: Tensor) -> Tensor:
+    def head(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
         hidden = hidden.contiguous()
-        logits = torch.empty(len(hidden), self.shape.vocab_size)
-        if len(hidden):
-            self._kernels.head(self.threads, self._c, hidden.data_ptr(), len(hidden), logits.data_ptr())
-        return logits
+        rows = len(hidden)
+        logits, best = torch.empty(rows, self.shape.vocab_size), torch.empty(rows, BEST, dtype=torch.int32)
+        if rows:
+            self._kernels.head(
+                self.threads, self._c, hidden.data_ptr(), rows, logits.data_ptr(), best.data_ptr()
+            )
+        return logits, best if self.shape.vocab_size >= BEST else None
 
     def run(self, running: Pass) -> Tensor:
         rows = _Rows(running, self.shape)

@@ -9,6 +9,7 @@
  */
 
 #include "attention.h"
+#include "best.h"
 #include "product.h"
 
 typedef struct {
@@ -258,18 +259,41 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     return 0;
 }
 
-/* Final norm and head: (rows, hidden) → (rows, vocab_size). 0, or −1 where there is no memory. */
-int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits) {
+typedef struct {
+    Multiply multiply;
+    Best *best; /* (threads, rows) */
+} Head;
+
+static void head_blocks(void *job, int from, int to, int thread) {
+    const Head *head = job;
+    const Multiply *m = &head->multiply;
+    Best *best = head->best + (size_t)thread * (size_t)m->rows;
+    multiply_blocks((void *)m, from, to, thread);
+    for (int row = 0; row < m->rows; row++)
+        for (int at = from * LANES; at < to * LANES; at += LANES)
+            consider(&best[row], load_lanes(m->out + (size_t)row * m->width + at, m->width - at), at, m->width - at);
+}
+
+/* Final norm and head: (rows, hidden) → (rows, vocab_size); and of each row the BEST tokens with the highest logits, (rows,
+ * BEST), the highest first, of equals the one with the lower number. 0, or −1 where there is no memory. */
+int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens) {
     Rows few = {.rows = rows};
     Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
     size_t bytes;
     lay_out(&p, NULL, &bytes);
-    char *memory = aligned_alloc(64, bytes);
+    size_t lists = (size_t)team->threads * (size_t)rows * sizeof(Best);
+    char *memory = aligned_alloc(64, bytes + up_to_64(lists));
     if (memory == NULL) return -1;
     lay_out(&p, memory, &bytes);
+    Head head = {{&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false}, (Best *)(memory + bytes)};
+    for (int i = 0; i < team->threads * rows; i++) head.best[i] = NOTHING;
     p.x.groups = (decoder->hidden + GROUP - 1) / GROUP;
     together(team, norm_rows, &p, rows, FEW_ROWS);
-    multiply(team, &decoder->head, 1, &p.x, rows, logits, false);
+    together(team, head_blocks, &head, blocks_of(&decoder->head), 4);
+    for (int row = 0; row < rows; row++) {
+        for (int i = 1; i < team->threads; i++) join(&head.best[row], &head.best[i * rows + row]);
+        memcpy(tokens + (size_t)row * BEST, head.best[row].token, sizeof head.best[row].token);
+    }
     free(memory);
     return 0;
 }
