@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from dataclasses import dataclass, field
 
 from specchat.controllers.options import GoodputOptions
-from specchat.core.costs import Costs, interpolate
+from specchat.core.costs import Costs, interpolate, marginal
 from specchat.core.round import Round
 from specchat.core.seams import Budget, Context
 from specchat.core.tree import TokenTree
@@ -17,6 +18,9 @@ _UNKNOWN_ROW = 0.1
 
 _UNKNOWN_RATE = 0.6
 """How many guesses at the first depth are taken to stand until it is known."""
+
+_NODE_SHARE = 0.004
+"""What growing and judging a node takes on the host, as a share of a token (some 15 µs where one takes 4 ms)."""
 
 _TRIAL_ROUNDS = 4
 """Rounds of drafting at the beginning, before anything is concluded from them."""
@@ -30,9 +34,10 @@ class Goodput:
     plain. With one acceptance rate a for all depths E(k) is (1 − a^(k+1)) / (1 − a).
 
     What a row costs, in tokens that could have been written meanwhile, is the least chance a guess must have to earn
-    its row (the budget's floor). Drafters overrate or underrate themselves, so the floor is corrected by how their
-    promises came true. A drafter that costs next to nothing and says how sure it is needs no depth chosen for it:
-    the floor takes what pays and leaves the rest, down to nothing at all.
+    its row (the budget's prices; where memory is what a pass waits for, the first rows cost next to nothing). Drafters
+    overrate or underrate themselves, so prices are corrected by how their promises came true. A drafter that costs
+    next to nothing and says how sure it is needs no depth chosen for it: the prices take what pays and leave the
+    rest, down to nothing at all.
 
     While nothing is drafted nothing is learnt, so the drafter is tried again now and then, less often each time it
     fails. A draft model is tried only when a reply begins: catching up later would cost more than a trial can tell.
@@ -63,13 +68,12 @@ class Goodput:
         if ceiling.nodes == 0:
             return dataclasses.replace(ceiling, why="no nodes: fixed by you")
         if self._sure_of_itself:
-            floor = self._floor(1, self._goodput())
-            return self._plain_or_probe(context) if floor >= 1.0 else self._drafting(ceiling.depth, floor)
+            prices = self._prices(self._goodput())
+            return self._plain_or_probe(context) if prices[0] >= 1.0 else self._drafting(ceiling.depth, prices)
         depth, goodput = self.best_depth()
         if depth == 0 and self._drafting_rounds >= _TRIAL_ROUNDS:
             return self._plain_or_probe(context)
-        depth = depth or 1
-        return self._drafting(depth, min(0.95, self._floor(depth, goodput)))
+        return self._drafting(depth or 1, tuple(min(0.95, price) for price in self._prices(goodput)))
 
     def observe(self, round: Round) -> None:
         """Learn costs and acceptance from a round."""
@@ -116,22 +120,20 @@ class Goodput:
         round_s = self._costs.verify_s(1 + math.ceil(self._nodes.value)) + self._level_s.value
         return max(self._tokens.value / round_s, 1.0 / self._costs.verify_s(1))
 
-    def _drafting(self, depth: int, floor: float) -> Budget:
+    def _drafting(self, depth: int, prices: tuple[float, ...]) -> Budget:
         self._plain_rounds, self._patience = 0, self._probe_every
-        why = f"a guess pays from {floor:.0%}".replace("%", " %")
-        return Budget(self._ceiling.nodes, depth, self._ceiling.width, floor, why)
+        why = f"a guess pays from {prices[0]:.0%}".replace("%", " %")
+        return Budget(self._ceiling.nodes, depth, self._ceiling.width, prices, why)
 
     def _round_s(self, depth: int) -> float:
         nodes = min(self._ceiling.nodes, math.ceil(depth * self._nodes_per_level.value))
         return self._costs.verify_s(1 + nodes) + depth * self._level_s.value
 
-    def _floor(self, depth: int, goodput: float) -> float:
-        """The least chance worth a row: the tokens that its time would have written."""
-        likely = self._nodes.value if self._sure_of_itself else depth * self._nodes_per_level.value
-        nodes = min(self._ceiling.nodes, max(2, math.ceil(likely)))
-        row_s = (self._costs.verify_s(1 + nodes) - self._costs.verify_s(1)) / nodes
-        model_s = self._level_s.value if self._passes else 0.0
-        return max(0.0, goodput * (row_s + model_s)) / max(0.02, self._kept_promises.value)
+    def _prices(self, goodput: float) -> tuple[float, ...]:
+        """The least chance worth each further row: the tokens that its time would have written."""
+        node_s = self._level_s.value if self._passes else _NODE_SHARE * self._costs.verify_s(1)
+        worth = goodput / max(0.02, self._kept_promises.value)
+        return tuple(max(0.0, worth * (row_s + node_s)) for row_s in self._costs.rows_s(self._ceiling.nodes))
 
     def _plain_or_probe(self, context: Context) -> Budget:
         due = context.round == 0 if self._passes else self._plain_rounds >= self._patience
@@ -176,30 +178,41 @@ class _LearntCosts:
 
     def __init__(self, costs: Costs | None) -> None:
         self._seen: dict[int, float] = dict(costs.verify) if costs else {}
+        self._curve: tuple[tuple[int, float], ...] | None = None
 
     def add(self, rows: int, seconds: float) -> None:
         """One verification was timed. A pass that took far longer than usual was disturbed and counts little."""
-        usual = self._seen.get(rows)
+        usual, self._curve = self._seen.get(rows), None
         if usual is None:
             self._seen[rows] = seconds
         else:
             self._seen[rows] = usual + 0.1 * (min(seconds, 2 * usual) - usual)
 
     def verify_s(self, rows: int) -> float:
-        """Predicted seconds. More rows never cost less: what noise says to the contrary is not believed."""
-        if not self._seen:
-            return 1.0 + _UNKNOWN_ROW * (rows - 1)
-        points = sorted(self._seen.items())
-        if len(points) == 1:
-            (known, seconds) = points[0]
-            return seconds * (1 + _UNKNOWN_ROW * (rows - 1)) / (1 + _UNKNOWN_ROW * (known - 1))
-        if rows < points[0][0]:
-            return points[0][1] * (1 + _UNKNOWN_ROW * (rows - 1)) / (1 + _UNKNOWN_ROW * (points[0][0] - 1))
-        rising, most = [], 0.0
-        for known, seconds in points:
-            most = max(most, seconds)
-            rising.append((known, most))
-        return interpolate(tuple(rising), rows)
+        """Predicted seconds of a verification."""
+        return interpolate(self._points, rows)
+
+    def rows_s(self, count: int) -> list[float]:
+        """Predicted seconds that each row after the first adds, never less than the one before."""
+        return marginal(self._points, count)
+
+    @property
+    def _points(self) -> tuple[tuple[int, float], ...]:
+        """What was seen, and what must be guessed: two points or more, the first of one row.
+
+        More rows never cost less: what noise says to the contrary is not believed.
+        """
+        if self._curve is None:
+            known = sorted(self._seen.items()) or [(1, 1.0)]
+            rows, seconds = known[0]
+            one = seconds / (1 + _UNKNOWN_ROW * (rows - 1))
+            if rows > 1:
+                known.insert(0, (1, one))
+            if len(known) == 1:
+                known.append((2, seconds + _UNKNOWN_ROW * one))
+            most = itertools.accumulate((seconds for _, seconds in known), max)
+            self._curve = tuple((rows, seconds) for (rows, _), seconds in zip(known, most, strict=True))
+        return self._curve
 
 
 def expected_accepted(tree: TokenTree) -> float | None:

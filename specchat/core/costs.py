@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from dataclasses import dataclass
 
 
@@ -21,6 +22,28 @@ class Costs:
     def verify_s(self, rows: int) -> float:
         """Seconds of one verification over so many rows."""
         return interpolate(self.verify, rows)
+
+
+def marginal(points: tuple[tuple[int, float], ...], count: int) -> list[float]:
+    """What the second row costs, the third, … `count` of them: slopes of the highest curve below the points that never
+    bends down, so that they never fall.
+
+    Args:
+        points: at least two, ascending.
+    """
+    hull: list[tuple[int, float]] = []
+    for point in points:
+        while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    slopes: list[float] = []
+    for left, right in itertools.pairwise(hull):
+        slopes += [_slope(left, right)] * (right[0] - left[0])
+    return (slopes + slopes[-1:] * count)[:count]
+
+
+def _slope(left: tuple[int, float], right: tuple[int, float]) -> float:
+    return (right[1] - left[1]) / (right[0] - left[0])
 
 
 def interpolate(points: tuple[tuple[int, float], ...], x: float) -> float:

@@ -24,15 +24,25 @@ class Budget:
     """How hard to speculate in a round. 0 nodes is plain decoding.
 
     Args:
-        floor: the least chance to stand (the product of the probabilities down to it) that earns a point its row.
+        prices: for the first node, the second, …: the least chance to stand (the product of the probabilities down to
+            it) that earns it its row, never falling; the last holds for all that follow. Empty: nodes cost nothing.
         why: what made the controller choose so, in a few words for the screen.
     """
 
     nodes: int
     depth: int = 1
     width: int = 1
-    floor: float = 0.0
+    prices: tuple[float, ...] = ()
     why: str = field(default="", compare=False)
+
+    @property
+    def floor(self) -> float:
+        """The least chance that earns any node its row."""
+        return self.prices[0] if self.prices else 0.0
+
+    def price(self, node: int) -> float:
+        """The least chance that earns the node its row; the first node is 1."""
+        return self.prices[min(node, len(self.prices)) - 1] if self.prices else 0.0
 
 
 @dataclass
@@ -132,8 +142,8 @@ class Reading:
         """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""
         rows = [self.row(node) for node in nodes]
         if self.likeliest is not None and count <= self.likeliest.shape[1]:
-            return self.likeliest[rows, :count].tolist()  # type: ignore[no-any-return]
-        return best_tokens(self.logits[rows], count)[1].tolist()  # type: ignore[no-any-return]
+            return self.likeliest[rows, :count].tolist()
+        return best_tokens(self.logits[rows], count)[1].tolist()
 
     def row(self, node: int) -> int:
         """The row of `node`; a whole tree's reading has the node's own number."""

@@ -12,7 +12,8 @@ class _Node:
 
     The label lies where the whole run occurs, so the parent's label stands right before it. `count` is how often
     the run occurs, `ends` how many of those occurrences nothing follows. So a node's count is the sum of its
-    children's counts and its own ends.
+    children's counts and its own ends. The label of a leaf that only the growing text reaches may be longer than what
+    is written of it: it grows by itself.
     """
 
     __slots__ = ("children", "count", "ends", "length", "parent", "start", "text")
@@ -30,6 +31,11 @@ class _Node:
     def first(self) -> int:
         return self.text[self.start]
 
+    @property
+    def written(self) -> int:
+        """Tokens of the label that there are."""
+        return min(self.length, len(self.text) - self.start)
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -46,12 +52,12 @@ class Place:
     @property
     def followed(self) -> int:
         """How many of its occurrences something follows, as far as the tree looks."""
-        return self.node.count - (self.node.ends if self.into == self.node.length else 0)
+        return self.node.count - (self.node.ends if self.into == self.node.written else 0)
 
     def next(self, least: float = 1) -> list[tuple[int, Place]]:
         """What follows the run at least so often: (token, place of the longer run), in no order."""
         node = self.node
-        if self.into < node.length:
+        if self.into < node.written:
             return [(node.text[node.start + self.into], Place(node, self.into + 1))] if node.count >= least else []
         return [(token, Place(child, 1)) for token, child in node.children.items() if child.count >= least]
 
@@ -59,10 +65,10 @@ class Place:
 class SuffixTree:
     """All runs of up to `depth` tokens of several texts. Takes O(depth) per token; forgets the oldest texts.
 
-    The runs that end where the growing text ends each point at a node of their own. A new token moves every one of
-    them a step down: along a label (which splits: the part passed now occurs once more), or into a new leaf. A node
-    that is left behind with one child and no ends of its own is joined with that child, so the nodes stay about as
-    many as the tokens. A leaf that only the growing text reaches grows with it.
+    The runs that end where the growing text ends and that occur elsewhere too each point at a node of their own. A new
+    token moves every one of them a step down: along a label (which splits: the part passed now occurs once more), or
+    into a new leaf, which then grows by itself. A node that is left behind with one child and no ends of its own is
+    joined with that child, so the nodes stay about as many as the tokens.
 
     Reference: the tree of Oliaro et al., SuffixDecoding, arXiv:2411.04975; the structure itself after Weiner (1973)
     and Ukkonen (1995), with counts and a depth limit instead of suffix links.
@@ -76,7 +82,8 @@ class SuffixTree:
         """Forget all texts."""
         self._root = _Node(None, [], 0, 0)
         self._text: list[int] = []
-        self._moving: list[_Node] = []  # where the runs are that end the growing text, the longest first
+        self._moving: list[_Node] = []  # runs that end the growing text, but are no leaves: k tokens long, …, 2, 1
+        self._growing: list[_Node] = []  # leaves that only the growing text has reached
         self._finished: deque[list[int]] = deque()
         self._tokens = 0
 
@@ -98,7 +105,9 @@ class SuffixTree:
         """The growing text is complete; another one begins."""
         if self._text:
             self._finished.append(self._text)
-        self._text, self._moving = [], []
+        for leaf in self._growing:
+            leaf.length = leaf.written
+        self._text, self._moving, self._growing = [], [], []
 
     def forget_oldest(self) -> None:
         """Take the oldest complete text out: counts are as if it had never been there, and nothing refers to it."""
@@ -149,19 +158,24 @@ class SuffixTree:
         self._text.append(token)
         self._tokens += 1
         self._root.count += 1
-        self._moving = [self._moved(node, token) for node in (*self._moving, self._root)]
+        runs = (*self._moving, self._root)
+        moved = (self._moved(node, len(runs) - 1 - place, token) for place, node in enumerate(runs))
+        self._moving = [node for node in moved if node is not None]
         if len(self._moving) == self.depth:  # the longest run is as long as runs get
             del self._moving[0]
 
-    def _moved(self, node: _Node, token: int) -> _Node:
-        """The node of the run that is one token longer, which occurs once more now."""
+    def _moved(self, node: _Node, size: int, token: int) -> _Node | None:
+        """The node of the run that is one token longer, which occurs once more now; None for a leaf.
+
+        Args:
+            size: how long the node's own run is.
+        """
         child = node.children.get(token)
+        leaf = child is None
         if child is None:
-            if self._is_growing_leaf(node):
-                node.length += 1
-                return node
-            child = _Node(node, self._text, len(self._text) - 1, 1)
+            child = _Node(node, self._text, len(self._text) - 1, self.depth - size)
             node.children[token] = child
+            self._growing.append(child)
         elif child.length > 1:
             child = self._split(child, 1)
         child.count += 1
@@ -169,12 +183,7 @@ class SuffixTree:
         if node is not self._root:
             node.ends -= 1
             _join(node)
-        return child
-
-    def _is_growing_leaf(self, node: _Node) -> bool:
-        """Whether only the growing text reaches this node, and nothing else hangs on it."""
-        end = node.start + node.length
-        return node.count == 1 and not node.children and node.text is self._text and end == len(self._text) - 1
+        return None if leaf else child
 
     @staticmethod
     def _split(node: _Node, length: int) -> _Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -29,7 +30,8 @@ class BestFirst:
     is worth v, and each leaves (1 − R) of its worth to the next and R to what grows below it, R being its own
     probability when its turn came. Whatever a draw's token brings about (its subtree, its next siblings) is worth no
     more than the draw, so it cannot push the draw out of the best N. So whether a draw stays never depends on its
-    token, and it keeps the distribution it was drawn from.
+    token, and it keeps the distribution it was drawn from. The same holds for the budget's prices, because they never
+    fall: the n-th best stays if its own worth pays the n-th price.
 
     Reference: DySpec, arXiv:2410.11744; for points SpecExec's search, arXiv:2406.02532. Differs: the search runs
     level by level over all that may still matter, and prunes to N at the end, instead of one heap pop per call or a
@@ -113,7 +115,11 @@ class _Search:
         """
         order = sorted(range(len(self._places)), key=lambda i: (-self._places[i].worth, i))
         node_of = {ROOT: ROOT}
-        for index in sorted(order[: self._budget.nodes]):
+        worthy = itertools.takewhile(
+            lambda ranked: self._places[ranked[1]].worth >= self._budget.price(ranked[0]),
+            enumerate(order[: self._budget.nodes], 1),
+        )
+        for index in sorted(index for _, index in worthy):
             place = self._places[index]
             for guess in place.guesses:
                 child = self.tree.child(place.parent, guess.token)

@@ -197,7 +197,9 @@ def native(family: str, context_tokens: int) -> Subject:
         one = make().network
         plan = Rows().plan_prefix(list(range(len(rows))))
         turns = one.shape.turns(len(rows))
-        return one.head(one.run(Pass(plan, rows.clone(), turns, KVCache(layers, 64, one.keys_together), Counters(), None)))[0][-1]
+        return one.head(
+            one.run(Pass(plan, rows.clone(), turns, KVCache(layers, 64, one.keys_together), Counters(), None))
+        )[0][-1]
 
     layers = LAYERS[family]
     return Subject(

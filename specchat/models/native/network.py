@@ -104,9 +104,7 @@ class NativeNetwork:
         rows = len(hidden)
         logits, best = torch.empty(rows, self.shape.vocab_size), torch.empty(rows, BEST, dtype=torch.int32)
         if rows:
-            self._kernels.head(
-                self.threads, self._c, hidden.data_ptr(), rows, logits.data_ptr(), best.data_ptr()
-            )
+            self._kernels.head(self.threads, self._c, hidden.data_ptr(), rows, logits.data_ptr(), best.data_ptr())
         return logits, best if self.shape.vocab_size >= BEST else None
 
     def run(self, running: Pass) -> Tensor:
