@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from torch import Tensor
 
@@ -27,8 +26,7 @@ class DrawKind(Enum):
     POINT = "point"
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
+class Guess(NamedTuple):
     """A token that a drafter proposes to put below a node.
 
     Args:
@@ -46,8 +44,7 @@ class Guess:
     proposer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Draw(NamedTuple):
     """One guess that got a place: `child` is its node. Two guesses of one token share the node and keep both draws."""
 
     child: int

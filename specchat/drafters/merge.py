@@ -6,7 +6,9 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
 
 from specchat.core.round import Round
 from specchat.core.seams import Context, Drafter, Proposal, Reading, Rider
@@ -17,6 +19,8 @@ from specchat.drafters.parts import Parts
 
 _HABIT = 8.0
 """How many trials of experience a guess's own probability counts for."""
+
+_first = itemgetter(0)
 
 Cell = tuple[tuple[str, int], ...]
 """Who proposed a token and how surely: guesses that share a cell are trusted alike."""
@@ -99,9 +103,12 @@ class Merge:
         if draws and candidates:
             draws = draws[: max(1, width // 2)]
         believed = [(self._trust.probability(candidate), candidate) for candidate in candidates]
-        believed.sort(key=lambda pair: -pair[0])
-        room = max(0, width - len(draws))
-        return [*draws[:width], *(candidate.guess(probability) for probability, candidate in believed[:room])]
+        believed.sort(key=_first, reverse=True)
+        points = [
+            Guess(token, logprob=math.log(probability), proposer=_names(cell))
+            for probability, (token, cell, _) in believed[: max(0, width - len(draws))]
+        ]
+        return [*draws[:width], *points] if draws else points
 
     def _learn(self, emitted: Sequence[int]) -> None:
         for place, following in enumerate(emitted):
@@ -109,51 +116,52 @@ class Merge:
                 self._trust.count(candidate, candidate.token == following)
 
 
-@dataclass(frozen=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     """A token that points propose at one node: by whom, how surely, and what they make its probability."""
 
     token: int
     cell: Cell
     claimed: float
 
-    def guess(self, probability: float) -> Guess:
-        names = "+".join(name for name, _ in self.cell)
-        return Guess(self.token, logprob=math.log(probability), proposer=names)
-
 
 class _Trust:
     """How often guesses of a cell were right, beginning with what their proposers claim."""
 
     def __init__(self) -> None:
-        self._trials: dict[Cell, int] = {}
-        self._hits: dict[Cell, int] = {}
+        self._seen: dict[Cell, tuple[int, int]] = {}  # hits, trials
 
     def count(self, candidate: _Candidate, right: bool) -> None:
-        self._trials[candidate.cell] = self._trials.get(candidate.cell, 0) + 1
-        self._hits[candidate.cell] = self._hits.get(candidate.cell, 0) + right
+        hits, trials = self._seen.get(candidate.cell, (0, 0))
+        self._seen[candidate.cell] = hits + right, trials + 1
 
     def probability(self, candidate: _Candidate) -> float:
-        hits, trials = self._hits.get(candidate.cell, 0), self._trials.get(candidate.cell, 0)
+        hits, trials = self._seen.get(candidate.cell, (0, 0))
         return (hits + _HABIT * candidate.claimed) / (trials + _HABIT)
 
 
 def _by_token(said: Sequence[Sequence[Guess]]) -> list[_Candidate]:
     """The points of all members, merged by token, in the order they were first said."""
-    cells: dict[int, list[tuple[str, int]]] = {}
-    claims: dict[int, float] = {}
+    found: dict[int, _Candidate] = {}
     for guesses in said:
-        for rank, guess in enumerate(guesses):
-            if guess.kind is DrawKind.POINT:
-                claim = 0.5 ** (rank + 1) if guess.logprob is None else min(1.0, math.exp(guess.logprob))
-                cells.setdefault(guess.token, []).append((guess.proposer, _sureness(claim)))
-                claims[guess.token] = max(claim, claims.get(guess.token, 0.0))
-    return [_Candidate(token, tuple(cell), claims[token]) for token, cell in cells.items()]
+        for rank, (token, kind, _, logprob, proposer) in enumerate(guesses):
+            if kind is not DrawKind.POINT:
+                continue
+            claim = 0.5 ** (rank + 1) if logprob is None else min(1.0, math.exp(logprob))
+            cell: Cell = ((proposer, _sureness(claim)),)
+            if (before := found.get(token)) is not None:
+                cell, claim = before.cell + cell, max(before.claimed, claim)
+            found[token] = _Candidate(token, cell, claim)
+    return list(found.values())
 
 
 def _sureness(probability: float) -> int:
     """0 for certain, 1 for a half or more, 2 for a quarter or more, … 6 for all that is less."""
-    return 0 if probability >= 0.99 else min(6, math.ceil(-math.log2(max(probability, 1e-9))))
+    return 0 if probability >= 0.99 else min(6, 1 - math.frexp(probability)[1])
+
+
+@lru_cache(maxsize=1024)
+def _names(cell: Cell) -> str:
+    return "+".join(name for name, _ in cell)
 
 
 def _with_riders(reading: Reading, start: int, end: int) -> Reading:
