@@ -174,45 +174,59 @@ class _Average:
 
 
 class _LearntCosts:
-    """Seconds of a verification by rows: the profile's, corrected by what rounds really took."""
+    """Seconds of a verification by rows: the profile's, corrected by what rounds really took.
+
+    A longer context or a busy machine makes all passes dearer, so what rounds take is first of all one factor on the
+    whole curve. Were every number of rows corrected by itself, those that occur would part from those that do not,
+    and the row between them would look dear or cheap for no reason. The curve itself changes slowly.
+    """
 
     def __init__(self, costs: Costs | None) -> None:
-        self._seen: dict[int, float] = dict(costs.verify) if costs else {}
-        self._curve: tuple[tuple[int, float], ...] | None = None
+        self._shape: dict[int, float] = dict(costs.verify) if costs else {}
+        self._factor = 1.0
+        self._points: tuple[tuple[int, float], ...] = ()
+        self._rows: list[float] = []
+        self._draw()
 
     def add(self, rows: int, seconds: float) -> None:
         """One verification was timed. A pass that took far longer than usual was disturbed and counts little."""
-        usual, self._curve = self._seen.get(rows), None
-        if usual is None:
-            self._seen[rows] = seconds
-        else:
-            self._seen[rows] = usual + 0.1 * (min(seconds, 2 * usual) - usual)
+        if not self._shape:
+            self._shape[rows] = seconds
+            self._draw()
+            return
+        drawn = interpolate(self._points, rows)
+        seconds = min(seconds, 2 * drawn * self._factor)
+        self._factor += 0.1 * (seconds / drawn - self._factor)
+        known = self._shape.get(rows, drawn)
+        self._shape[rows] = known = known + 0.03 * (seconds / self._factor - known)
+        if abs(known - drawn) > 0.01 * drawn:
+            self._draw()
 
     def verify_s(self, rows: int) -> float:
         """Predicted seconds of a verification."""
-        return interpolate(self._points, rows)
+        return self._factor * interpolate(self._points, rows)
 
     def rows_s(self, count: int) -> list[float]:
         """Predicted seconds that each row after the first adds, never less than the one before."""
-        return marginal(self._points, count)
+        if len(self._rows) != count:
+            self._rows = marginal(self._points, count)
+        return [self._factor * seconds for seconds in self._rows]
 
-    @property
-    def _points(self) -> tuple[tuple[int, float], ...]:
-        """What was seen, and what must be guessed: two points or more, the first of one row.
+    def _draw(self) -> None:
+        """The curve through what was seen: two points or more, the first of one row.
 
         More rows never cost less: what noise says to the contrary is not believed.
         """
-        if self._curve is None:
-            known = sorted(self._seen.items()) or [(1, 1.0)]
-            rows, seconds = known[0]
-            one = seconds / (1 + _UNKNOWN_ROW * (rows - 1))
-            if rows > 1:
-                known.insert(0, (1, one))
-            if len(known) == 1:
-                known.append((2, seconds + _UNKNOWN_ROW * one))
-            most = itertools.accumulate((seconds for _, seconds in known), max)
-            self._curve = tuple((rows, seconds) for (rows, _), seconds in zip(known, most, strict=True))
-        return self._curve
+        known = sorted(self._shape.items()) or [(1, 1.0)]
+        rows, seconds = known[0]
+        one = seconds / (1 + _UNKNOWN_ROW * (rows - 1))
+        if rows > 1:
+            known.insert(0, (1, one))
+        if len(known) == 1:
+            known.append((2, seconds + _UNKNOWN_ROW * one))
+        most = itertools.accumulate((seconds for _, seconds in known), max)
+        self._points = tuple((rows, seconds) for (rows, _), seconds in zip(known, most, strict=True))
+        self._rows = []
 
 
 def expected_accepted(tree: TokenTree) -> float | None:

@@ -90,7 +90,8 @@ class Merge:
         self._said.clear()
         ends = list(itertools.accumulate(self._riders, initial=0))
         for member, (start, end) in zip(self._members, itertools.pairwise(ends), strict=True):
-            member.observe(dataclasses.replace(round, reading=_with_riders(round.reading, start, end)))
+            own = _with_riders(round.reading, start, end)
+            member.observe(round if own is round.reading else dataclasses.replace(round, reading=own))
 
     def _is_sure(self, said: Sequence[Sequence[Guess]]) -> bool:
         """Whether one of these points is so likely that no model need be asked."""

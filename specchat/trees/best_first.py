@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 from collections.abc import Sequence
@@ -73,16 +74,14 @@ class _Search:
         self._budget = budget
         self._floor = floor
         self._places: list[_Place] = []
-        self._best = [0.0] * max(1, budget.nodes)  # a heap of the N largest worths
+        self._ranked: list[float] = []  # the N largest worths, negative: the largest first
         self._value: dict[int, float] = {ROOT: 1.0}  # what a sure child of this node would be worth
         self._open: list[int] = [ROOT] if budget.nodes > 0 and budget.width > 0 else []
 
     def frontier(self, batch: int) -> list[int]:
         """The nodes to expand next: all that a child could get into the tree from, or the best `batch` of them."""
         self._open = [
-            node
-            for node in self._open
-            if self.tree.depths[node] < self._budget.depth and self._value[node] > self._best[0]
+            node for node in self._open if self.tree.depths[node] < self._budget.depth and self._pays(self._value[node])
         ]
         if batch and len(self._open) > batch:
             chosen = set(heapq.nlargest(batch, self._open, key=lambda node: self._value[node]))
@@ -100,10 +99,11 @@ class _Search:
             worth, sampled = value * chance, guess.kind is not DrawKind.POINT
             if not sampled and guess.token in points:
                 points[guess.token].guesses.append(guess)
-            elif worth >= self._floor and worth > self._best[0]:
+            elif self._pays(worth):
                 place = _Place(worth, parent, [guess])
                 self._places.append(place)
-                heapq.heappushpop(self._best, worth)
+                bisect.insort(self._ranked, -worth)
+                del self._ranked[self._budget.nodes :]
                 self._enter(parent, guess, worth * after_drawing(guesses, rank) if sampled else worth)
                 if not sampled:
                     points[guess.token] = place
@@ -115,17 +115,20 @@ class _Search:
         """
         order = sorted(range(len(self._places)), key=lambda i: (-self._places[i].worth, i))
         node_of = {ROOT: ROOT}
-        worthy = itertools.takewhile(
-            lambda ranked: self._places[ranked[1]].worth >= self._budget.price(ranked[0]),
-            enumerate(order[: self._budget.nodes], 1),
-        )
-        for index in sorted(index for _, index in worthy):
+        ranked = enumerate((self._places[index].worth for index in order), 1)
+        count = sum(1 for _ in itertools.takewhile(lambda at: at[1] >= self._budget.price(at[0]), ranked))
+        for index in sorted(order[: min(count, self._budget.nodes)]):
             place = self._places[index]
             for guess in place.guesses:
                 child = self.tree.child(place.parent, guess.token)
                 assert child is not None, "every place has its node in the tree that was searched"
                 node_of[child] = tree.add(node_of[place.parent], guess)
         return tree.freeze()
+
+    def _pays(self, worth: float) -> bool:
+        """Whether a place of this worth could be among the N, and earn its row, if nothing better came any more."""
+        rank = bisect.bisect_right(self._ranked, -worth) + 1
+        return rank <= self._budget.nodes and worth >= self._floor and worth >= self._budget.price(rank)
 
     def _enter(self, parent: int, guess: Guess, value: float) -> None:
         size = len(self.tree)

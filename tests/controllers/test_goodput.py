@@ -149,6 +149,29 @@ def test_without_a_profile_it_learns_from_what_rounds_took():
     assert subject.best_depth()[0] == 8
 
 
+def test_a_shorter_context_than_the_profiles_makes_no_row_dear():
+    given = costs(per_row=0.05)
+    subject = controller(given)
+    before = subject.plan(context()).prices[0]
+    for _ in range(200):
+        subject.observe(a_round(0, 0, verify_s=0.7))
+    assert subject.plan(context()).prices[0] == pytest.approx(before, rel=0.1)
+    dearer = Goodput(GoodputOptions(), Budget(16, 8, 1), given)
+    for _ in range(200):
+        dearer.observe(a_round(3, 0, verify_s=1.6, logprob=math.log(0.5)))
+        dearer.observe(a_round(0, 0, verify_s=1.0))
+    assert dearer.best_depth()[1] == pytest.approx(1.0, rel=0.1), "what rows really cost is learnt all the same"
+
+
+def test_prices_never_fall_and_end_where_the_curve_bends_up():
+    given = Costs(((1, 1.0), (2, 1.01), (4, 1.03), (8, 1.8), (16, 4.0)))
+    prices = taught(controller(given), 0.0, given=given, logprob=math.log(0.5)).plan(context()).prices
+    plain = controller(given).plan(context()).prices
+    assert list(plain) == sorted(plain)
+    assert plain[2] < 0.2 * plain[3], "the fourth node is the first to need the dear rows"
+    assert not prices or prices[0] > plain[0]
+
+
 def test_promises_are_the_sum_of_the_paths_chances():
     assert expected_accepted(chain(3, math.log(0.5))) == pytest.approx(0.5 + 0.25 + 0.125)
     assert expected_accepted(chain(3)) is None
