@@ -27,7 +27,7 @@ _GGUF_NAMES = {
     "up": "ffn_up",
     "down": "ffn_down",
 }
-_HUB_NAMES = {
+HUB_NAMES = {
     "embed": "model.embed_tokens",
     "head": "lm_head",
     "norm": "model.norm",
@@ -160,7 +160,7 @@ class TensorSource:
 
     def _name(self, name: str, layer: int | None, part: str) -> str:
         where = "" if layer is None else f"model.layers.{layer}."
-        return f"{where}{_HUB_NAMES[name]}.{part}"
+        return f"{where}{HUB_NAMES[name]}.{part}"
 
 
 class _Passing:
