@@ -14,7 +14,9 @@ from specchat.decoding.plain import PlainCurve, measure_plain
 VERIFY_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 DRAFT_ROWS = (1, 4)
 
-_CONTEXT_TOKENS = 512
+CONTEXT_TOKENS = 512
+"""Tokens of context at which passes are timed, unless somebody asks for others."""
+
 _WARM, _TIMED = 2, 9
 _WARM_UP = 10
 """Passes before the first that counts: right after loading they take twice as long."""
@@ -36,17 +38,23 @@ def measure(
     return before.faster_of(after), costs
 
 
-def measure_costs(target: Model, draft: Model | None, interrupted: Callable[[], bool] = lambda: False) -> Costs | None:
+def measure_costs(
+    target: Model,
+    draft: Model | None,
+    interrupted: Callable[[], bool] = lambda: False,
+    verify_rows: Sequence[int] = VERIFY_ROWS,
+    context_tokens: int = CONTEXT_TOKENS,
+) -> Costs | None:
     """Time passes of the target and of the draft model; None where somebody interrupted. Leaves caches empty."""
-    verify = _curve(target, VERIFY_ROWS, interrupted)
-    drafting = _curve(draft, DRAFT_ROWS, interrupted) if draft is not None else ()
+    verify = _curve(target, verify_rows, context_tokens, interrupted)
+    drafting = _curve(draft, DRAFT_ROWS, context_tokens, interrupted) if draft is not None else ()
     return None if verify is None or drafting is None else Costs(verify, drafting)
 
 
 def _curve(
-    model: Model, row_counts: Sequence[int], interrupted: Callable[[], bool]
+    model: Model, row_counts: Sequence[int], context_tokens: int, interrupted: Callable[[], bool]
 ) -> tuple[tuple[int, float], ...] | None:
-    context_tokens = min(_CONTEXT_TOKENS, model.context_tokens // 2)
+    context_tokens = min(context_tokens, model.context_tokens // 2)
     points: list[tuple[int, float]] = []
     try:
         for rows in row_counts:

@@ -6,12 +6,12 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from specchat.config import Catalog, ModelSpec
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
-from specchat.engine.events import Event, Loading
 from specchat.errors import TokenizerMismatch
 from specchat.models import weights
 from specchat.models.decoder import Decoder
@@ -20,6 +20,9 @@ from specchat.models.loading import Loaded, compare_tokenizers, load_model, load
 from specchat.models.machine import choose_device, default_threads
 from specchat.models.recital import RecitalVocabulary
 from specchat.settings import Settings
+
+if TYPE_CHECKING:  # whoever only measures a pair has no need of the protocol
+    from specchat.engine.events import Event
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,13 @@ class Loader:
         return TransformersVocabulary(target.tokenizer, target.eos_ids)
 
     def _say(self, item: str) -> None:
+        from specchat.engine.events import Loading
+
         self.emit(Loading(stage="read", item=item, unit="steps"))
 
     def _report(self, progress: weights.Progress) -> None:
+        from specchat.engine.events import Loading
+
         p = progress
         self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
 

@@ -6,16 +6,17 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
 from torch import Tensor
 
 from specchat.errors import WeightsError
 from specchat.models.gguf_header import read_header
+
+if TYPE_CHECKING:  # imported where a file is read: weights of other formats need no such package
+    from gguf import GGMLQuantizationType
 
 GROUP = 32
 """Weights that share a scale and a minimum in the 4-bit formats."""
@@ -37,6 +38,8 @@ class StoredTensor:
 
     def rows(self, ids: list[int] | slice = slice(None)) -> Tensor:
         """Some rows (all by default), dequantised to float32."""
+        from gguf.quants import dequantize
+
         values = dequantize(self._typed(np.array(self.data[ids])), self.kind)
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).view(-1, *self.shape[1:])
 
@@ -46,6 +49,8 @@ class StoredTensor:
 
     def groups(self) -> FourBit | None:
         """The file's own 4-bit numbers, scales and minima, or None where the format is another."""
+        from gguf import GGMLQuantizationType
+
         unpack = {
             GGMLQuantizationType.Q4_0: _groups_q4_0,
             GGMLQuantizationType.Q4_1: _groups_q4_1,
@@ -54,6 +59,8 @@ class StoredTensor:
         return unpack(self.data, self.shape[-1]) if unpack else None
 
     def _typed(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        from gguf import GGMLQuantizationType
+
         plain = {GGMLQuantizationType.F32: np.float32, GGMLQuantizationType.F16: np.float16}.get(self.kind)
         return data.view(plain) if plain else data
 
@@ -95,6 +102,8 @@ class GgufReader:
     """The tensors of a GGUF file by name."""
 
     def __init__(self, path: Path) -> None:
+        from gguf import GGMLQuantizationType
+
         header = read_header(path)
         self.metadata = header.metadata
         self._mapped = header.data
@@ -122,6 +131,8 @@ class GgufReader:
 def _stored(
     name: str, shape: tuple[int, ...], kind: GGMLQuantizationType, data: np.ndarray[Any, np.dtype[np.uint8]]
 ) -> StoredTensor:
+    from gguf import GGML_QUANT_SIZES
+
     block, block_bytes = GGML_QUANT_SIZES[kind]
     row_bytes = shape[-1] // block * block_bytes
     rows = 1
