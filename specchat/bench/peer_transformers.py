@@ -26,13 +26,18 @@ _LOOKUP_TOKENS = 10
 def transformers_peers(pair: LoadedPair, settings: Settings, target_path: Path, draft_path: Path | None) -> list[Peer]:
     """Plain and prompt lookup, and assisted generation where the pair has a draft model."""
     dtype = torch.float32 if pair.precision == "float32" else torch.bfloat16  # it has no kernels for 8 and 4 bits here
-    network = _load(target_path, dtype, pair.device)
+    assistant = _load(draft_path, dtype, pair.device) if draft_path is not None else None
+    return peers_over(_load(target_path, dtype, pair.device), assistant, pair, settings)
+
+
+def peers_over(network: Any, assistant: Any | None, pair: LoadedPair, settings: Settings) -> list[Peer]:
+    """The same over networks of transformers that are loaded already."""
     ways: dict[str, dict[str, Any]] = {
         "transformers": {},
         "transformers prompt lookup": {"prompt_lookup_num_tokens": _LOOKUP_TOKENS},
     }
-    if draft_path is not None:
-        ways["transformers assisted"] = {_ASSISTANT: _load(draft_path, dtype, pair.device)}
+    if assistant is not None:
+        ways["transformers assisted"] = {_ASSISTANT: assistant}
     version = importlib.metadata.version("transformers")
     return [
         Peer(
@@ -42,7 +47,7 @@ def transformers_peers(pair: LoadedPair, settings: Settings, target_path: Path, 
             max_tokens=settings.max_tokens,
             meter=EnergyMeter(pair.device),
             use_threads=torch.set_num_threads,
-            about={"version": version, "dtype": str(dtype).removeprefix("torch.")},
+            about={"version": version, "dtype": str(network.dtype).removeprefix("torch.")},
         )
         for name, how in ways.items()
     ]

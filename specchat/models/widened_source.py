@@ -8,6 +8,7 @@ would read from there may hold anything. It holds noise: memory full of zeros wo
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from specchat.models.weight_source import HUB_NAMES, PairedSource, WeightSource
 from specchat.models.widening import Sizes
 
 _ALL = slice(None)
+_UNLAYERED = ("embed", "head", "norm")
 _NORMS = ("norm", "input_norm", "mlp_norm")
 
 
@@ -79,17 +81,16 @@ class WidenedSource:
     def let_go(self) -> None:
         self._source.let_go()
 
-    def hub_state(self) -> dict[str, Tensor]:
-        """Every weight by transformers' own name; tied heads left out."""
-        state: dict[str, Tensor] = {}
+    def hub_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every weight by transformers' own name, one after another; tied heads left out."""
         for name, hub in HUB_NAMES.items():
-            layered = hub not in (HUB_NAMES["embed"], HUB_NAMES["head"], HUB_NAMES["norm"])
-            for layer in range(self._wide.layers) if layered else (None,):
+            if name == "head" and self._tied:
+                continue
+            for layer in (None,) if name in _UNLAYERED else range(self._wide.layers):
                 where = "" if layer is None else f"model.layers.{layer}."
                 for part in ("weight", "bias"):
-                    if self.has(name, layer, part) and not (name == "head" and self._tied):
-                        state[f"{where}{hub}.{part}"] = self.dense(name, layer, part)
-        return state
+                    if self.has(name, layer, part):
+                        yield f"{where}{hub}.{part}", self.dense(name, layer, part)
 
     @property
     def _vocab_size(self) -> int:

@@ -90,7 +90,7 @@ def test_transformers_builds_the_same_widened_model():
     net = network("llama")
     wide, source, config = widened(net, DEEPER_HEADS)
     peer = transformers.AutoModelForCausalLM.from_config(config).float().eval()
-    missing, unexpected = peer.load_state_dict(source.hub_state(), strict=False)
+    missing, unexpected = peer.load_state_dict(dict(source.hub_tensors()), strict=False)
     assert not missing
     assert not unexpected
     with torch.inference_mode():

@@ -1,0 +1,33 @@
+"""How fast the device reads and copies its own memory: what no plain decoding can go beyond."""
+
+from __future__ import annotations
+
+import torch
+
+from specchat.bench.gpu.clocks import best_s
+from specchat.bench.gpu.markdown import table
+from specchat.bench.gpu.outcome import Outcome
+from specchat.bench.gpu.results import Results
+from specchat.bench.gpu.setup import Setup
+
+_TIMES = 10
+
+
+def measure(setup: Setup, results: Results) -> Outcome:
+    """A large sum and a large copy, each the best of several."""
+    count = setup.extent.buffer_bytes // 4
+    numbers = torch.empty(count, device=setup.device).normal_()
+    other = torch.empty_like(numbers)
+    read = numbers.nbytes / best_s(numbers.sum, setup.device, _TIMES)
+    copied = 2 * numbers.nbytes / best_s(lambda: other.copy_(numbers), setup.device, _TIMES)
+    rows = [("read (sum)", f"{read / 1e9:.0f}"), ("copy, read and written", f"{copied / 1e9:.0f}")]
+    return Outcome(
+        figures={"read_bytes_per_s": read, "copy_bytes_per_s": copied, "buffer_bytes": numbers.nbytes},
+        tables=(table(f"Memory, {numbers.nbytes / 1e6:.0f} MB, best of {_TIMES}", ("", "GB/s"), rows),),
+    )
+
+
+def bandwidth_of(setup: Setup, results: Results) -> float:
+    """Bytes per second: the better of reading and copying, as measured earlier or now."""
+    figures = results.figures("bandwidth") or measure(setup, results).figures
+    return max(float(figures["read_bytes_per_s"]), float(figures["copy_bytes_per_s"]))

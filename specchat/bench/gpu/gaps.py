@@ -1,0 +1,91 @@
+"""Whether the device ever waits for the host: its idle share of a round, and where the host's time goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specchat.bench.gpu.clocks import HOST_PARTS, WAIT, HostClock, busy_s
+from specchat.bench.gpu.markdown import table
+from specchat.bench.gpu.outcome import Goal, Outcome
+from specchat.bench.gpu.random_model import random_model, random_prompt
+from specchat.bench.gpu.results import Results
+from specchat.bench.gpu.rounds import PLAIN, Running, Stretch, wide_trees
+from specchat.bench.gpu.setup import Setup
+from specchat.bench.gpu.shapes import large
+from specchat.models.decoder import Decoder
+
+WANTED_IDLE = 0.03
+
+_PROFILED_ROUNDS = 16
+"""Recording every kernel slows a program down and fills memory, so it is done for a few rounds that are not timed."""
+
+
+def measure(setup: Setup, results: Results) -> Outcome:
+    """Plain rounds and rounds of wide trees, greedy and at temperature 0.8."""
+    name, config = large(setup)
+    model = random_model(setup, config, setup.precision)
+    wide = wide_trees(setup.extent.nodes)
+    ways = {
+        "plain, greedy": dict(PLAIN),
+        f"{setup.extent.nodes} nodes, greedy": wide,
+        f"{setup.extent.nodes} nodes, temperature 0.8": wide | {"temperature": 0.8},
+    }
+    found = [{"way": way, **_of(setup, model, changes)} for way, changes in ways.items()]
+    how = "kernels and copies, as recorded" if model.device.type == "cuda" else "the passes, as there is no device"
+    host = [*HOST_PARTS, WAIT, "rest"]
+    return Outcome(
+        figures={"model": name, "rounds": found},
+        tables=(
+            table(f"A round of the {name}", ("", "nodes", "ms", f"device busy ({how}), ms", "idle"), _rows(found)),
+            table(
+                "The host in a round, ms (`verify` hands the pass over, `wait` is until the device is done)",
+                ("", *host),
+                [(f["way"], *(f"{1e3 * f['host_s'].get(part, 0.0):.3f}" for part in host)) for f in found],
+            ),
+        ),
+        goals=tuple(Goal(f"idle share, {f['way']}", f["idle"], WANTED_IDLE, False) for f in found[1:]),
+    )
+
+
+def idle_share(round_s: float, busy_per_round_s: float) -> float:
+    """The share of a round in which the device does nothing."""
+    return max(0.0, 1.0 - busy_per_round_s / round_s)
+
+
+def _rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """One line for each way of decoding."""
+    return [
+        (
+            f["way"],
+            f"{f['nodes']:.1f}",
+            f"{1e3 * f['round_s']:.2f}",
+            f"{1e3 * f['busy_s']:.2f}",
+            f"{100 * f['idle']:.1f} %",
+        )
+        for f in found
+    ]
+
+
+def _of(setup: Setup, model: Decoder, changes: dict[str, Any]) -> dict[str, Any]:
+    """Three stretches of one text: as it is, with kernels recorded, with the host's calls timed."""
+    running = Running.begin(model, changes, random_prompt(model, setup.extent.contexts[0]))
+    running.run(setup.extent.warm_rounds)
+    stretch = running.run(setup.extent.rounds)
+    count = min(_PROFILED_ROUNDS, setup.extent.rounds)
+    recorded = busy_s(lambda: running.run(count), model.device)
+    busy = recorded / count if recorded is not None else stretch.seconds_per_round * stretch.verify_share
+    clock = HostClock()
+    timed = running.run(count, clock.on(running.speculator, model.device))
+    return {
+        "nodes": stretch.mean_nodes,
+        "round_s": stretch.seconds_per_round,
+        "busy_s": busy,
+        "recorded": recorded is not None,
+        "idle": idle_share(stretch.seconds_per_round, busy),
+        "host_s": _host_s(clock, timed),
+    }
+
+
+def _host_s(clock: HostClock, timed: Stretch) -> dict[str, float]:
+    seconds = {part: spent / timed.rounds for part, spent in clock.seconds.items()}
+    return seconds | {"rest": timed.seconds_per_round - sum(seconds.values())}

@@ -1,0 +1,92 @@
+"""A true pair on real text: a draft model against transformers' assisted generation with the same two models."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specchat.bench.gpu.outcome import Goal, Outcome
+from specchat.bench.gpu.racing import Lane, faults, greedy, lanes_table, race, timed_costs
+from specchat.bench.gpu.results import Results
+from specchat.bench.gpu.setup import Setup
+from specchat.bench.peer_transformers import transformers_peers
+from specchat.config import ModelSpec, PathSource
+from specchat.decoding.vocabulary import TransformersVocabulary
+from specchat.engine.pairs import LoadedPair
+from specchat.models.loading import Loaded, compare_tokenizers, load_model
+
+WANTED_RATIO = 5.0
+
+_ASSISTED = "transformers assisted"
+
+
+def measure(setup: Setup, results: Results) -> Outcome:
+    """Plain decoding, the draft model in trees, and transformers."""
+    assert setup.target is not None, "not asked for without a pair"
+    assert setup.draft is not None, "not asked for without a pair"
+    pair = load_pair(setup, setup.target, setup.draft)
+    costs = timed_costs(pair, setup.extent)
+    peers = transformers_peers(pair, greedy(setup.extent), setup.target, setup.draft)
+    for peer in peers:
+        peer.threads = pair.threads
+    lanes = race(pair, configurations(setup), peers, setup.extent, costs)
+    title = f"{pair.name}: {setup.extent.prompts} of our own prompts, {setup.extent.reply_tokens} tokens, greedy"
+    return Outcome(
+        figures={
+            "target": pair.target.name,
+            "draft": setup.draft.stem,
+            "weight_bytes": pair.target.weight_bytes,
+            "load_s": pair.load_s,
+            "verify": list(costs.verify),
+            "drafting": list(costs.draft),
+            "lanes": [lane.figures() for lane in lanes],
+        },
+        tables=(lanes_table(title, lanes),),
+        goals=(Goal("best of ours over transformers assisted", best_over_assisted(lanes), WANTED_RATIO),),
+        wrong=faults(lanes),
+    )
+
+
+def load_pair(setup: Setup, target: Path, draft: Path) -> LoadedPair:
+    """Both models from their files, checked to share their tokens."""
+    began = time.perf_counter()
+    loaded = [_load(setup, path) for path in (target, draft)]
+    compare_tokenizers(*loaded)
+    return LoadedPair(
+        name=f"{target.stem} + {draft.stem}",
+        target=loaded[0],
+        draft=loaded[1],
+        vocabulary=TransformersVocabulary(loaded[0].tokenizer, loaded[0].eos_ids),
+        device=setup.device,
+        precision=setup.precision,
+        notes=[],
+        load_s=time.perf_counter() - began,
+        threads=torch.get_num_threads(),
+    )
+
+
+def configurations(setup: Setup) -> dict[str, dict[str, Any]]:
+    """What is raced against plain decoding."""
+    tree = {"drafter": "draft_model", "policy": "best_first", "controller": "fixed", "width": 4, "depth": 8}
+    widest = setup.extent.nodes
+    merged = {"drafter": "merge", "controller": "goodput", "method_options": {"merge.of": "suffix,draft_model"}}
+    return {
+        f"draft_model, {widest // 4} nodes": tree | {"nodes": widest // 4},
+        "draft_model, goodput": tree | {"nodes": widest, "controller": "goodput"},
+        "suffix + draft_model, goodput": tree | merged | {"nodes": widest},
+    }
+
+
+def best_over_assisted(lanes: list[Lane]) -> float:
+    """Seconds a token of transformers' assisted generation over those of our fastest configuration."""
+    ours = max(lane.group.tokens_per_s for lane in lanes if lane.same_text is not None)
+    assisted = next(lane.group.tokens_per_s for lane in lanes if lane.name == _ASSISTED)
+    return ours / assisted
+
+
+def _load(setup: Setup, path: Path) -> Loaded:
+    spec = ModelSpec(path.stem, (PathSource(path),))
+    return load_model(spec, path, setup.device, setup.precision, kernels=setup.kernels)

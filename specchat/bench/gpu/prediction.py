@@ -1,0 +1,22 @@
+"""What speculation ought to gain by the costs of passes and by what was accepted; the rest is what the host adds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specchat.bench.measured import Measured
+from specchat.core.costs import Costs
+
+
+def predicted_ratio(replies: Sequence[Measured], costs: Costs) -> float:
+    """The passes of one row that these tokens would take, in seconds, over the passes that were made for them.
+
+    Drafting, judging and keeping cost nothing here, on either side. 0 where nothing was written.
+    """
+    tokens = sum(len(reply.written.tokens) for reply in replies)
+    spent = 0.0
+    for reply in replies:
+        if reply.written.work is not None:
+            by_rows = reply.written.work.verify_by_rows.items()
+            spent += sum(passes * costs.verify_s(rows) for rows, (passes, _) in by_rows)
+    return tokens * costs.verify_s(1) / spent if spent else 0.0

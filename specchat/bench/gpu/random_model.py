@@ -1,0 +1,105 @@
+"""A model of any shape whose weights are noise made on the device: what it costs is real, what it says is not."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specchat.bench.gpu.setup import Setup
+from specchat.models.decoder import Decoder
+from specchat.models.gguf_reader import FourBit
+from specchat.models.loading import own_network
+from specchat.models.shape import Shape
+from specchat.models.weight_source import RoundedSource, WeightSource
+
+_ALL = slice(None)
+_WHOLE_NUMBERS = ("int8", "int4")
+
+_SPOKEN = 256
+"""Tokens the text keeps to: if it never repeated itself, drafters that learn from it would have nothing to guess."""
+
+_LOUDER = 8.0
+"""How much larger their logits are than the others': sampled text must keep to them too."""
+
+
+class RandomSource:
+    """Weights drawn when they are asked for, the same each time. Nothing is copied from the host.
+
+    Matrices are scaled by the root of their inputs, so that every layer adds about as much as comes in. A head of its
+    own favours a few tokens.
+    """
+
+    interleaved = True
+
+    def __init__(self, config: Any, device: torch.device, dtype: torch.dtype) -> None:
+        self._shapes = _shapes(config)
+        self._biased = ("q", "k", "v") if config.model_type == "qwen2" else ()
+        self._like: dict[str, Any] = {"device": device, "dtype": dtype}
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        shape = self._shapes[name]
+        if len(shape) == 1:
+            return torch.ones(shape, **self._like)[rows]
+        drawn = torch.empty(shape if part == "weight" else shape[:1], **self._like)
+        seed = zlib.crc32(f"{name} {layer} {part}".encode())
+        drawn.normal_(std=shape[1] ** -0.5, generator=torch.Generator(drawn.device).manual_seed(seed))
+        if name == "head":
+            drawn[: spoken_tokens(shape[0])] *= _LOUDER
+        return drawn[rows]
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        return self._shapes[name][0]
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        return name in self._shapes and (part == "weight" or name in self._biased)
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        return None
+
+    def embed(self, ids: list[int]) -> Tensor:
+        return self.dense("embed")[torch.tensor(ids, device=self._like["device"])]
+
+    def let_go(self) -> None:
+        """Nothing is kept."""
+
+
+def random_model(setup: Setup, config: Any, precision: str) -> Decoder:
+    """Our own decoder over noise, by the fastest kernels there are for the precision here."""
+    shape = Shape.of(config)
+    dtype = torch.float32 if precision in _WHOLE_NUMBERS else setup.dtype
+    source: WeightSource = RandomSource(config, setup.device, dtype)
+    source = RoundedSource(source) if precision == "int4" else source
+    network, _ = own_network(shape, source, precision, setup.device, setup.kernels)
+    return Decoder(network, config.max_position_embeddings)
+
+
+def random_prompt(model: Decoder, tokens: int, seed: int = 0) -> list[int]:
+    """So many of the tokens that are favoured, the same for one seed."""
+    drawn = torch.randint(spoken_tokens(model.vocab_size), (tokens,), generator=torch.Generator().manual_seed(seed))
+    return [int(token) for token in drawn]
+
+
+def spoken_tokens(vocab_size: int) -> int:
+    """How many tokens, from the first, a random model's text keeps to."""
+    return min(_SPOKEN, vocab_size // 8)
+
+
+def read_bytes(model: Decoder, precision: str, context_tokens: int) -> int:
+    """What a pass of one row cannot help reading: every weight but the embedding table, and the cache."""
+    shape, network = model.network.shape, model.network
+    width = 4 if precision == "float32" else 2
+    table = 0 if precision in _WHOLE_NUMBERS else shape.vocab_size * shape.hidden * width
+    cached = 4 if model.device.type == "cpu" or precision == "float32" else 2  # as the activations are
+    return network.nbytes - table + 2 * shape.layers * shape.kv_heads * shape.head_dim * context_tokens * cached
+
+
+def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
+    shape, inner, hidden = Shape.of(config), config.intermediate_size, config.hidden_size
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    vocabulary = {"embed": (shape.vocab_size, hidden)} | ({} if shape.tied else {"head": (shape.vocab_size, hidden)})
+    norms: dict[str, tuple[int, ...]] = dict.fromkeys(("norm", "input_norm", "mlp_norm"), (hidden,))
+    attention = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, queries)}
+    return norms | vocabulary | attention | {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}

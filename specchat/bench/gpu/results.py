@@ -1,0 +1,64 @@
+"""The file that grows part by part: whatever ends the program early, what was measured by then is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from specchat.bench.gpu.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Done:
+    """A part that was measured, when, and how long that took."""
+
+    outcome: Outcome
+    seconds: float
+    made: str
+
+
+@dataclass
+class Results:
+    """OUT/result.json. Parts measured on another device, at another size or with other weights do not count.
+
+    Args:
+        setup: what the parts were measured with, as `Setup.describe` says.
+        circumstances: of the run that wrote last.
+    """
+
+    file: Path
+    setup: dict[str, Any]
+    circumstances: dict[str, Any]
+    parts: dict[str, Done] = field(default_factory=dict)
+
+    def load(self) -> None:
+        """Take over what an earlier run with the same setup has measured."""
+        if not self.file.is_file():
+            return
+        kept = json.loads(self.file.read_text(encoding="utf-8"))
+        if kept["setup"] == self.setup:
+            self.parts = {
+                name: Done(Outcome.of(part["outcome"]), part["seconds"], part["made"])
+                for name, part in kept["parts"].items()
+            }
+
+    def add(self, name: str, outcome: Outcome, seconds: float) -> None:
+        """Keep what a part found, on disk before this returns."""
+        self.parts[name] = Done(outcome, seconds, datetime.now(UTC).isoformat(timespec="seconds"))
+        parts = {
+            name: {"made": done.made, "seconds": done.seconds, "outcome": done.outcome.record()}
+            for name, done in self.parts.items()
+        }
+        written = {"setup": self.setup, "circumstances": self.circumstances, "parts": parts}
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self.file.with_suffix(".new")
+        unfinished.write_text(json.dumps(written, indent=1), encoding="utf-8")
+        os.replace(unfinished, self.file)
+
+    def figures(self, name: str) -> dict[str, Any] | None:
+        """What another part measured, if it has run."""
+        return self.parts[name].outcome.figures if name in self.parts else None

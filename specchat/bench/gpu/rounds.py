@@ -1,0 +1,92 @@
+"""Real rounds over a model without a tokenizer: what decoding costs, through the very loop that chats run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.bench.gpu.clocks import wait_for
+from specchat.core.noise import Noise
+from specchat.core.seams import Context
+from specchat.decoding.assemble import assemble, sampling
+from specchat.decoding.speculate import Speculator
+from specchat.models.decoder import Decoder
+from specchat.settings import Settings
+
+PLAIN: Mapping[str, Any] = {"controller": "off"}
+"""Settings under which every tree is its root."""
+
+
+def wide_trees(nodes: int) -> dict[str, Any]:
+    """Settings under which every tree has so many nodes, once there is enough text to guess from."""
+    return {
+        "drafter": "merge",
+        "policy": "best_first",
+        "controller": "fixed",
+        "width": 8,
+        "depth": 16,
+        "nodes": nodes,
+        "method_options": {"merge.of": "suffix,token_recycling"},
+    }
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Rounds that ran one after another.
+
+    Args:
+        seconds: from before the first to when the device had done the last.
+        verify_s: of them, in calls that hand a pass over.
+        drafted: draft nodes in all trees.
+    """
+
+    rounds: int
+    seconds: float
+    verify_s: float
+    drafted: int
+
+    @property
+    def seconds_per_round(self) -> float:
+        return self.seconds / self.rounds
+
+    @property
+    def mean_nodes(self) -> float:
+        return self.drafted / self.rounds
+
+    @property
+    def verify_share(self) -> float:
+        return self.verify_s / self.seconds
+
+
+@dataclass
+class Running:
+    """A speculator in the middle of a text."""
+
+    model: Decoder
+    speculator: Speculator
+    context: Context
+
+    @classmethod
+    def begin(cls, model: Decoder, changes: Mapping[str, Any], prompt: Sequence[int]) -> Running:
+        """Read the prompt; the settings are the defaults with these changes."""
+        settings = Settings().but(changes)
+        speculator = assemble(settings, model, None)
+        context = Context(list(prompt), len(prompt), model.vocab_size, sampling(settings), Noise(0))
+        context.wanted = speculator.rule.wanted
+        speculator.start(context.history)
+        return cls(model, speculator, context)
+
+    def run(self, rounds: int, speculator: Speculator | None = None) -> Stretch:
+        """So many rounds more, by this speculator or by another made of the same parts."""
+        chosen = speculator or self.speculator
+        verify_s, drafted = 0.0, 0
+        wait_for(self.model.device)
+        began = time.perf_counter()
+        for _ in range(rounds):
+            round = chosen.round(self.context)
+            verify_s += round.timings.verify_s
+            drafted += round.tree.drafted
+        wait_for(self.model.device)
+        return Stretch(rounds, time.perf_counter() - began, verify_s, drafted)

@@ -1,0 +1,201 @@
+"""Real text at a large model's cost: a small model widened, drafted for by text alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specchat.bench.check import EFFORTS, FAILED
+from specchat.bench.check_text import check_greedy
+from specchat.bench.gpu.outcome import Goal, Outcome
+from specchat.bench.gpu.racing import Lane, faults, greedy, lanes_table, race, timed_costs
+from specchat.bench.gpu.results import Results
+from specchat.bench.gpu.rounds import wide_trees
+from specchat.bench.gpu.setup import Setup
+from specchat.bench.gpu.shapes import large, middling
+from specchat.bench.peer_transformers import peers_over
+from specchat.bench.peers import Peer
+from specchat.bench.subject import Subject
+from specchat.core.costs import Costs
+from specchat.decoding.assemble import choose_drafter
+from specchat.decoding.vocabulary import TransformersVocabulary
+from specchat.engine.pairs import LoadedPair
+from specchat.errors import CombinationError
+from specchat.models.decoder import Decoder
+from specchat.models.gguf_file import converted_folder
+from specchat.models.loading import Loaded, end_tokens, own_network
+from specchat.models.machine import available_bytes
+from specchat.models.shape import Shape
+from specchat.models.weight_source import GgufSource, TensorSource, WeightSource
+from specchat.models.widened_source import WidenedSource
+from specchat.models.widening import Sizes, widened_config
+from specchat.settings import Settings
+
+WANTED_SHARE = 0.90
+
+BY_TEXT = ("merge", "suffix", "token_recycling", "prompt_lookup", "none")
+"""Drafters that guess from what was written. The model that was widened would guess everything, by construction."""
+
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
+
+
+@dataclass(frozen=True)
+class Small:
+    """A small model's parts before it is widened."""
+
+    config: Any
+    source: WeightSource
+    vocabulary: TransformersVocabulary
+
+
+def measure(setup: Setup, results: Results) -> Outcome:
+    """The small model at the cost of a large and of a middling one."""
+    assert setup.weights is not None, "not asked for without weights"
+    small = open_small(setup.weights)
+    outcomes = [
+        _at_the_cost_of(setup, small, name, Sizes.of(config)) for name, config in (large(setup), middling(setup))
+    ]
+    return Outcome(
+        figures={"weights": setup.weights.name, "widened": [outcome.figures for outcome in outcomes]},
+        tables=tuple(table for outcome in outcomes for table in outcome.tables),
+        goals=tuple(goal for outcome in outcomes for goal in outcome.goals),
+        notes=tuple(note for outcome in outcomes for note in outcome.notes),
+        wrong=tuple(fault for outcome in outcomes for fault in outcome.wrong),
+    )
+
+
+def open_small(path: Path) -> Small:
+    """The parts of a GGUF file or of a folder of safetensors."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    folder = converted_folder(path) if path.is_file() else path
+    config = AutoConfig.from_pretrained(folder, **_LOCAL)
+    tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+    source: WeightSource = GgufSource(path) if path.is_file() else TensorSource.of_folder(path)
+    return Small(config, source, TransformersVocabulary(tokenizer, end_tokens(folder, config, tokenizer)))
+
+
+def widened_pair(setup: Setup, small: Small, name: str, sizes: Sizes) -> tuple[LoadedPair, WidenedSource, Any]:
+    """The small model at these sizes as a target without a draft model, and what it was made of."""
+    began = time.perf_counter()
+    config = widened_config(small.config, sizes.with_room_for(Sizes.of(small.config)))
+    source = WidenedSource(small.source, small.config, config, setup.device, setup.dtype)
+    network, _ = own_network(Shape.of(config), source, setup.precision, setup.device, setup.kernels)
+    model = Decoder(network, small.config.max_position_embeddings)
+    loaded = Loaded(
+        name,
+        model,
+        small.vocabulary.tokenizer,
+        small.vocabulary.eos_ids,
+        network.nbytes,
+        setup.precision,
+        network.kernels,
+    )
+    pair = LoadedPair(
+        name=name,
+        target=loaded,
+        draft=None,
+        vocabulary=small.vocabulary,
+        device=setup.device,
+        precision=setup.precision,
+        notes=[],
+        load_s=time.perf_counter() - began,
+        threads=torch.get_num_threads(),
+    )
+    return pair, source, config
+
+
+def refuse_models_as_drafters(settings: Settings) -> None:
+    """Let a widened target be drafted for by text alone.
+
+    Raises:
+        CombinationError: a drafter that asks a model: the widened one's own origin would be accepted always, and the
+            figure would be about nothing.
+    """
+    for choice in choose_drafter(settings).all():
+        if choice.name not in BY_TEXT:
+            raise CombinationError(
+                f"drafter {choice.name!r} cannot draft for a widened model: the model it was made from says the same "
+                f"by construction; nearest that means something: {', '.join(BY_TEXT[:-1])}"
+            )
+
+
+def configurations(setup: Setup) -> dict[str, dict[str, Any]]:
+    """What is raced against plain decoding."""
+    wide = wide_trees(setup.extent.nodes)
+    chosen = {
+        f"suffix + token_recycling, {setup.extent.nodes} nodes": wide,
+        "suffix + token_recycling, goodput": wide | {"controller": "goodput"},
+    }
+    for changes in chosen.values():
+        refuse_models_as_drafters(Settings().but(changes))
+    return chosen
+
+
+def _at_the_cost_of(setup: Setup, small: Small, like: str, sizes: Sizes) -> Outcome:
+    name = f"{setup.weights.stem if setup.weights else 'a small model'} at the cost of {like}"
+    pair, source, config = widened_pair(setup, small, name, sizes)
+    costs = timed_costs(pair, setup.extent)
+    peers, notes = _peers(setup, pair, source, config)
+    lanes = race(pair, configurations(setup), peers, setup.extent, costs)
+    title = f"{name}: {setup.extent.prompts} of our own prompts, {setup.extent.reply_tokens} tokens, greedy"
+    checked = _forced_through(setup, pair)
+    return Outcome(
+        figures=_figures(name, pair, costs, lanes),
+        tables=(lanes_table(title, lanes),),
+        goals=tuple(
+            Goal(f"{like} cost, {lane.name}: share of the predicted ratio", lane.share_of_predicted, WANTED_SHARE)
+            for lane in lanes
+            if lane.share_of_predicted is not None
+        ),
+        notes=(*notes, f"{name}: {checked[1]}"),
+        wrong=(*(f"{name}: {fault}" for fault in faults(lanes)), *((f"{name}: {checked[1]}",) if checked[0] else ())),
+    )
+
+
+def _forced_through(setup: Setup, pair: LoadedPair) -> tuple[bool, str]:
+    """Whether the text is wrong when forced through plain decoding; a planted wrong token must be noticed."""
+    effort = dataclasses.replace(EFFORTS["small"], tokens=setup.extent.reply_tokens // 2)
+    settings = greedy(setup.extent).but(next(iter(configurations(setup).values())))
+    found = check_greedy(Subject.of(pair, settings, effort))
+    return found.status == FAILED, found.detail
+
+
+def _peers(setup: Setup, pair: LoadedPair, source: WidenedSource, config: Any) -> tuple[list[Peer], tuple[str, ...]]:
+    """transformers over the same tensors, where a second copy of them fits."""
+    free = available_bytes(setup.device)
+    if free is not None and free < 1.3 * pair.target.weight_bytes:
+        return [], (f"{pair.name}: transformers is left out, since a second copy of the weights does not fit",)
+    peers = peers_over(_peer_network(setup, source, config), None, pair, greedy(setup.extent))
+    for peer in peers:
+        peer.threads = pair.threads
+    return peers, ()
+
+
+def _peer_network(setup: Setup, source: WidenedSource, config: Any) -> Any:
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    with torch.device(setup.device):
+        network = AutoModelForCausalLM.from_config(config, dtype=setup.dtype, attn_implementation="sdpa").eval()
+    network.generation_config = GenerationConfig()
+    parameters = dict(network.named_parameters())
+    with torch.no_grad():
+        for name, tensor in source.hub_tensors():
+            parameters.pop(name).copy_(tensor)
+    assert not parameters, "every weight of the peer is the widened model's"
+    return network
+
+
+def _figures(name: str, pair: LoadedPair, costs: Costs, lanes: list[Lane]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "weight_bytes": pair.target.weight_bytes,
+        "load_s": pair.load_s,
+        "verify": list(costs.verify),
+        "lanes": [lane.figures() for lane in lanes],
+    }
