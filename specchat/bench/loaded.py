@@ -11,7 +11,7 @@ from specchat.engine.client import engine_environment
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
-    from specchat.engine.pairs import LoadedPair
+    from specchat.engine.loaded_pair import LoadedPair
 
 
 def prepare_environment(threads: int = 0) -> None:

@@ -15,7 +15,7 @@ from specchat.bench.peers import Pass, Peer
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
-    from specchat.engine.pairs import LoadedPair
+    from specchat.engine.loaded_pair import LoadedPair
 
 _ASSISTANT = "assistant_model"
 

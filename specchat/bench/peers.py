@@ -15,7 +15,7 @@ from specchat.settings import Settings
 
 if TYPE_CHECKING:
     from specchat.bench.contestants import Contestant
-    from specchat.engine.pairs import LoadedPair
+    from specchat.engine.loaded_pair import LoadedPair
 
 _TRIAL_TOKENS = 24
 _TRIALS = 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from specchat.decoding.one_row import chained
 
 if TYPE_CHECKING:
-    from specchat.engine.pairs import LoadedPair
+    from specchat.engine.loaded_pair import LoadedPair
 
 TEXT = Path(__file__).with_name("text.txt")
 """A short story of our own, the same for every model and precision."""

@@ -24,7 +24,7 @@ from specchat.settings import OPTIONS, Settings
 if TYPE_CHECKING:
     from specchat.bench.contestants import Contestant, Ours
     from specchat.bench.race import Race
-    from specchat.engine.pairs import LoadedPair
+    from specchat.engine.loaded_pair import LoadedPair
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
-    from specchat.engine.pairs import LoadedPair
+    from specchat.engine.loaded_pair import LoadedPair
 
 NEUTRAL = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 """Settings without penalties."""

@@ -29,7 +29,10 @@ def bench(
     settings: dict[str, Any],
     what: Annotated[
         str,
-        typer.Argument(help="model, or ui: what the app itself costs; with --pair also what it costs the engine."),
+        typer.Argument(
+            help="model; ui: what the app itself costs, with --pair also what it costs the engine; or gpu: what this "
+            "machine's GPU gives, with --pair also on real text."
+        ),
     ] = "model",
     compare: Annotated[
         str,
@@ -70,8 +73,13 @@ def bench(
         from specchat.cli.bench_ui import bench_ui
 
         raise typer.Exit(0 if bench_ui(settings, output) else 1)
+    if what == "gpu":
+        from specchat.cli.bench_gpu import bench_gpu
+
+        raise typer.Exit(bench_gpu(settings, save))
     if what != "model":
-        raise UsageError(f"bench {what!r}: there is nothing of that name to measure{nearest(what, ('model', 'ui'))}")
+        known = nearest(what, ("model", "ui", "gpu"))
+        raise UsageError(f"bench {what!r}: there is nothing of that name to measure{known}")
 
     from specchat.bench.loaded import prepare_environment, settings_in_force
 

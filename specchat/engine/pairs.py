@@ -2,66 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from specchat.config import Catalog, ModelSpec
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
+from specchat.engine.events import Event, Loading
+from specchat.engine.loaded_pair import LoadedPair
 from specchat.errors import TokenizerMismatch
 from specchat.models import weights
-from specchat.models.decoder import Decoder
 from specchat.models.fit import fit_of
 from specchat.models.loading import Loaded, compare_tokenizers, load_model, load_scripted
 from specchat.models.machine import choose_device, default_threads
 from specchat.models.recital import RecitalVocabulary
 from specchat.settings import Settings
-
-if TYPE_CHECKING:  # whoever only measures a pair has no need of the protocol
-    from specchat.engine.events import Event
-
-
-@dataclass(frozen=True)
-class LoadedPair:
-    """A target, its draft model if it has one, and how they were loaded."""
-
-    name: str
-    target: Loaded
-    draft: Loaded | None
-    vocabulary: Vocabulary
-    device: torch.device
-    precision: str
-    notes: list[str]
-    load_s: float
-    threads: int = 1
-
-    def using(self, threads: int) -> LoadedPair:
-        """The same models with so many threads; 0 chooses.
-
-        Native kernels bring threads of their own. torch then gets one: what is left to it is small, and waking a
-        second thread takes longer than the work (0.3 ms a round).
-        """
-        threads = threads or default_threads()
-        for loaded in (self.target, self.draft):
-            if loaded is not None and isinstance(loaded.model, Decoder):
-                loaded.model.network.threads = threads
-        torch.set_num_threads(1 if self.target.kernels == "native" else threads)
-        return dataclasses.replace(self, threads=threads)
-
-    @property
-    def key(self) -> str:
-        """What the plain speed depends on."""
-        names = f"{self.target.name}+{self.draft.name}" if self.draft else self.target.name
-        return f"{names}|{self.device}|{self.precision}|{self.target.kernels}|{self.threads}"
-
-    @property
-    def exact(self) -> bool:
-        """Whether a tree's pass gives the bits of plain decoding, so that texts must be equal, ties included."""
-        return self.precision == "float32" or self.target.kernels == "native"
 
 
 @dataclass(frozen=True)
@@ -117,13 +74,9 @@ class Loader:
         return TransformersVocabulary(target.tokenizer, target.eos_ids)
 
     def _say(self, item: str) -> None:
-        from specchat.engine.events import Loading
-
         self.emit(Loading(stage="read", item=item, unit="steps"))
 
     def _report(self, progress: weights.Progress) -> None:
-        from specchat.engine.events import Loading
-
         p = progress
         self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
 

@@ -30,8 +30,9 @@ from specchat.engine.convert import (
 )
 from specchat.engine.describe import settings_message
 from specchat.engine.host import Mailbox
+from specchat.engine.loaded_pair import LoadedPair
 from specchat.engine.pacing import Pacing
-from specchat.engine.pairs import LoadedPair, Loader
+from specchat.engine.pairs import Loader
 from specchat.engine.profiles import Entry, ProfileStore
 from specchat.errors import EngineError, NotEnoughMemory, SpecchatError
 from specchat.models.machine import process_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specchat.engine.pairs import LoadedPair
+from specchat.engine.loaded_pair import LoadedPair
 from specchat.models.loading import Loaded
 from specchat.models.recital import RecitalVocabulary, recital_says
 from specchat.models.scripted import ScriptedModel

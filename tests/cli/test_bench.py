@@ -10,11 +10,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from specchat.bench.gpu import checking
+from specchat.bench.gpu.checking import Verdict
+from specchat.bench.gpu.setup import Setup
 from specchat.bench.race import Race
 from specchat.cli.bench import bench
 from specchat.cli.check import check
 from specchat.errors import SpecchatError, UsageError
-from specchat.models import loading
+from specchat.models import loading, weights
 
 app = typer.Typer()
 app.command()(bench)
@@ -85,6 +88,27 @@ def test_what_cannot_be_done_is_refused(arguments, said):
     error = error_of("bench", *QUICK, *arguments)
     assert isinstance(error, UsageError)
     assert said in str(error)
+
+
+def test_the_check_of_a_gpu_is_no_work_for_a_processor():
+    assert "too many for a processor" in str(error_of("bench", "gpu", "--device", "cpu"))
+
+
+@pytest.mark.parametrize(("pair", "roles"), [("smol", {"weights"}), ("qwen-coder", {"target", "draft"})])
+def test_the_check_of_a_gpu_takes_the_weights_of_a_pair(pair, roles, monkeypatch, tmp_path):
+    asked = {}
+
+    def note(setup, file, **_):
+        asked.update(setup=setup, file=file)
+        return Verdict(wrong=("text",))
+
+    monkeypatch.setattr(checking, "check", note)
+    monkeypatch.setattr(Setup, "on", classmethod(lambda cls, device, tiny, **weights: (device, tiny, weights)))
+    monkeypatch.setattr(weights, "fetch", lambda spec: spec.name)
+    file = tmp_path / "r.json"
+    assert run("bench", "gpu", "--pair", pair, "--device", "cuda", "--save", str(file)).exit_code == 1
+    device, tiny, given = asked["setup"]
+    assert (device, tiny, set(given), asked["file"]) == ("cuda", False, roles, file)
 
 
 def test_an_interruption_prints_what_was_measured(monkeypatch):

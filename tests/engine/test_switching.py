@@ -11,7 +11,8 @@ from specchat.config import config_dir, private_dir
 from specchat.engine import events as ev
 from specchat.engine import worker as worker_module
 from specchat.engine.host import Mailbox
-from specchat.engine.pairs import LoadedPair, Loader
+from specchat.engine.loaded_pair import LoadedPair
+from specchat.engine.pairs import Loader
 from specchat.engine.worker import Worker
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.settings import Settings

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from specchat.bench.gpu.checking import PARTS, check
 from specchat.bench.gpu.setup import Setup
-from specchat.errors import SpecchatError
+from specchat.errors import SpecchatError, UsageError
+
+_RESULT = "result.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,10 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         weights = {name: _existing(getattr(chosen, name)) for name in ("weights", "target", "draft")}
         setup = Setup.on(chosen.device, chosen.tiny, **weights)
         command = ["python", "-m", "specchat.bench.gpu", *words]
-        verdict = check(setup, chosen.out, chosen.parts, chosen.again, _show, _say, command)
+        verdict = check(setup, chosen.out / _RESULT, chosen.parts, chosen.again, _show, _say, command)
     except SpecchatError as error:
         _say(str(error))
-        return 2
+        return UsageError.exit_code
     for name in verdict.wrong:
         _say(f"{name}: a text is not the target's")
     return verdict.code
@@ -53,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _existing(path: Path | None) -> Path | None:
     if path is not None and not path.exists():
-        raise SpecchatError(f"{path} does not exist")
+        raise UsageError(f"{path} does not exist")
     return path
 
 

@@ -55,16 +55,17 @@ class Verdict:
 
 def check(
     setup: Setup,
-    out: Path,
+    file: Path,
     wanted: Sequence[str] = (),
     again: bool = False,
     show: Callable[[str], None] = lambda text: None,
     say: Callable[[str], None] = lambda text: None,
     command: Sequence[str] = (),
 ) -> Verdict:
-    """Measure the parts asked for, all that can be measured by default; what is in OUT/result.json already is kept.
+    """Measure the parts asked for, all that can be measured by default; what `file` holds already is kept.
 
     Args:
+        file: JSON, written after every part.
         again: measure also what was measured before.
         show: hears the results, as Markdown.
         say: hears what is being done.
@@ -75,7 +76,7 @@ def check(
     chosen = _chosen(setup, wanted, say)
     about = dataclasses.asdict(circumstances())
     about |= {"command": shlex.join(command) or about["command"], "driver": _driver(setup.device)}
-    results = Results(out / "result.json", setup.describe(), about)
+    results = Results(file, setup.describe(), about)
     results.load()
     show(heading(about, results.setup))
     broken = [name for name in chosen if not _part(name, setup, results, again, show, say)]

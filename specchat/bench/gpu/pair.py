@@ -15,7 +15,7 @@ from specchat.bench.gpu.setup import Setup
 from specchat.bench.peer_transformers import transformers_peers
 from specchat.config import ModelSpec, PathSource
 from specchat.decoding.vocabulary import TransformersVocabulary
-from specchat.engine.pairs import LoadedPair
+from specchat.engine.loaded_pair import LoadedPair
 from specchat.models.loading import Loaded, compare_tokenizers, load_model
 
 WANTED_RATIO = 5.0

@@ -23,7 +23,7 @@ class Done:
 
 @dataclass
 class Results:
-    """OUT/result.json. Parts measured on another device, at another size or with other weights do not count.
+    """What one file holds. Parts measured on another device, at another size or with other weights do not count.
 
     Args:
         setup: what the parts were measured with, as `Setup.describe` says.

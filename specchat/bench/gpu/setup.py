@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from specchat.errors import UsageError
 from specchat.models.machine import choose_device, choose_precision
 
 
@@ -87,9 +88,13 @@ class Setup:
         """On the device a word names, in the number format that suits it.
 
         Raises:
-            UsageError: no such device here.
+            UsageError: no such device here, or a processor asked to do it all.
         """
         chosen = choose_device(device)
+        if chosen.type == "cpu" and not tiny:
+            raise UsageError(
+                "8 billion parameters are too many for a processor; --tiny tries the program at a small size"
+            )
         return cls(chosen, choose_precision("auto", chosen, quantised=False, own=True), tiny, **weights)
 
     @property

@@ -24,7 +24,7 @@ from specchat.bench.subject import Subject
 from specchat.core.costs import Costs
 from specchat.decoding.assemble import choose_drafter
 from specchat.decoding.vocabulary import TransformersVocabulary
-from specchat.engine.pairs import LoadedPair
+from specchat.engine.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
 from specchat.models.decoder import Decoder
 from specchat.models.gguf_file import converted_folder

@@ -1,0 +1,333 @@
+"""The check of a GPU, run whole at a small size on a processor, where the packages of the app are missing."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from specchat.bench.gpu import bandwidth, checking
+from specchat.bench.gpu.checking import PARTS, check
+from specchat.bench.gpu.clocks import HostClock, covered
+from specchat.bench.gpu.gaps import idle_share
+from specchat.bench.gpu.markdown import section
+from specchat.bench.gpu.outcome import Goal, Outcome
+from specchat.bench.gpu.prediction import predicted_ratio
+from specchat.bench.gpu.racing import Lane, faults
+from specchat.bench.gpu.random_model import random_model, random_prompt, read_bytes, spoken_tokens
+from specchat.bench.gpu.results import Done, Results
+from specchat.bench.gpu.rounds import PLAIN, Running, wide_trees
+from specchat.bench.gpu.setup import Setup
+from specchat.bench.gpu.shapes import large, middling
+from specchat.bench.gpu.text import open_small, refuse_models_as_drafters, widened_pair
+from specchat.bench.measured import Measured, Work, Written
+from specchat.bench.report import Group
+from specchat.bench.same_text import Divergence, SameText
+from specchat.core.costs import Costs
+from specchat.decoding.one_row import Margin
+from specchat.errors import CombinationError, UsageError
+from specchat.models.widening import Sizes
+from specchat.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+ABSENT = ("typer", "textual", "rich", "msgspec", "platformdirs", "tomlkit", "gguf")
+BARE = f"""
+import sys
+for name in {ABSENT!r}:
+    sys.modules[name] = None
+import runpy
+runpy.run_module("specchat.bench.gpu", run_name="__main__")
+"""
+WORDS = "the of is in and to for what how with that this you it on as are an be or by"
+TINY = Setup(torch.device("cpu"), "float32", tiny=True)
+
+
+def save_model(folder, layers, seed):
+    """A model of noise that knows a few words; its weights, configuration and tokenizer in one folder."""
+    config = transformers.LlamaConfig(
+        vocab_size=24, hidden_size=32, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=2048, eos_token_id=1, bos_token_id=None,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    known = [
+        "a",
+        "</s>",
+        *[
+            "the",
+            "of",
+            "is",
+            "in",
+            "and",
+            "to",
+            "for",
+            "what",
+            "how",
+            "with",
+            "that",
+            "this",
+            "you",
+            "it",
+            "on",
+            "as",
+            "are",
+            "an",
+            "be",
+            "or",
+            "by",
+        ],
+    ]
+    words = Tokenizer(WordLevel({word: token for token, word in enumerate(known)}, unk_token="a"))
+    words.pre_tokenizer = Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="</s>").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    home = tmp_path_factory.mktemp("models")
+    return {"weights": save_model(home / "small", 2, 0), "draft": save_model(home / "draft", 1, 1)}
+
+
+@pytest.fixture(scope="module")
+def run(models, tmp_path_factory):
+    """One whole run without the app's packages: what it printed, and what it wrote."""
+    out = tmp_path_factory.mktemp("out")
+    given = ["--weights", models["weights"], "--target", models["weights"], "--draft", models["draft"]]
+    done = subprocess.run(
+        [sys.executable, "-c", BARE, "--tiny", "--device", "cpu", "--out", out, *given],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SPECCHAT_HOME": str(out), "PYTHONPATH": str(ROOT)},
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done, json.loads((out / "result.json").read_text())
+
+
+def outcome_of(run, part):
+    return run[1]["parts"][part]["outcome"]
+
+
+def test_every_part_runs_without_the_packages_of_the_app(run):
+    done, written = run
+    assert list(written["parts"]) == list(PARTS)
+    assert "broke" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_is_told_as_tables_with_goals_beside_figures(run, part):
+    done, written = run
+    outcome = outcome_of(run, part)
+    assert outcome["figures"]
+    assert outcome["tables"]
+    assert not outcome["wrong"]
+    assert bool(outcome["goals"]) is (part != "bandwidth")
+    shown = section(
+        part, PARTS[part], Done(Outcome.of(outcome), *(written["parts"][part][k] for k in ("seconds", "made")))
+    )
+    assert shown in done.stdout
+    for table in outcome["tables"]:
+        assert table["rows"]
+        assert {len(row) for row in table["rows"]} == {len(table["columns"])}
+    assert all(goal["value"] > 0 or part == "gaps" for goal in outcome["goals"])
+
+
+def test_a_run_says_what_is_needed_to_repeat_it(run):
+    done, written = run
+    assert written["circumstances"]["command"].startswith("python -m specchat.bench.gpu --tiny --device cpu --out")
+    for known in (written["circumstances"]["versions"]["torch"], written["circumstances"]["made"][:10], "testing"):
+        assert known in done.stdout
+
+
+def test_the_wide_trees_are_full(run):
+    plain, *wide = outcome_of(run, "gaps")["figures"]["rounds"]
+    assert plain["nodes"] == 0
+    assert all(way["nodes"] > 0.7 * TINY.extent.nodes for way in wide)
+    assert all(0 <= way["idle"] < 1 for way in (plain, *wide))
+    for way in wide:
+        assert {"plan", "draft", "verify", "wait", "judge", "keep", "observe", "rest"} == set(way["host_s"])
+        assert way["host_s"]["draft"] > plain["host_s"]["draft"]
+
+
+def test_real_text_is_raced_compared_and_predicted(run):
+    for widened in outcome_of(run, "text")["figures"]["widened"]:
+        names = [lane["name"] for lane in widened["lanes"]]
+        assert names[0] == "plain"
+        assert names[-2:] == ["transformers", "transformers prompt lookup"]
+        ours = widened["lanes"][1:-2]
+        assert len(ours) == 2
+        assert all(lane["predicted_ratio"] > 0 and lane["texts"][1] == TINY.extent.prompts for lane in ours)
+    lanes = {lane["name"]: lane for lane in outcome_of(run, "pair")["figures"]["lanes"]}
+    best = max(lane["tokens_per_s"] for lane in lanes.values() if lane["texts"])
+    (goal,) = outcome_of(run, "pair")["goals"]
+    assert goal["value"] == pytest.approx(best / lanes["transformers assisted"]["tokens_per_s"])
+
+
+def test_what_was_measured_is_kept_until_asked_for_again_or_elsewhere(tmp_path):
+    file, said = tmp_path / "a" / "result.json", []
+    for again, expected in ((False, 1), (False, 1), (True, 2)):
+        assert check(TINY, file, ["bandwidth"], again=again, say=said.append).code == 0
+        assert len(said) == expected
+    other = Results(file, dataclasses.replace(TINY, precision="bfloat16").describe(), {})
+    other.load()
+    assert not other.parts
+    same = Results(file, TINY.describe(), {})
+    same.load()
+    assert same.parts["bandwidth"].outcome.figures["read_bytes_per_s"] > 0
+
+
+def test_a_part_that_breaks_does_not_stop_the_others(tmp_path, monkeypatch):
+    def break_(setup, results):
+        raise RuntimeError("out of something")
+
+    monkeypatch.setattr(bandwidth, "measure", break_)
+    monkeypatch.setitem(checking.PARTS, "fine", "measures nothing")
+    monkeypatch.setitem(
+        sys.modules, "specchat.bench.gpu.fine", type("Part", (), {"measure": lambda *_: Outcome({"a": 1})})
+    )
+    said, shown = [], []
+    verdict = check(TINY, tmp_path / "r.json", ["bandwidth", "fine"], say=said.append, show=shown.append)
+    assert (verdict.broken, verdict.code) == (("bandwidth",), 2)
+    assert "out of something" in "".join(said)
+    assert list(json.loads((tmp_path / "r.json").read_text())["parts"]) == ["fine"]
+
+
+def test_only_a_wrong_text_is_a_fault(tmp_path, monkeypatch):
+    missed = Outcome({"a": 1}, goals=(Goal("share", 0.5, 0.85),))
+    wrong = Outcome({"a": 1}, wrong=("token 3 is not the target's",))
+    for outcome, code in ((missed, 0), (wrong, 1)):
+        monkeypatch.setattr(bandwidth, "measure", lambda *_, outcome=outcome: outcome)
+        assert check(TINY, tmp_path / "r.json", ["bandwidth"], again=True).code == code
+
+
+def test_parts_are_named_rightly_or_refused(tmp_path):
+    with pytest.raises(UsageError, match="did you mean 'decode'"):
+        check(TINY, tmp_path / "r.json", ["decoding"])
+    with pytest.raises(UsageError, match="--weights"):
+        check(TINY, tmp_path / "r.json", ["text"])
+    with pytest.raises(UsageError, match="--tiny"):
+        Setup.on("cpu", tiny=False)
+
+
+def test_a_goal_is_reached_from_its_own_side():
+    assert Goal("share", 0.85, 0.85).reached
+    assert not Goal("share", 0.84, 0.85).reached
+    assert Goal("ratio", 1.15, 1.15, at_least=False).reached
+    assert not Goal("ratio", 1.16, 1.15, at_least=False).reached
+
+
+def reply(tokens, by_rows):
+    written = Written(tuple(range(tokens)), "", "length", 0.0, 1.0, Work(verify_by_rows=by_rows))
+    return Measured("x", "q", "c", 0, 0, (), 0, written)
+
+
+def test_the_predicted_ratio_is_passes_of_one_row_over_the_passes_made():
+    costs = Costs(((1, 0.010), (65, 0.012)))
+    # 30 tokens would take 300 ms; 10 rounds of 65 rows take 120 ms.
+    assert predicted_ratio([reply(30, {65: (10, 9.9)})], costs) == pytest.approx(2.5)
+    # 10 more in 10 passes of one row: 400 ms over 220 ms.
+    both = [reply(30, {65: (10, 9.9)}), reply(10, {1: (10, 9.9)})]
+    assert predicted_ratio(both, costs) == pytest.approx(400 / 220)
+    assert predicted_ratio([reply(10, {1: (10, 9.9)})], costs) == pytest.approx(1.0)
+
+
+def test_time_that_overlaps_is_counted_once():
+    assert covered([(10, 20), (15, 18), (12, 25), (40, 41)]) == 16
+    assert covered([]) == 0
+    assert idle_share(round_s=0.010, busy_per_round_s=0.009) == pytest.approx(0.1)
+    assert idle_share(round_s=0.010, busy_per_round_s=0.011) == 0
+
+
+@pytest.mark.parametrize("shape", [large, middling])
+def test_the_bytes_of_a_pass_are_the_weights_it_multiplies_and_the_cache(shape):
+    _, config = shape(TINY)
+    model = random_model(TINY, config, "float32")
+    network = transformers.AutoModelForCausalLM.from_config(config)
+    matrices = {name: p.numel() for name, p in network.named_parameters() if p.dim() == 2}
+    if not config.tie_word_embeddings:
+        del matrices["model.embed_tokens.weight"]
+    cached = 2 * 2 * config.num_key_value_heads * (config.hidden_size // config.num_attention_heads) * 100
+    assert read_bytes(model, "float32", 100) == 4 * (sum(matrices.values()) + cached)
+
+
+def test_a_model_of_noise_says_the_same_twice_and_keeps_to_its_few_tokens():
+    texts = []
+    for _ in range(2):
+        model = random_model(TINY, large(TINY)[1], "float32")
+        running = Running.begin(model, PLAIN | {"temperature": 0.8}, random_prompt(model, 20))
+        running.run(60)
+        texts.append(running.context.history)
+    assert texts[0] == texts[1]
+    favoured = spoken_tokens(model.vocab_size)
+    assert sum(token < favoured for token in texts[0]) > 0.9 * len(texts[0])
+    assert len(set(texts[0])) > 5
+
+
+def test_timing_the_host_changes_no_text():
+    model = random_model(TINY, large(TINY)[1], "float32")
+    texts = []
+    for timed in (False, True):
+        running = Running.begin(model, wide_trees(8), random_prompt(model, 20))
+        clock = HostClock()
+        running.run(20, clock.on(running.speculator, model.device) if timed else None)
+        texts.append(running.context.history)
+        assert bool(clock.seconds) is timed
+    shorter = min(map(len, texts))
+    assert texts[0][:shorter] == texts[1][:shorter]
+
+
+def test_a_widened_model_is_never_drafted_for_by_a_model(models):
+    refuse_models_as_drafters(Settings().but(wide_trees(8)))
+    for changes in (
+        {"drafter": "draft_model"},
+        {"drafter": "merge", "method_options": {"merge.of": "suffix,draft_model"}},
+    ):
+        with pytest.raises(CombinationError, match="by construction"):
+            refuse_models_as_drafters(Settings().but(changes))
+    small = open_small(models["weights"])
+    pair, _, _ = widened_pair(TINY, small, "wide", Sizes.of(large(TINY)[1]))
+    assert pair.draft is None
+
+
+def test_a_text_that_is_not_the_targets_is_a_fault_and_a_tie_is_none():
+    def lane(gap):
+        same = SameText(1, 2, True, (Divergence("ours", "code-1", 0, Margin(7, 3, 4, gap), allowed=0.5),))
+        group = Group("all", 2, 10, 1.0, 1.0, 1.0, ratio=None, with_prompt=None)
+        return Lane("ours", (), group, 1.0, same)
+
+    assert faults([lane(0.4)]) == ()
+    (fault,) = faults([lane(0.6)])
+    assert "code-1" in fault
+
+
+def test_the_script_finds_python_and_writes_a_report(tmp_path):
+    done = subprocess.run(
+        [ROOT / "bench" / "gpu.sh", tmp_path / "out", "--tiny", "--device", "cpu", "bandwidth"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHON": sys.executable},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "**bandwidth**" in (tmp_path / "out" / "report.md").read_text()
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["parts"]["bandwidth"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_on_a_gpu_the_kernels_are_recorded_and_texts_are_the_targets(models, tmp_path):
+    setup = Setup.on("cuda", tiny=True, weights=models["weights"], target=models["weights"], draft=models["draft"])
+    file = tmp_path / "r.json"
+    assert check(setup, file, say=print, show=print).code == 0
+    assert all(way["recorded"] for way in json.loads(file.read_text())["parts"]["gaps"]["outcome"]["figures"]["rounds"])
