@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -65,29 +66,38 @@ def covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 class HostClock:
-    """Seconds per part of a round on the host."""
+    """What calls within a round take on the host."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
+        self._calls: dict[tuple[str, str], list[float]] = defaultdict(list)
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """Part → seconds in a typical round. What happens once, such as capturing a graph, does not count."""
+        found: dict[str, float] = defaultdict(float)
+        for (_, part), seconds in self._calls.items():
+            found[part] += statistics.median(seconds)
+        return dict(found)
 
     def on(self, speculator: Speculator, device: torch.device) -> Speculator:
         """The same speculator with its calls timed. The target's pass is waited for, so that judging is not."""
         parts: dict[str, Any] = {name: getattr(speculator, name) for name in _CALLS}
         timed: dict[str, Any] = {
-            name: _Timed(part, _CALLS[name], self, device if name == "target" else None) for name, part in parts.items()
+            name: _Timed(part, name, self, device if name == "target" else None) for name, part in parts.items()
         }
         return replace(speculator, **timed)
 
-    def add(self, part: str, began: float) -> None:
-        self.seconds[part] += time.perf_counter() - began
+    def add(self, owner: str, part: str, began: float) -> None:
+        self._calls[owner, part].append(time.perf_counter() - began)
 
 
 class _Timed:
     """A part of a round whose calls are timed; everything else is the part's own."""
 
-    def __init__(self, part: Any, calls: Mapping[str, str], clock: HostClock, waited_for: torch.device | None) -> None:
+    def __init__(self, part: Any, owner: str, clock: HostClock, waited_for: torch.device | None) -> None:
         self._part = part
-        self._calls = calls
+        self._owner = owner
+        self._calls = _CALLS[owner]
         self._clock = clock
         self._waited_for = waited_for
 
@@ -99,11 +109,11 @@ class _Timed:
         def timed(*arguments: Any, **named: Any) -> Any:
             began = time.perf_counter()
             answer = call(*arguments, **named)
-            self._clock.add(part, began)
+            self._clock.add(self._owner, part, began)
             if self._waited_for is not None and part == "verify":
                 began = time.perf_counter()
                 wait_for(self._waited_for)
-                self._clock.add(WAIT, began)
+                self._clock.add(self._owner, WAIT, began)
             return answer
 
         return timed

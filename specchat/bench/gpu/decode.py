@@ -51,10 +51,10 @@ def _at(setup: Setup, model: Decoder, precision: str, context_tokens: int, allow
     began = len(running.context.history)
     stretch = running.run(setup.extent.rounds)
     needed = read_bytes(model, precision, (began + len(running.context.history)) // 2)
-    rate = needed / stretch.seconds_per_round
+    rate = needed / stretch.round_s
     return {
         "context": context_tokens,
-        "tokens_per_s": 1 / stretch.seconds_per_round,
+        "tokens_per_s": 1 / stretch.round_s,
         "bytes_per_token": needed,
         "bytes_per_s": rate,
         "share": rate / allowed,

@@ -9,7 +9,7 @@ from specchat.bench.gpu.markdown import table
 from specchat.bench.gpu.outcome import Goal, Outcome
 from specchat.bench.gpu.random_model import random_model, random_prompt
 from specchat.bench.gpu.results import Results
-from specchat.bench.gpu.rounds import PLAIN, Running, Stretch, wide_trees
+from specchat.bench.gpu.rounds import PLAIN, Running, wide_trees
 from specchat.bench.gpu.setup import Setup
 from specchat.bench.gpu.shapes import large
 from specchat.models.decoder import Decoder
@@ -31,7 +31,7 @@ def measure(setup: Setup, results: Results) -> Outcome:
         f"{setup.extent.nodes} nodes, temperature 0.8": wide | {"temperature": 0.8},
     }
     found = [{"way": way, **_of(setup, model, changes)} for way, changes in ways.items()]
-    how = "kernels and copies, as recorded" if model.device.type == "cuda" else "the passes, as there is no device"
+    how = "kernels and copies" if all(f["recorded"] for f in found) else "passes, from begun to done"
     host = [*HOST_PARTS, WAIT, "rest"]
     return Outcome(
         figures={"model": name, "rounds": found},
@@ -73,19 +73,16 @@ def _of(setup: Setup, model: Decoder, changes: dict[str, Any]) -> dict[str, Any]
     stretch = running.run(setup.extent.rounds)
     count = min(_PROFILED_ROUNDS, setup.extent.rounds)
     recorded = busy_s(lambda: running.run(count), model.device)
-    busy = recorded / count if recorded is not None else stretch.seconds_per_round * stretch.verify_share
     clock = HostClock()
     timed = running.run(count, clock.on(running.speculator, model.device))
+    host_s = clock.medians
+    # Without a record, the device is taken to be busy from when a pass is begun until it is done.
+    busy = recorded / count if recorded is not None else host_s["verify"] + host_s[WAIT]
     return {
         "nodes": stretch.mean_nodes,
-        "round_s": stretch.seconds_per_round,
+        "round_s": stretch.round_s,
         "busy_s": busy,
         "recorded": recorded is not None,
-        "idle": idle_share(stretch.seconds_per_round, busy),
-        "host_s": _host_s(clock, timed),
+        "idle": idle_share(stretch.round_s, busy),
+        "host_s": host_s | {"rest": max(0.0, timed.round_s - sum(host_s.values()))},
     }
-
-
-def _host_s(clock: HostClock, timed: Stretch) -> dict[str, float]:
-    seconds = {part: spent / timed.rounds for part, spent in clock.seconds.items()}
-    return seconds | {"rest": timed.seconds_per_round - sum(seconds.values())}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from specchat.bench.gpu.clocks import wait_for
@@ -37,27 +39,22 @@ class Stretch:
     """Rounds that ran one after another.
 
     Args:
-        seconds: from before the first to when the device had done the last.
-        verify_s: of them, in calls that hand a pass over.
-        drafted: draft nodes in all trees.
+        seconds: of each round, from the end of the one before it. Every round ends with what the device said, so the
+            device's time is in it.
+        nodes: drafted in each round.
     """
 
-    rounds: int
-    seconds: float
-    verify_s: float
-    drafted: int
+    seconds: tuple[float, ...]
+    nodes: tuple[int, ...]
 
     @property
-    def seconds_per_round(self) -> float:
-        return self.seconds / self.rounds
+    def round_s(self) -> float:
+        """The median: growing a cache or capturing a graph is paid once, and no part of a typical round."""
+        return statistics.median(self.seconds)
 
     @property
     def mean_nodes(self) -> float:
-        return self.drafted / self.rounds
-
-    @property
-    def verify_share(self) -> float:
-        return self.verify_s / self.seconds
+        return statistics.fmean(self.nodes)
 
 
 @dataclass
@@ -81,12 +78,10 @@ class Running:
     def run(self, rounds: int, speculator: Speculator | None = None) -> Stretch:
         """So many rounds more, by this speculator or by another made of the same parts."""
         chosen = speculator or self.speculator
-        verify_s, drafted = 0.0, 0
+        nodes: list[int] = []
         wait_for(self.model.device)
-        began = time.perf_counter()
+        ends = [time.perf_counter()]
         for _ in range(rounds):
-            round = chosen.round(self.context)
-            verify_s += round.timings.verify_s
-            drafted += round.tree.drafted
-        wait_for(self.model.device)
-        return Stretch(rounds, time.perf_counter() - began, verify_s, drafted)
+            nodes.append(chosen.round(self.context).tree.drafted)
+            ends.append(time.perf_counter())
+        return Stretch(tuple(end - start for start, end in pairwise(ends)), tuple(nodes))
