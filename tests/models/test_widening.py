@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 import transformers
+from real_weights import fetched
 from test_decoder import decoder, network
 
 from specchat.core.seams import Context
@@ -14,7 +15,7 @@ from specchat.errors import ModelError
 from specchat.models.decoder import Decoder
 from specchat.models.loading import own_network
 from specchat.models.shape import Shape
-from specchat.models.weight_source import TensorSource
+from specchat.models.weight_source import GgufSource, TensorSource
 from specchat.models.widened_source import WidenedSource
 from specchat.models.widening import Sizes, widened_config
 from specchat.settings import Settings
@@ -96,6 +97,21 @@ def test_transformers_builds_the_same_widened_model():
     with torch.inference_mode():
         said = peer(torch.tensor([[*PROMPT, *REPLY]])).logits[0, len(PROMPT) - 1 : -1]
     assert torch.allclose(said, logits(wide), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.real
+def test_smollm2_widened_from_its_file_writes_the_same_text():
+    path = fetched("smollm2-135m-instruct")
+    config = transformers.AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+    sizes = dataclasses.replace(Sizes.of(config), layers=31, hidden=640, heads=12, head_dim=128)
+    wide_config = widened_config(config, sizes)
+    source = GgufSource(path)
+    assert source.interleaved
+    small, _ = own_network(Shape.of(config), source, "float32", CPU, "torch")
+    wide, _ = own_network(
+        Shape.of(wide_config), WidenedSource(source, config, wide_config, CPU), "float32", CPU, "torch"
+    )
+    assert text(Decoder(wide, 512), 50) == text(Decoder(small, 512), 50)
 
 
 def test_sizes_make_room_for_what_does_not_fit():
