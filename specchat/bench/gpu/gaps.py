@@ -27,8 +27,8 @@ def measure(setup: Setup, results: Results) -> Outcome:
     wide = wide_trees(setup.extent.nodes)
     ways = {
         "plain, greedy": dict(PLAIN),
-        f"{setup.extent.nodes} nodes, greedy": wide,
-        f"{setup.extent.nodes} nodes, temperature 0.8": wide | {"temperature": 0.8},
+        f"{setup.extent.nodes} nodes and the root, greedy": wide,
+        f"{setup.extent.nodes} nodes and the root, temperature 0.8": wide | {"temperature": 0.8},
     }
     found = [{"way": way, **_of(setup, model, changes)} for way, changes in ways.items()]
     how = "kernels and copies" if all(f["recorded"] for f in found) else "passes, from begun to done"

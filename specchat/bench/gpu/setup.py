@@ -19,8 +19,8 @@ class Extent:
     Args:
         buffer_bytes: copied and read to measure bandwidth.
         contexts: tokens of context at which passes are timed.
-        rows: of the passes that are timed.
-        nodes: draft nodes of a wide tree.
+        rows: of the passes that are timed: up to a wide tree, and one more, where kernels of fixed sizes take a step.
+        nodes: draft nodes of a wide tree. With the root they make a number of rows that kernels like.
         rounds, warm_rounds: that count, and before them.
         prompts, reply_tokens: of real text.
         text_context: tokens of context at which the costs of passes over real text are timed.
@@ -39,14 +39,19 @@ class Extent:
     @property
     def cost_rows(self) -> tuple[int, ...]:
         """Rows at which the costs of passes are timed for planning: up to the widest tree with its root."""
-        return (*(rows for rows in self.rows if rows < self.nodes), self.nodes, self.nodes + 1)
+        return tuple(rows for rows in self.rows if rows <= self.wide_rows)
+
+    @property
+    def wide_rows(self) -> int:
+        """Rows of a wide tree: its nodes and the root."""
+        return self.nodes + 1
 
 
 FULL = Extent(
     buffer_bytes=4 << 30,
     contexts=(512, 4096),
-    rows=(1, 2, 4, 8, 16, 32, 64),
-    nodes=64,
+    rows=(1, 2, 4, 8, 16, 32, 64, 65),
+    nodes=63,
     rounds=64,
     warm_rounds=16,
     prompts=14,
@@ -56,8 +61,8 @@ FULL = Extent(
 TINY = Extent(
     buffer_bytes=1 << 20,
     contexts=(12, 40),
-    rows=(1, 2, 8),
-    nodes=8,
+    rows=(1, 2, 8, 9),
+    nodes=7,
     rounds=4,
     warm_rounds=24,
     prompts=2,

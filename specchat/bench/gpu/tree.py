@@ -18,9 +18,8 @@ WANTED_RATIO = 1.15
 def measure(setup: Setup, results: Results) -> Outcome:
     """Seconds of one verification by its rows, at a short and a long context, for two shapes."""
     found = [figures for shape in (middling(setup), large(setup)) for figures in _of_shape(setup, *shape)]
-    rows = setup.extent.rows
-    ratio_name = f"{rows[-1]} rows / 1"
-    columns = ("model", "context", *(f"{count} rows, ms" for count in rows), ratio_name)
+    ratio_name = f"{setup.extent.wide_rows} rows / 1"
+    columns = ("model", "context", *(f"{count} rows, ms" for count in setup.extent.rows), ratio_name)
     goals = [
         Goal(f"{figures['model']}, {figures['context']} tokens, {ratio_name}", figures["ratio"], WANTED_RATIO, False)
         for figures in found
@@ -42,7 +41,7 @@ def _of_shape(setup: Setup, name: str, config: Any) -> list[dict[str, Any]]:
         costs = measure_costs(model, None, verify_rows=setup.extent.rows, context_tokens=context_tokens)
         assert costs is not None, "nobody interrupts"
         seconds = dict(costs.verify)
-        ratio = seconds[setup.extent.rows[-1]] / seconds[1]
+        ratio = seconds[setup.extent.wide_rows] / seconds[1]
         found.append({"model": name, "context": context_tokens, "seconds": list(costs.verify), "ratio": ratio})
     return found
 
