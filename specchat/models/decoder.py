@@ -75,10 +75,7 @@ class Decoder:
         self._rows.pretend(tokens)
 
     def _run(self, plan: Plan, embeddings: Sequence[Tensor] = (), watch: LayerWatch | None = None) -> Tensor:
-        hidden = self.network.embed(plan.tokens)
-        if embeddings:
-            hidden = torch.cat([hidden, torch.stack(list(embeddings)).to(hidden)])
-        turns = self._turns[torch.tensor(plan.positions, device=self.device)]
         self.counters.passes += 1
-        self.counters.rows += len(hidden)
-        return self.network.run(Pass(plan, hidden, turns, self.cache, self.counters, watch))
+        self.counters.rows += len(plan.positions)
+        network = self.network
+        return network.run(Pass(plan, network.embed, self._turns, self.cache, self.counters, watch, embeddings))

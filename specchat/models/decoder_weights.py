@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.models.gguf_reader import GROUP, FourBit
 from specchat.models.kernels import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
 from specchat.models.shape import Shape
+from specchat.models.transfer import sent
 from specchat.models.weight_source import PairedSource, WeightSource
 
 
@@ -35,6 +37,7 @@ class DecoderWeights:
     Args:
         precision: float32, bfloat16, int8 or int4.
         embed: token ids → (n, d) rows in the activations' format.
+        table: (V, d) what `embed` looks them up in, where that lies on the device.
     """
 
     shape: Shape
@@ -46,6 +49,7 @@ class DecoderWeights:
     norm: Tensor
     head: Linear
     nbytes: int
+    table: Tensor | None = None
 
 
 class Builder:
@@ -68,7 +72,7 @@ class Builder:
             say(index)
         head = self._linear(["embed" if self._shape.tied else "head"], None)
         linears = [head, *(kernel for layer in layers for kernel in (layer.qkv, layer.o, layer.gate_up, layer.down))]
-        embed, embed_bytes = self._embedding()
+        embed, table = self._embedding()
         return DecoderWeights(
             shape=self._shape,
             precision=self._precision,
@@ -78,7 +82,8 @@ class Builder:
             layers=tuple(layers),
             norm=self._vector("norm", None),
             head=head,
-            nbytes=embed_bytes + sum(kernel.nbytes for kernel in linears),
+            nbytes=(0 if table is None else table.nbytes) + sum(kernel.nbytes for kernel in linears),
+            table=table,
         )
 
     def _layer(self, index: int) -> Layer:
@@ -135,14 +140,14 @@ class Builder:
     def _vector(self, name: str, layer: int | None) -> Tensor:
         return self._source.dense(name, layer).to(self._device, self._activations)
 
-    def _embedding(self) -> tuple[Callable[[list[int]], Tensor], int]:
-        """Rows looked up in the file's own format where weights are quantised, else in a table."""
-        if self._precision in ("int8", "int4"):
-            return self._source.embed, 0
+    def _embedding(self) -> tuple[Callable[[list[int]], Tensor], Tensor | None]:
+        """Rows looked up in the file's own format where weights are quantised on a processor, else in a table."""
+        if self._precision in ("int8", "int4") and self._device.type == "cpu":
+            return self._source.embed, None
         dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
         table = self._source.dense("embed").to(self._device, dtype)
 
         def embed(ids: list[int]) -> Tensor:
-            return table[torch.tensor(ids, device=self._device)].to(self._activations)
+            return F.embedding(sent(torch.tensor(ids, dtype=torch.int64), self._device), table).to(self._activations)
 
-        return embed, table.nbytes
+        return embed, table

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.models.large_pages import zeros
+from specchat.models.transfer import sent
 
 _FIRST_CAPACITY = 1024
 
@@ -49,24 +50,9 @@ class KVCache:
             (1, heads, start + n, head_dim) each, views into the cache.
         """
         end = self._start + keys.shape[2]
-        return self.write(layer, self._start, end, keys[0].transpose(0, 1), values[0].transpose(0, 1))
-
-    def write(
-        self, layer: int, places: int | list[int], end: int, keys: Tensor, values: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Write one layer's new rows and return all its rows up to `end`.
-
-        Args:
-            places: the first row of a run, or every row's own place.
-            keys, values: (n, heads, head_dim).
-
-        Returns:
-            (1, heads, end, head_dim) each, views into the cache.
-        """
-        stored_keys, stored_values = self.room_for(end, keys)
-        to = slice(places, places + len(keys)) if isinstance(places, int) else places
-        stored_keys[layer, :, to] = keys.transpose(0, 1)
-        stored_values[layer, :, to] = values.transpose(0, 1)
+        stored_keys, stored_values = self.room_for(end, keys[0].transpose(0, 1))
+        stored_keys[layer, :, self._start : end] = keys[0]
+        stored_values[layer, :, self._start : end] = values[0]
         return stored_keys[layer, :, :end].unsqueeze(0), stored_values[layer, :, :end].unsqueeze(0)
 
     def keep_rows_(self, start: int, rows: Sequence[int]) -> int:
@@ -88,7 +74,7 @@ class KVCache:
         if moved:
             assert self._keys is not None, "rows were written"
             assert self._values is not None, "rows were written"
-            to, source = torch.tensor(moved, device=self._keys.device).t()
+            to, source = sent(torch.tensor(moved), self._keys.device).t()
             keys, values = self._by_row(self._keys), self._values
             keys[:, :, to // self._together, to % self._together] = keys[
                 :, :, source // self._together, source % self._together

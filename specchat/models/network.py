@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from specchat.core.seams import Counters
 from specchat.models.kv_cache import KVCache
 from specchat.models.rows import Plan
 from specchat.models.shape import Shape
+from specchat.models.transfer import sent
 from specchat.models.watching import LayerWatch
 
 
@@ -22,17 +24,34 @@ class Pass:
     """One pass of some rows through the layers.
 
     Args:
-        hidden: (rows, d) embeddings, riders included; may be written over.
-        turns: (rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys.
+        embed: tokens → (n, d) rows.
+        table: (positions, 1, head_dim / 2) complex64, what rotates queries and keys at each position.
         watch: looks into the pass; None where nobody does.
+        riders: (d,) each, what stands in for the embeddings of the last rows.
     """
 
     plan: Plan
-    hidden: Tensor
-    turns: Tensor
+    embed: Callable[[Sequence[int]], Tensor]
+    table: Tensor
     cache: KVCache
     counters: Counters
     watch: LayerWatch | None
+    riders: Sequence[Tensor] = ()
+
+    @cached_property
+    def hidden(self) -> Tensor:
+        """(rows, d) embeddings, riders included; may be written over."""
+        hidden = self.embed(self.plan.tokens)
+        return torch.cat([hidden, torch.stack(list(self.riders)).to(hidden)]) if self.riders else hidden
+
+    @cached_property
+    def turns(self) -> Tensor:
+        """(rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
+        return self.table[sent(torch.tensor(self.plan.positions), self.table.device)]
+
+    def watched(self, layers: int) -> bool:
+        """Whether anybody looks into the pass."""
+        return self.watch is not None and any(self.watch.wants(layer) for layer in range(layers))
 
     def segments(self, layers: int) -> list[range]:
         """Runs of layers that nobody looks into, each up to and including one that somebody does."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from specchat.core.seams import OnLayer, Reading
 from specchat.core.tree import TokenTree
 from specchat.models.rows import Plan, surviving
+from specchat.models.transfer import sent
 
 
 class LayerWatch:
@@ -81,5 +82,5 @@ class LayerWatch:
         alive = set(self._alive)
         places = [place for place, node in enumerate(self._plan.nodes) if node in alive]
         spread = rows.new_zeros(len(self._plan.nodes), rows.shape[1])
-        spread[torch.tensor(places, device=rows.device)] = rows
+        spread[sent(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
         return spread

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from frozen import FrozenRecorder
 from torch import Tensor
 
 from specchat.core.seams import Counters, Model, Reading
@@ -16,6 +17,7 @@ from specchat.core.tree import TokenTree
 from specchat.models.decoder import Decoder
 from specchat.models.decoder_weights import Builder
 from specchat.models.eager import EagerNetwork
+from specchat.models.graphs import GraphNetwork
 from specchat.models.kv_cache import KVCache
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.kernels import kernels_for
@@ -178,6 +180,13 @@ def own_decoder(network: Any, context_tokens: int) -> Decoder:
     return Decoder(EagerNetwork(weights.build()), context_tokens)
 
 
+def recorded_decoder(network: Any, context_tokens: int) -> Decoder:
+    """The same with recorded passes, as a CUDA device would replay them."""
+    own = own_decoder(network, context_tokens)
+    assert isinstance(own.network, EagerNetwork)
+    return Decoder(GraphNetwork(own.network, FrozenRecorder()), context_tokens)
+
+
 def native(family: str, context_tokens: int) -> Subject:
     """The layers in C. Its numbers are rounded, so the truth is itself, reading text without any tree from nothing."""
     network = shared_network(family)
@@ -196,10 +205,9 @@ def native(family: str, context_tokens: int) -> Subject:
     def embedded(rows: Tensor) -> Tensor:
         one = make().network
         plan = Rows().plan_prefix(list(range(len(rows))))
-        turns = one.shape.turns(len(rows))
-        return one.head(
-            one.run(Pass(plan, rows.clone(), turns, KVCache(layers, 64, one.keys_together), Counters(), None))
-        )[0][-1]
+        table = one.shape.turns(len(rows))
+        running = Pass(plan, lambda tokens: rows.clone(), table, KVCache(layers, 64, one.keys_together), Counters(), None)
+        return one.head(one.run(running))[0][-1]
 
     layers = LAYERS[family]
     return Subject(
@@ -218,6 +226,7 @@ native.families = ("llama", "qwen2")  # type: ignore[attr-defined]
 MODELS: dict[str, Factory] = {
     "reference": over_network(ReferenceModel),
     "decoder": over_network(own_decoder),
+    "graphs": over_network(recorded_decoder),
     "scripted": scripted,
 }
 if native_is_here():

@@ -1,0 +1,73 @@
+"""What CUDA graphs do, on a processor: the operations of one run, done again on the same memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class FrozenRecorder:
+    """Records every operation with the very tensors it met. A replay runs no other Python and sees no other tensor.
+
+    A value that was a Python number while recording stays that number, and what is computed anew goes where it went
+    the first time; so a computation that reads anything but its buffers replays wrongly here as it would on a GPU.
+
+    Args:
+        favourite: of two recordings that are timed, the one that is to be found faster; None times them.
+    """
+
+    def __init__(self, favourite: int | None = None) -> None:
+        self.recordings = 0
+        self.replays = 0
+        self._favourite = favourite
+        self._timed = 0
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        self.recordings += 1
+        with _Calls() as seen:
+            compute()
+        calls = seen.calls
+
+        def replay() -> None:
+            self.replays += 1
+            for function, args, kwargs, went in calls:
+                for old, new in zip(tree_leaves(went), tree_leaves(function(*args, **kwargs)), strict=True):
+                    if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
+                        old.copy_(new)
+
+        return replay
+
+    def seconds(self, replay: Callable[[], None]) -> float:
+        if self._favourite is not None:
+            self._timed += 1
+            return float((self._timed - 1) % 2 != self._favourite)
+        began = time.perf_counter()
+        replay()
+        return time.perf_counter() - began
+
+
+class RefusingRecorder(FrozenRecorder):
+    """A device that cannot record."""
+
+    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        self.recordings += 1
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+class _Calls(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("a recording does not wait for the device")
+        went = function(*args, **(kwargs or {}))
+        self.calls.append((function, args, kwargs or {}, went))
+        return went
