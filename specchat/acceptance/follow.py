@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import torch
+
 from specchat.acceptance.walk import walk
 from specchat.core.best import best_token
+from specchat.core.drawing import draw_each
 from specchat.core.noise import Stream
 from specchat.core.seams import Context, Reading
+from specchat.core.transfer import sent
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.core.verdict import Verdict
 from specchat.registry import NoOptions
@@ -32,19 +36,38 @@ class Follow:
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """Walk down from the root for as long as the target's own token is a living child."""
+        if reading.logits.device.type != "cpu":
+            return walk(tree, reading, self.drawn_together(tree, reading, context))
         if context.sampling.greedy and not context.sampling.penalised:
             return walk(tree, reading, self._greedy(reading))
         return walk(tree, reading, lambda node: self._draw(tree, node, reading, context))
 
     def _greedy(self, reading: Reading) -> Callable[[int], int]:
-        """The most likely token after a node: named by the model; or where logits lie on a device, copied at once."""
-        if reading.likeliest is not None:
-            drawn = reading.likeliest[:, 0].tolist()
-        elif reading.logits.device.type == "cpu":
+        """The most likely token after a node, as the model named it, or else found."""
+        if reading.likeliest is None:
             return lambda node: best_token(reading.after(node))
-        else:
-            drawn = reading.logits.argmax(dim=-1).tolist()
+        drawn = reading.likeliest[:, 0].tolist()
         return lambda node: drawn[reading.row(node)]
+
+    def drawn_together(self, tree: TokenTree, reading: Reading, context: Context) -> Callable[[int], int]:
+        """The token after any living node, all of them drawn in one computation and copied to the host at once.
+
+        That is what a device is quick at, where every copy waits. A processor draws after visited nodes only.
+        """
+        nodes = [node for node in reading.nodes if node in reading.alive]
+        logits = reading.logits
+        if len(nodes) < len(reading.nodes):
+            logits = logits[sent(torch.tensor([reading.row(node) for node in nodes]), logits.device)]
+        paths = [tree.path_tokens(node) if context.sampling.penalised else () for node in nodes]
+        positions = [context.position(tree, node) for node in nodes]
+        tokens = draw_each(logits, paths, positions, context.sampling, context.counts, context.noise)
+        drawn = dict(zip(nodes, tokens, strict=True))
+
+        def token_after(node: int) -> int:
+            token = drawn[node]
+            return self._draw(tree, node, reading, context) if token is None else token
+
+        return token_after
 
     def _draw(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> int:
         law = context.law_after(tree, node, reading.after(node))

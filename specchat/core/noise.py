@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
 from torch import Tensor
+
+from specchat.core.transfer import sent
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -48,18 +51,31 @@ class Noise:
         """
         return self._uniform(stream, position, tokens, salt).log_().neg_().log_().neg_()
 
+    def gumbels(self, stream: Stream, positions: Sequence[int], tokens: Tensor) -> Tensor:
+        """The same for several positions at once: (n, C) float64 for (n, C) token ids, a row per position."""
+        keys = torch.tensor([[_signed(self._key(stream, position, ()))] for position in positions], dtype=torch.int64)
+        return _uniform_of_(tokens * _signed(_GOLDEN) + sent(keys, tokens.device)).log_().neg_().log_().neg_()
+
     def uniform(self, stream: Stream, position: int, token: int, salt: tuple[int, ...] = ()) -> float:
         """One uniform number in (0, 1), for a coin flip about one token."""
         return float(self._uniform(stream, position, torch.tensor([token]), salt)[0])
 
     def _uniform(self, stream: Stream, position: int, tokens: Tensor, salt: tuple[int, ...]) -> Tensor:
+        return _uniform_of_(tokens * _signed(_GOLDEN) + _signed(self._key(stream, position, salt)))
+
+    def _key(self, stream: Stream, position: int, salt: tuple[int, ...]) -> int:
         key = _mix(self.seed & _MASK)
         for part in (stream.value, position, *salt):
             key = _mix((key + (part + 1) * _GOLDEN) & _MASK)
-        bits = _mix_(tokens * _signed(_GOLDEN) + _signed(key))
-        # One bit less than a float64 holds, so that the half is never rounded up to 1.
-        bits.bitwise_right_shift_(12).bitwise_and_((1 << 52) - 1)
-        return bits.to(torch.float64).add_(0.5).mul_(2.0**-52)
+        return key
+
+
+def _uniform_of_(counters: Tensor) -> Tensor:
+    """Uniform float64 numbers in (0, 1) from int64 counters. Writes over them."""
+    bits = _mix_(counters)
+    # One bit less than a float64 holds, so that the half is never rounded up to 1.
+    bits.bitwise_right_shift_(12).bitwise_and_((1 << 52) - 1)
+    return bits.to(torch.float64).add_(0.5).mul_(2.0**-52)
 
 
 def _mix(z: int) -> int:

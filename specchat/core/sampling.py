@@ -13,7 +13,7 @@ from torch import Tensor
 from specchat.core.best import best_token, best_tokens
 from specchat.core.noise import Noise, Stream
 
-_HEAD = 1024
+HEAD = 1024
 """How many of the most likely tokens top-p sorts first; almost always they hold the nucleus."""
 
 
@@ -139,7 +139,7 @@ def law(logits: Tensor, sampling: Sampling) -> Law:
 def _nucleus(scores: Tensor, ids: Tensor | None, top_p: float) -> tuple[Tensor, Tensor]:
     """The smallest set of most likely tokens with probability `top_p` or more; the most likely always stays."""
     total = torch.logsumexp(scores.double(), dim=-1)
-    for size in (min(_HEAD, scores.numel()), min(16 * _HEAD, scores.numel()), scores.numel()):
+    for size in (min(HEAD, scores.numel()), min(16 * HEAD, scores.numel()), scores.numel()):
         ordered, places = scores.topk(size)  # sorted, most likely first
         before = (ordered.double() - total).exp().cumsum(dim=-1)
         if float(before[-1]) >= top_p or size == scores.numel():

@@ -30,14 +30,15 @@ def fused(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) ->
 
 def by_products(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """By two batched products with a softmax in float32 between, which cut the work up by seen rows as well."""
-    folded = _folded(queries, len(keys)) * queries.shape[-1] ** -0.5
+    folded, turned = _folded(queries, len(keys)), keys.transpose(1, 2)
+    # Scores rounded to bfloat16 would be off by a tenth where they are large.
     if folded.dtype == torch.bfloat16 and folded.device.type == "cuda":
-        # Scores rounded to bfloat16 would be off by a tenth where they are large.
-        scores = torch.bmm(folded, keys.transpose(1, 2), out_dtype=torch.float32)
+        scores = torch.bmm(folded, turned, out_dtype=torch.float32)
     else:
-        scores = torch.bmm(folded, keys.transpose(1, 2))
+        scores = torch.bmm(folded.float(), turned.float())
+    scores.mul_(queries.shape[-1] ** -0.5)
     if mask is not None:
-        scores = scores + mask
+        scores.add_(mask)
     mixed = torch.bmm(torch.softmax(scores, dim=-1, dtype=torch.float32).to(values.dtype), values)
     return _unfolded(mixed, len(queries))
 

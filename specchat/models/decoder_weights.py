@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.core.transfer import sent
 from specchat.models.gguf_reader import GROUP, FourBit
 from specchat.models.kernels import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
 from specchat.models.shape import Shape
-from specchat.models.transfer import sent
 from specchat.models.weight_source import PairedSource, WeightSource
 
 

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.core.transfer import sent
 from specchat.models.attention import Attention, folded_mask, fused
 from specchat.models.decoder_weights import DecoderWeights, Layer
 from specchat.models.network import Pass
 from specchat.models.pieces import PLAIN, Pieces
-from specchat.models.transfer import sent
 
 
 @dataclass

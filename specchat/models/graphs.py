@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
@@ -14,6 +15,7 @@ from specchat.models.attention import Attention, by_products, folded_mask, fused
 from specchat.models.eager import EagerNetwork
 from specchat.models.kv_cache import KVCache
 from specchat.models.network import Pass
+from specchat.models.pieces import PLAIN, Pieces
 from specchat.models.recording import Recorder
 from specchat.models.static_pass import WINDOW, Inputs, StaticPass
 
@@ -52,22 +54,26 @@ class GraphNetwork:
     Both use the same weights and the same cache, so they may take turns. The states that `run` returns lie in a buffer
     that the next pass writes over. The head is not recorded: it is two kernels, and its results outlive the pass, so
     a recording would add two copies to save one launch.
+
+    Args:
+        pieces: what recorded layers do between products; the eager layers keep theirs.
     """
 
-    def __init__(self, eager: EagerNetwork, recorder: Recorder, kernels: str = "torch, CUDA graphs") -> None:
+    def __init__(self, eager: EagerNetwork, recorder: Recorder, pieces: Pieces = PLAIN) -> None:
         self.shape = eager.shape
         self.precision = eager.precision
         self.device = eager.device
         self.nbytes = eager.nbytes
-        self.kernels = kernels
+        self.kernels = "torch, CUDA graphs"
         self.threads = eager.threads
+        self.trouble = ""  # why no more is recorded
         self._eager = eager
+        self._layers = EagerNetwork(eager.weights, pieces)
         self._recorder = recorder
         self._inputs: dict[int, Inputs] = {}
         self._buffers: tuple[Tensor, Tensor] | None = None
         self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
         self._attention: dict[tuple[int, int], Attention] = {}
-        self._gave_up = False
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._eager.embed(tokens)
@@ -103,7 +109,7 @@ class GraphNetwork:
         if replay is not None:
             replay()
             return True
-        if self._gave_up:
+        if self.trouble:
             return False
         try:
             attend = self._attention_for(bucket, keys, values)
@@ -111,8 +117,8 @@ class GraphNetwork:
                 self._static_pass(bucket, running.table, keys, values, attend).compute
             )
         except RuntimeError as error:
-            self._gave_up = True
-            _log.warning("passes of %d rows are not recorded: %s", bucket.rows, error)
+            self.trouble = str(error).strip().split("\n")[0] or type(error).__name__
+            _log.warning("passes of %d rows are not recorded: %s", bucket.rows, self.trouble)
             return False
         return True
 
@@ -121,7 +127,7 @@ class GraphNetwork:
     ) -> StaticPass:
         embedded, out = self._room()
         return StaticPass(
-            network=self._eager,
+            network=self._layers,
             inputs=self._inputs_of(bucket.rows),
             context=bucket.context,
             table=table,
@@ -146,6 +152,10 @@ class GraphNetwork:
                     for layer in range(shape.layers):
                         attend(queries, keys[layer, :, : bucket.context], values[layer, :, : bucket.context], mask)
 
+                try:
+                    all_layers()
+                except (RuntimeError, TypeError):  # not every device has every product
+                    return math.inf
                 return self._recorder.seconds(self._recorder.record(all_layers))
 
             self._attention[size] = min((fused, by_products), key=seconds)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specchat.core.transfer import sent
 from specchat.models.large_pages import zeros
-from specchat.models.transfer import sent
 
 _FIRST_CAPACITY = 1024
 

@@ -22,6 +22,7 @@ from specchat.models.memory import needed_bytes, parameters_in
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.network import NativeNetwork
 from specchat.models.network import Network
+from specchat.models.on_cuda import cuda_network
 from specchat.models.portrait import REWINDABLE, SMALLEST_WINDOW, portrait
 from specchat.models.recital import RecitalVocabulary, recital_says
 from specchat.models.reference import ReferenceModel
@@ -122,7 +123,10 @@ def own_network(
             if kernels == "native":
                 raise
             notes = (f"slower than it could be: the native kernels are not in use, since {error}",)
-    return EagerNetwork(Builder(shape, source, precision, device).build()), notes
+    weights = Builder(shape, source, precision, device).build()
+    if device.type == "cuda":
+        return cuda_network(weights)
+    return EagerNetwork(weights), notes
 
 
 def _reference_network(path: Path, folder: Path, config: Any, precision: str) -> Any:

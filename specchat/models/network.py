@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from specchat.core.seams import Counters
+from specchat.core.transfer import sent
 from specchat.models.kv_cache import KVCache
 from specchat.models.rows import Plan
 from specchat.models.shape import Shape
-from specchat.models.transfer import sent
 from specchat.models.watching import LayerWatch
 
 

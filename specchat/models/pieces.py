@@ -106,8 +106,13 @@ def compiled(backend: str = "inductor") -> Pieces:
     Row counts may vary: the first other than the first seen compiles once more, for any number.
     """
 
+    # No helper processes: they would take seconds to start and memory to stay.
+    options: dict[str, str | int | bool | Callable[..., object]] | None = (
+        {"compile_threads": 1} if backend == "inductor" else None
+    )
+
     def made(piece: Piece) -> Piece:
-        return cast(Piece, torch.compile(piece, backend=backend, fullgraph=True))
+        return cast(Piece, torch.compile(piece, backend=backend, options=options, fullgraph=True))
 
     return Pieces(made(add_norm), made(gated), made(store_), in_pairs=True)
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from specchat.core.seams import OnLayer, Reading
+from specchat.core.transfer import sent
 from specchat.core.tree import TokenTree
 from specchat.models.rows import Plan, surviving
-from specchat.models.transfer import sent
 
 
 class LayerWatch:

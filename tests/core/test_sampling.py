@@ -125,7 +125,7 @@ def test_a_draw_is_a_token_that_survived(values, s):
 
 
 def test_a_wide_nucleus_is_found_beyond_the_head():
-    size = 4 * sampling_module._HEAD
+    size = 4 * sampling_module.HEAD
     flat = torch.linspace(0, 0.01, size)
     kept = law(flat, Sampling(temperature=1.0, top_p=0.75)).all_ids()
     assert kept.numel() == pytest.approx(0.75 * size, rel=0.01)
