@@ -12,6 +12,7 @@ from torch import Tensor
 from specchat.core.transfer import sent
 from specchat.models.gguf_reader import GROUP, FourBit
 from specchat.models.kernels import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
+from specchat.models.kernels_cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
 from specchat.models.shape import Shape
 from specchat.models.weight_source import PairedSource, WeightSource
 
@@ -60,7 +61,8 @@ class Builder:
         self._source = PairedSource(source, shape.head_dim)
         self._precision = precision
         self._device = device
-        narrow = device.type != "cpu" and precision != "float32"
+        self._on_processor = device.type == "cpu"
+        narrow = not self._on_processor and precision != "float32"
         # On a processor float32 activations cost nothing beside the weights, and round less.
         self._activations = torch.bfloat16 if narrow else torch.float32
 
@@ -105,23 +107,32 @@ class Builder:
             return self._kernel(weight, self._bias(names, layer))
         groups = [self._four_bit(name, layer) for name in names]
         if None not in groups:
-            return Int4Linear(
-                FourBit.joined([group for group in groups if group is not None]), self._bias(names, layer)
-            )
-        return Stacked([self._four_or_eight(name, layer, group) for name, group in zip(names, groups, strict=True)])
+            joined = FourBit.joined([group for group in groups if group is not None])
+            return self._four(joined, self._bias(names, layer))
+        return Stacked([self._four_or_more(name, layer, group) for name, group in zip(names, groups, strict=True)])
+
+    def _four(self, weight: FourBit, bias: Tensor | None) -> Linear:
+        return Int4Linear(weight, bias) if self._on_processor else CudaInt4Linear(weight, bias, self._device)
 
     def _kernel(self, weight: Tensor, bias: Tensor | None) -> Linear:
         if self._precision == "int8":
-            return Int8Linear(weight, bias)
-        if self._precision == "bfloat16" and self._device.type == "cpu" and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+            return Int8Linear(weight, bias) if self._on_processor else CudaInt8Linear(weight, bias, self._device)
+        if self._precision == "bfloat16" and self._on_processor and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
             return PackedLinear(weight, bias)
         dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
         return DenseLinear(weight.to(self._device, dtype), None if bias is None else bias.to(self._device))
 
-    def _four_or_eight(self, name: str, layer: int | None, group: FourBit | None) -> Linear:
-        """4 bits where the file has 4, else 8."""
+    def _four_or_more(self, name: str, layer: int | None, group: FourBit | None) -> Linear:
+        """4 bits where the file has 4; else 8, or 16 on a device that is no faster with 8."""
         bias = self._bias([name], layer)
-        return Int8Linear(self._source.dense(name, layer), bias) if group is None else Int4Linear(group, bias)
+        if group is not None:
+            return self._four(group, bias)
+        weight = self._source.dense(name, layer)
+        if self._on_processor:
+            return Int8Linear(weight, bias)
+        if int8_pays(self._device):
+            return CudaInt8Linear(weight, bias, self._device)
+        return DenseLinear(weight.to(self._device, torch.bfloat16), None if bias is None else bias.to(self._device))
 
     def _four_bit(self, name: str, layer: int | None) -> FourBit | None:
         group = self._source.four_bit(name, layer)
@@ -142,7 +153,7 @@ class Builder:
 
     def _embedding(self) -> tuple[Callable[[list[int]], Tensor], Tensor | None]:
         """Rows looked up in the file's own format where weights are quantised on a processor, else in a table."""
-        if self._precision in ("int8", "int4") and self._device.type == "cpu":
+        if self._precision in ("int8", "int4") and self._on_processor:
             return self._source.embed, None
         dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
         table = self._source.dense("embed").to(self._device, dtype)
