@@ -109,7 +109,7 @@ def _machine() -> Iterator[tuple[str, str]]:
     yield "device", f"{device} ({_device_name(device)})"
     for what, quantised in (("quantised files", True), ("other weights", False)):
         yield f"{what} run in", choose_precision("auto", device, quantised, own=True)
-    yield "4 and 8 bits", _whole_numbers()
+    yield "4 and 8 bits", _whole_numbers(device)
     yield "threads", f"{default_threads()} of {os.cpu_count()} cores, waiting {os.environ['OMP_WAIT_POLICY']}"
     free = available_bytes(device)
     yield "free memory", "unknown" if free is None else f"{free / 1e9:.1f} GB on {device}"
@@ -119,9 +119,14 @@ def _machine() -> Iterator[tuple[str, str]]:
     yield "compute", torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else ""
 
 
-def _whole_numbers() -> str:
-    """Who multiplies weights of 4 and 8 bits on the processor."""
+def _whole_numbers(device: torch.device) -> str:
+    """Who multiplies weights of 4 and 8 bits."""
+    from specchat.models.machine import multiplies
     from specchat.models.native.build import NativeUnavailable, compiled, find_compiler
+
+    if device.type != "cpu":
+        works = [precision for precision in ("int4", "int8") if multiplies(precision, device)]
+        return f"torch's kernels, for {' and '.join(works)}" if works else f"nobody on {device}"
 
     try:
         return f"native kernels, by {' '.join(find_compiler())}: {compiled()}"

@@ -109,17 +109,17 @@ def int8_pays(device: torch.device) -> bool:
         return False
     weight, x = torch.ones(4096, 4096), torch.ones(1, 4096, device=device, dtype=torch.bfloat16)
     narrow, eight = weight.to(device, torch.bfloat16), CudaInt8Linear(weight, None, device)
-    return _seconds(lambda: eight(x)) < _seconds(lambda: F.linear(x, narrow))
+    return _seconds(lambda: eight(x), device) < _seconds(lambda: F.linear(x, narrow), device)
 
 
-def _seconds(product: Callable[[], Tensor]) -> float:
+def _seconds(product: Callable[[], Tensor], device: torch.device) -> float:
     """How long the device takes for twenty. Waits for it."""
     product()
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
     began = time.perf_counter()
     for _ in range(20):
         product()
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
     return time.perf_counter() - began
 
 

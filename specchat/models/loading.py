@@ -213,7 +213,8 @@ def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: s
     """
     if path.is_file():
         seen = portrait(path)
-        needed = needed_bytes(seen.parameters, precision, seen.four_bit)
+        others = "int8" if device.type == "cpu" else "bfloat16"  # on CUDA perhaps 8 bits, and a table of embeddings
+        needed = needed_bytes(seen.parameters, precision, seen.four_bit, others)
     else:
         needed = needed_bytes(spec.parameters or parameters_in(path), precision)
     available = available_bytes(device)

@@ -10,15 +10,16 @@ _BYTES_EACH = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.65}
 _WORKING_BYTES = 200_000_000
 
 
-def needed_bytes(parameters: int, precision: str, four_bit: int | None = None) -> int:
+def needed_bytes(parameters: int, precision: str, four_bit: int | None = None, others: str = "int8") -> int:
     """Weights in this precision plus a cache of 2048 tokens and working space, roughly.
 
     Args:
-        four_bit: how many of the parameters the file holds in 4 bits, which are all that int4 keeps so; the others
-            take 8. None: all of them.
+        four_bit: how many of the parameters the file holds in 4 bits, which are all that int4 keeps so. None: all
+            of them.
+        others: the precision of those that it does not.
     """
     if precision == "int4" and four_bit is not None:
-        weights = _BYTES_EACH["int4"] * four_bit + _BYTES_EACH["int8"] * (parameters - four_bit)
+        weights = _BYTES_EACH["int4"] * four_bit + _BYTES_EACH[others] * (parameters - four_bit)
     else:
         weights = _BYTES_EACH[precision] * parameters
     return int(weights * 1.1) + _WORKING_BYTES

@@ -74,8 +74,8 @@ def store_(
         turned = torch.cat([queries, F.rms_norm(turned[:, heads:], size, k_norm, epsilon)], dim=1)
     if turns is not None:
         turned = turn(turned, turns)
-    keys.index_copy_(1, places, turned[:, heads:].transpose(0, 1))
-    values.index_copy_(1, places, qkv[:, heads + kv :].transpose(0, 1))
+    keys[:, places] = turned[:, heads:].transpose(0, 1)
+    values[:, places] = qkv[:, heads + kv :].transpose(0, 1)
     return turned[:, :heads]
 
 

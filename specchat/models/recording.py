@@ -51,9 +51,10 @@ class CudaRecorder:
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         for _ in range(_WARM):
             replay()
-        began.record()
+        stream = torch.cuda.current_stream(self._device)
+        began.record(stream)
         for _ in range(_TIMED):
             replay()
-        ended.record()
+        ended.record(stream)
         ended.synchronize()
         return float(began.elapsed_time(ended)) / 1000 / _TIMED

@@ -1,5 +1,7 @@
 """What runs on a CUDA device: recorded passes where they agree with the eager layers, and the eager ones where not."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from frozen import FrozenRecorder, RefusingRecorder
@@ -11,6 +13,7 @@ from specchat.models.decoder import Decoder
 from specchat.models.decoder_weights import Builder
 from specchat.models.eager import EagerNetwork
 from specchat.models.graphs import GraphNetwork
+from specchat.models.loading import own_network
 from specchat.models.on_cuda import cuda_network, disagreement, recorded_network
 from specchat.models.pieces import PLAIN, Pieces, best_pieces, compiled
 from specchat.models.shape import Shape
@@ -115,13 +118,21 @@ class TestOnADevice:
             said.append(torch.cat(logits))
         torch.testing.assert_close(*said, rtol=1e-3, atol=1e-3)
 
+    @pytest.mark.parametrize("precision", ["bfloat16", "int8", "float32"])
+    def test_loading_chooses_recorded_passes(self, precision):
+        net = network("llama")
+        source = TensorSource(net.state_dict())
+        chosen, notes = own_network(Shape.of(net.config), source, precision, torch.device("cuda"), "auto")
+        assert chosen.kernels == "torch, CUDA graphs", notes
+        assert chosen.precision == precision
+
     def test_a_replayed_round_takes_no_memory_and_waits_only_for_the_tokens(self):
         model = Decoder(GraphNetwork(EagerNetwork(on_device("llama")), recorder_here()), 512)
         model.prefill(prompt(30))
-        replayed_rounds(model, 4)
+        rounds_within(nullcontext, model, 4)  # recorded here
         took = torch.cuda.memory_stats()["segment.all.allocated"]
         held = torch.cuda.memory_allocated()
-        replayed_rounds(model, 8)
+        rounds_within(quick, model, 8)
         assert torch.cuda.memory_stats()["segment.all.allocated"] == took
         assert torch.cuda.memory_allocated() == held
 
@@ -137,15 +148,15 @@ def recorder_here():
     return CudaRecorder(torch.device("cuda"))
 
 
-def replayed_rounds(model, count):
-    """Greedy rounds in which any wait but the copy of the tokens is an error."""
+def rounds_within(surroundings, model, count):
+    """Greedy rounds, within which only the copy of the tokens stands outside of the surroundings."""
     for first in range(count):
         tree, right, tip = branching_tree() if first % 2 else (TokenTree(first, V).freeze(), None, None)
-        with quick():
+        with surroundings():
             reading = model.read(tree)
             best = reading.logits.argmax(dim=-1)
         best.tolist()
-        with quick():
+        with surroundings():
             model.keep([right, tip] if right else [])
 
 
