@@ -15,8 +15,8 @@ from specchat.models.gguf_reader import GROUP, FourBit
 _MANY_ROWS = 64
 """From so many rows on, weights are rebuilt and multiplied in bfloat16: reading them no longer takes the time."""
 
-_AT_ONCE = 4096
-"""Outputs whose weights are rebuilt at once: all of a head's would take gigabytes."""
+_AT_ONCE = 1 << 23
+"""Weights that are rebuilt at once: all of a head's would take gigabytes."""
 
 _TILE_OUT, _TILE_IN = 8, 16
 
@@ -43,18 +43,16 @@ class CudaInt4Linear:
         if len(x) < _MANY_ROWS:
             product = torch._weight_int4pack_mm(narrow.contiguous(), self._packed, GROUP, self._scales)
         else:
-            parts = [F.linear(narrow, self._dense(at)) for at in range(0, self._out, _AT_ONCE)]
-            product = torch.cat(parts, dim=-1)
+            product = torch.cat([F.linear(narrow, self._dense(some)) for some in _blocks(self._out, self._in)], dim=-1)
         return (product if self._bias is None else product.add_(self._bias)).to(x.dtype)
 
-    def _dense(self, first: int) -> Tensor:
-        """(≤ _AT_ONCE, in) bfloat16 weights of the outputs from `first` on, as the kernel rebuilds them."""
-        last = min(first + _AT_ONCE, self._out)
-        numbers = _unpack(self._packed[first // _TILE_OUT : last // _TILE_OUT], self._place_of)
-        scale, zero = self._scales[:, first:last].float().unbind(-1)
-        grouped = numbers.view(last - first, -1, GROUP).float().sub_(8)
+    def _dense(self, outputs: slice) -> Tensor:
+        """(some, in) bfloat16 weights of some outputs, as the kernel rebuilds them."""
+        numbers = _unpack(self._packed[outputs.start // _TILE_OUT : outputs.stop // _TILE_OUT], self._place_of)
+        scale, zero = self._scales[:, outputs].float().unbind(-1)
+        grouped = numbers.view(len(numbers), -1, GROUP).float().sub_(8)
         dense = grouped.mul_(scale.t()[..., None]).add_(zero.t()[..., None])
-        return dense.view(last - first, self._in).bfloat16()
+        return dense.view(numbers.shape).bfloat16()
 
 
 class CudaInt8Linear:
@@ -71,8 +69,7 @@ class CudaInt8Linear:
         if len(x) < _MANY_ROWS:
             product = torch._weight_int8pack_mm(x.contiguous(), self._numbers, self._scale).float()
         else:  # whole numbers up to 127 are exact in bfloat16
-            starts = range(0, len(self._numbers), _AT_ONCE)
-            parts = [F.linear(x, self._numbers[at : at + _AT_ONCE].to(x.dtype)) for at in starts]
+            parts = [F.linear(x, self._numbers[some].to(x.dtype)) for some in _blocks(*self._numbers.shape)]
             product = torch.cat(parts, dim=-1).float().mul_(self._scale)
         return (product if self._bias is None else product.add_(self._bias)).to(x.dtype)
 
@@ -135,6 +132,12 @@ def _agrees(product: CudaInt4Linear | CudaInt8Linear, dense: Tensor, rows: int, 
     expected = x.float() @ dense.t()
     error = (product(x.to(device)).float().cpu() - expected).abs().max() / expected.abs().max()
     return bool(error < 0.02)
+
+
+def _blocks(out: int, length: int) -> list[slice]:
+    """Outputs in runs of whole tiles with no more than _AT_ONCE weights, or one tile's."""
+    step = max(1, _AT_ONCE // length // _TILE_OUT) * _TILE_OUT
+    return [slice(at, min(at + step, out)) for at in range(0, out, step)]
 
 
 def _pack(numbers: Tensor, inner: int) -> Tensor:

@@ -12,7 +12,7 @@ from specchat.models.machine import choose_precision
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
-SIZES = [(192, 32), (192, 64), (192, 128), (64, 96), (4096 + 64, 128)]
+SIZES = [(192, 32), (192, 64), (192, 128), (64, 96)]
 
 
 class StandIn:
@@ -69,11 +69,20 @@ def test_four_bits_multiply_as_their_dequantised_weights(stand_in, size, rows):
     assert stand_in.products == (rows < 64)
 
 
+def test_weights_rebuilt_block_by_block_are_the_same(stand_in, monkeypatch):
+    product, x = CudaInt4Linear(four_bit(200, 64), None, CPU), torch.ones(64, 64).bfloat16()
+    whole = product(x)
+    monkeypatch.setattr(kernels_cuda, "_AT_ONCE", 24 * 64)
+    assert torch.equal(product(x), whole)
+
+
 def test_rebuilt_weights_are_the_kernels_to_the_last_bit(stand_in):
     groups = four_bit()
     product = CudaInt4Linear(groups, None, CPU)
     identity = torch.eye(groups.numbers.shape[1]).bfloat16()
-    assert torch.equal(product._dense(0), stand_in.multiply(identity, product._packed, GROUP, product._scales).t())
+    assert torch.equal(
+        product._dense(slice(0, 192)), stand_in.multiply(identity, product._packed, GROUP, product._scales).t()
+    )
 
 
 def test_a_kernel_that_works_is_found_to_work(stand_in):
@@ -141,7 +150,7 @@ class TestOnADevice:
         product = CudaInt4Linear(groups, None, CUDA)
         identity = torch.eye(groups.numbers.shape[1], device=CUDA).bfloat16()
         kernels = torch._weight_int4pack_mm(identity, product._packed, GROUP, product._scales).t()
-        torch.testing.assert_close(product._dense(0), kernels, rtol=1e-2, atol=1e-3)
+        torch.testing.assert_close(product._dense(slice(0, 192)), kernels, rtol=1e-2, atol=1e-3)
 
     @pytest.mark.parametrize("rows", [1, 16, 64, 130])
     def test_eight_bits_multiply_as_their_dequantised_weights(self, rows):
