@@ -41,11 +41,14 @@ class Bucket:
 
 @dataclass
 class _Recorded:
-    """Recordings over one cache, valid as long as neither it nor the table of rotations moves."""
+    """Recordings over one cache, valid as long as neither it nor the table of rotations moves.
+
+    A recording knows addresses and keeps nothing alive, so the passes, whose buffers it reads, are kept with it.
+    """
 
     keys: Tensor
     table: Tensor
-    replays: dict[Bucket, Callable[[], None]] = field(default_factory=dict)
+    replays: dict[Bucket, tuple[StaticPass, Callable[[], None]]] = field(default_factory=dict)
 
 
 class GraphNetwork:
@@ -105,17 +108,16 @@ class GraphNetwork:
         recorded = self._recorded.get(running.cache)
         if recorded is None or recorded.keys is not keys or recorded.table is not running.table:
             recorded = self._recorded[running.cache] = _Recorded(keys, running.table)
-        replay = recorded.replays.get(bucket)
-        if replay is not None:
+        if bucket in recorded.replays:
+            _, replay = recorded.replays[bucket]
             replay()
             return True
         if self.trouble:
             return False
         try:
             attend = self._attention_for(bucket, keys, values)
-            recorded.replays[bucket] = self._recorder.record(
-                self._static_pass(bucket, running.table, keys, values, attend).compute
-            )
+            static = self._static_pass(bucket, running.table, keys, values, attend)
+            recorded.replays[bucket] = static, self._recorder.record(static.compute)
         except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
             self.trouble = str(error).strip().split("\n")[0] or type(error).__name__
             _log.warning("passes of %d rows are not recorded: %s", bucket.rows, self.trouble)

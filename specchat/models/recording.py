@@ -16,6 +16,8 @@ class Recorder(Protocol):
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
         """Compute, remember how, and return what does the same again: same buffers, no Python in between.
 
+        The recording keeps no buffer alive that was there before: who made it does, for as long as it is replayed.
+
         Raises:
             RuntimeError: it cannot be recorded.
         """

@@ -13,6 +13,7 @@ from specchat.models.decoder import Decoder
 from specchat.models.decoder_weights import Builder
 from specchat.models.eager import EagerNetwork
 from specchat.models.graphs import GraphNetwork
+from specchat.models.kernels_cuda import int8_works
 from specchat.models.loading import own_network
 from specchat.models.on_cuda import cuda_network, disagreement, recorded_network
 from specchat.models.pieces import PLAIN, Pieces, best_pieces, compiled
@@ -120,6 +121,8 @@ class TestOnADevice:
 
     @pytest.mark.parametrize("precision", ["bfloat16", "int8", "float32"])
     def test_loading_chooses_recorded_passes(self, precision):
+        if precision == "int8" and not int8_works(torch.device("cuda")):
+            pytest.skip("torch has no 8-bit product for this device")
         net = network("llama")
         source = TensorSource(net.state_dict())
         chosen, notes = own_network(Shape.of(net.config), source, precision, torch.device("cuda"), "auto")
