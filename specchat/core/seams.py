@@ -115,23 +115,23 @@ class Reading:
         nodes: (R,) the nodes read in this pass, ascending.
         logits: (R, V) raw, on the model's device; row i is what follows `nodes[i]`. Of dropped nodes it holds
             nothing that may be used.
-        likeliest: (R, K) the tokens with the highest logits, best first, of equals the one with the lower number, where
-            the model found them on the way.
         alive: the nodes that stayed to the end of the pass.
         pruned: for every dropped node, the layer after which it went.
         taps: layer → (R, d) hidden states after that layer, where asked for.
         rider_logits: (riders, V), in the order the riders were given.
         rider_states: layer → (riders, d), for the tapped layers.
+        likeliest: (R, K) the tokens with the highest logits, best first, of equals the one with the lower number, where
+            the model found them on the way.
     """
 
     nodes: tuple[int, ...]
     logits: Tensor
     alive: frozenset[int]
-    likeliest: Tensor | None = None
     pruned: Mapping[int, int] = field(default_factory=dict)
     taps: Mapping[int, Tensor] = field(default_factory=dict)
     rider_logits: Tensor | None = None
     rider_states: Mapping[int, Tensor] = field(default_factory=dict)
+    likeliest: Tensor | None = None
 
     def after(self, node: int) -> Tensor:
         """(V,) raw logits of the token that follows `node`, which must have been read and be alive."""

@@ -68,6 +68,7 @@ class GraphNetwork:
         self.device = eager.device
         self.nbytes = eager.nbytes
         self.kernels = "torch, CUDA graphs"
+        self.keys_together = eager.keys_together
         self.threads = eager.threads
         self.trouble = ""  # why no more is recorded
         self._eager = eager
@@ -81,7 +82,7 @@ class GraphNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._eager.embed(tokens)
 
-    def head(self, hidden: Tensor) -> Tensor:
+    def head(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
         return self._eager.head(hidden)
 
     def run(self, running: Pass) -> Tensor:

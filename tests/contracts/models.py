@@ -206,7 +206,9 @@ def native(family: str, context_tokens: int) -> Subject:
         one = make().network
         plan = Rows().plan_prefix(list(range(len(rows))))
         table = one.shape.turns(len(rows))
-        running = Pass(plan, lambda tokens: rows.clone(), table, KVCache(layers, 64, one.keys_together), Counters(), None)
+        running = Pass(
+            plan, lambda tokens: rows.clone(), table, KVCache(layers, 64, one.keys_together), Counters(), None
+        )
         return one.head(one.run(running))[0][-1]
 
     layers = LAYERS[family]
