@@ -8,6 +8,7 @@ from typing import Final
 import torch
 
 from specchat.acceptance.walk import walk
+from specchat.core.among import draw_among
 from specchat.core.best import best_token
 from specchat.core.drawing import draw_each
 from specchat.core.noise import Stream
@@ -70,5 +71,11 @@ class Follow:
         return token_after
 
     def _draw(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> int:
+        if reading.likeliest is not None and not context.sampling.penalised:
+            likeliest = reading.likeliest[reading.row(node)].tolist()
+            position = context.position(tree, node)
+            token = draw_among(reading.after(node), likeliest, context.sampling, context.noise, position)
+            if token is not None:
+                return token
         law = context.law_after(tree, node, reading.after(node))
         return law.draw(context.noise, Stream.TARGET, context.position(tree, node))

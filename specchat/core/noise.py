@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +20,11 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_A = 0xBF58476D1CE4E5B9
 _MIX_B = 0x94D049BB133111EB
+_AT_ONCE = 16384
+"""Numbers that are mixed at once: so many stay in a processor's second cache."""
+
+_DEEPEST = 6.0
+"""Gumbel noise below −6 does not happen: its probability is e^(−e^6)."""
 
 
 class Stream(Enum):
@@ -56,6 +65,22 @@ class Noise:
         keys = torch.tensor([[_signed(self._key(stream, position, ()))] for position in positions], dtype=torch.int64)
         return _uniform_of_(tokens * _signed(_GOLDEN) + sent(keys, tokens.device)).log_().neg_().log_().neg_()
 
+    def above(self, stream: Stream, position: int, vocab_size: int, threshold: float) -> Tensor:
+        """The tokens of a vocabulary whose Gumbel noise at a position may exceed a threshold: int64, ascending.
+
+        None that exceeds it is missing. Whole numbers alone are computed for all tokens, a tenth of the work of their
+        noise: the uniform number that the noise is made of grows with it.
+        """
+        least = math.exp(-math.exp(-threshold)) if threshold > -_DEEPEST else 0.0
+        # The noise is rounded when it is computed, so a little more is let through.
+        bits = max(0, int(least * (1.0 - 1e-12) * 2.0**52) - 1)
+        key, least_mixed = np.uint64(self._key(stream, position, ())), np.uint64(bits << 12)
+        found = []
+        for begin in range(0, vocab_size, _AT_ONCE):
+            mixed = _mixed(_golden_multiples(vocab_size)[begin : begin + _AT_ONCE] + key)
+            found.append(np.flatnonzero(mixed >= least_mixed) + begin)
+        return torch.from_numpy(np.concatenate(found))
+
     def uniform(self, stream: Stream, position: int, token: int, salt: tuple[int, ...] = ()) -> float:
         """One uniform number in (0, 1), for a coin flip about one token."""
         return float(self._uniform(stream, position, torch.tensor([token]), salt)[0])
@@ -76,6 +101,23 @@ def _uniform_of_(counters: Tensor) -> Tensor:
     # One bit less than a float64 holds, so that the half is never rounded up to 1.
     bits.bitwise_right_shift_(12).bitwise_and_((1 << 52) - 1)
     return bits.to(torch.float64).add_(0.5).mul_(2.0**-52)
+
+
+def _mixed(z: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """`_mix` on unsigned numbers. Writes over them."""
+    shifted = np.empty_like(z)
+    for shift, factor in ((30, _MIX_A), (27, _MIX_B)):
+        np.right_shift(z, np.uint64(shift), out=shifted)
+        z ^= shifted
+        z *= np.uint64(factor)
+    np.right_shift(z, np.uint64(31), out=shifted)
+    z ^= shifted
+    return z
+
+
+@lru_cache(maxsize=2)
+def _golden_multiples(count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    return np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN)
 
 
 def _mix(z: int) -> int:

@@ -122,6 +122,7 @@ class Reading:
         rider_states: layer → (riders, d), for the tapped layers.
         likeliest: (R, K) the tokens with the highest logits, best first, of equals the one with the lower number, where
             the model found them on the way.
+        totals: (R,) logarithm of the sum of the exponentials of the logits, likewise.
     """
 
     nodes: tuple[int, ...]
@@ -132,6 +133,7 @@ class Reading:
     rider_logits: Tensor | None = None
     rider_states: Mapping[int, Tensor] = field(default_factory=dict)
     likeliest: Tensor | None = None
+    totals: Tensor | None = None
 
     def after(self, node: int) -> Tensor:
         """(V,) raw logits of the token that follows `node`, which must have been read and be alive."""
@@ -144,6 +146,11 @@ class Reading:
         if self.likeliest is not None and count <= self.likeliest.shape[1]:
             return self.likeliest[rows, :count].tolist()
         return best_tokens(self.logits[rows], count)[1].tolist()
+
+    def totals_after(self, nodes: Sequence[int]) -> Tensor:
+        """(n,) float32: what is to be taken from the logits after these nodes to make log-probabilities of them."""
+        rows = [self.row(node) for node in nodes]
+        return torch.logsumexp(self.logits[rows].float(), dim=-1) if self.totals is None else self.totals[rows]
 
     def row(self, node: int) -> int:
         """The row of `node`; a whole tree's reading has the node's own number."""

@@ -18,8 +18,14 @@ from specchat.models.watching import LayerWatch
 class Decoder:
     """Runs a decoder over trees. A node dropped in the middle of a pass is really not computed any further."""
 
-    def __init__(self, network: Network, context_tokens: int) -> None:
+    def __init__(self, network: Network, context_tokens: int, drafts: bool = False) -> None:
+        """Nothing read yet.
+
+        Args:
+            drafts: its log-probabilities will be asked for, not only what is likeliest.
+        """
         self.network = network
+        self._drafts = drafts
         self.vocab_size = network.shape.vocab_size
         self.context_tokens = context_tokens
         self.counters = Counters()
@@ -31,7 +37,7 @@ class Decoder:
 
     def twin(self) -> Decoder:
         """The same weights with a cache of its own."""
-        return Decoder(self.network, self.context_tokens)
+        return Decoder(self.network, self.context_tokens, self._drafts)
 
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
@@ -55,14 +61,14 @@ class Decoder:
         plan = self._rows.plan_tree(tree, new_nodes, riders)
         watch = LayerWatch(tree, plan, taps, on_layer)
         hidden = self._run(plan, [rider.embedding for rider in riders], watch)
-        logits, likeliest = self.network.head(hidden[plan.missing :])
+        said = self.network.head(hidden[plan.missing :], self._drafts)
         self._rows.tree_read(plan)
-        return watch.reading(logits, likeliest, len(riders))
+        return watch.reading(said, len(riders))
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
         """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
-        return self.network.head(hidden)[0]
+        return self.network.head(hidden).logits
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:

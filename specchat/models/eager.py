@@ -14,6 +14,7 @@ from specchat.models.attention import Attention, folded_mask, fused
 from specchat.models.decoder_weights import DecoderWeights, Layer
 from specchat.models.network import Pass
 from specchat.models.pieces import PLAIN, Pieces
+from specchat.models.said import Said
 
 
 @dataclass
@@ -56,9 +57,9 @@ class EagerNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.embed(list(tokens))
 
-    def head(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+    def head(self, hidden: Tensor, totals: bool = False) -> Said:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
-        return self.weights.head(normed), None
+        return Said(self.weights.head(normed))
 
     def run(self, running: Pass) -> Tensor:
         hidden, watch = running.hidden, running.watch

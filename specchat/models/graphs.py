@@ -17,6 +17,7 @@ from specchat.models.kv_cache import KVCache
 from specchat.models.network import Pass
 from specchat.models.pieces import PLAIN, Pieces
 from specchat.models.recording import Recorder
+from specchat.models.said import Said
 from specchat.models.static_pass import WINDOW, Inputs, StaticPass
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -82,8 +83,8 @@ class GraphNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._eager.embed(tokens)
 
-    def head(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
-        return self._eager.head(hidden)
+    def head(self, hidden: Tensor, totals: bool = False) -> Said:
+        return self._eager.head(hidden, totals)
 
     def run(self, running: Pass) -> Tensor:
         plan = running.plan

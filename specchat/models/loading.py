@@ -83,7 +83,7 @@ def load_model(
         config = AutoConfig.from_pretrained(folder, **_LOCAL)
         context_tokens, notes = usable_context(spec, config)
         why_not = unsupported(config)
-        guesses = guesses and wanted == "auto"
+        drafts, guesses = guesses, guesses and wanted == "auto"
         precision = choose_precision(wanted, device, quantised=path.is_file() or guesses, own=why_not is None)
         check_memory(spec, path, device, precision)
         say("tokenizer")
@@ -93,7 +93,7 @@ def load_model(
             source: WeightSource = GgufSource(path) if path.is_file() else TensorSource.of_folder(path)
             source = RoundedSource(source) if guesses and precision == "int4" else source
             network, why_slow = own_network(Shape.of(config), source, precision, device, kernels)
-            model: Model = Decoder(network, context_tokens)
+            model: Model = Decoder(network, context_tokens, drafts)
             weight_bytes, multiplied_by = network.nbytes, network.kernels
             notes += why_slow
         else:

@@ -15,6 +15,7 @@ from specchat.core.seams import Counters
 from specchat.core.transfer import sent
 from specchat.models.kv_cache import KVCache
 from specchat.models.rows import Plan
+from specchat.models.said import Said
 from specchat.models.shape import Shape
 from specchat.models.watching import LayerWatch
 
@@ -81,8 +82,5 @@ class Network(Protocol):
     def run(self, running: Pass) -> Tensor:
         """(rows, d) states after the last layer, of the rows that stayed."""
 
-    def head(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(n, V) logits of (n, d) states: the final norm, then the head.
-
-        And (n, K) the tokens with the highest of them, best first, where they are found on the way.
-        """
+    def head(self, hidden: Tensor, totals: bool = False) -> Said:
+        """What the final norm and the head make of (n, d) states; `totals` are wanted only by who drafts."""

@@ -13,6 +13,7 @@ from specchat.core.seams import Counters, OnLayer, Reading, Rider
 from specchat.core.tree import TokenTree
 from specchat.models.kv_cache import KVCache
 from specchat.models.rows import Plan, Rows, common_prefix
+from specchat.models.said import Said
 from specchat.models.watching import LayerWatch
 
 
@@ -59,7 +60,7 @@ class ReferenceModel:
         with self._watched(watch):
             logits = self._pass(plan, watch.rows, [rider.embedding for rider in riders])
         self._rows.tree_read(plan)
-        return watch.reading(logits[plan.missing :], None, len(riders))
+        return watch.reading(Said(logits[plan.missing :]), len(riders))
 
     def twin(self) -> ReferenceModel:
         """The same network with a cache of its own."""

@@ -11,6 +11,7 @@ from specchat.core.seams import OnLayer, Reading
 from specchat.core.transfer import sent
 from specchat.core.tree import TokenTree
 from specchat.models.rows import Plan, surviving
+from specchat.models.said import Said
 
 
 class LayerWatch:
@@ -61,18 +62,19 @@ class LayerWatch:
         self._alive = [self._alive[place] for place in places]
         return [*range(missing), *(missing + place for place in places), *range(missing + count, len(hidden))]
 
-    def reading(self, logits: Tensor, likeliest: Tensor | None, riders: int) -> Reading:
+    def reading(self, said: Said, riders: int) -> Reading:
         """The reading of a pass, from what the head said of its living nodes and its riders, in that order."""
         count = len(self._alive)
         return Reading(
             nodes=self._plan.nodes,
-            logits=self._spread(logits[:count]),
-            likeliest=None if likeliest is None else self._spread(likeliest[:count]),
+            logits=self._spread(said.logits[:count]),
             alive=frozenset(self._alive),
             pruned=self._pruned,
             taps=self._states,
-            rider_logits=logits[count:] if riders else None,
+            rider_logits=said.logits[count:] if riders else None,
             rider_states=self._rider_states if riders else {},
+            likeliest=None if said.likeliest is None else self._spread(said.likeliest[:count]),
+            totals=None if said.totals is None else self._spread(said.totals[:count]),
         )
 
     def _spread(self, rows: Tensor) -> Tensor:
@@ -81,6 +83,6 @@ class LayerWatch:
             return rows
         alive = set(self._alive)
         places = [place for place, node in enumerate(self._plan.nodes) if node in alive]
-        spread = rows.new_zeros(len(self._plan.nodes), rows.shape[1])
+        spread = rows.new_zeros(len(self._plan.nodes), *rows.shape[1:])
         spread[sent(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
         return spread

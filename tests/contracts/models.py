@@ -209,7 +209,7 @@ def native(family: str, context_tokens: int) -> Subject:
         running = Pass(
             plan, lambda tokens: rows.clone(), table, KVCache(layers, 64, one.keys_together), Counters(), None
         )
-        return one.head(one.run(running))[0][-1]
+        return one.head(one.run(running)).logits[-1]
 
     layers = LAYERS[family]
     return Subject(

@@ -126,6 +126,22 @@ def test_of_equal_logits_the_lower_numbers_are_named_first(threads):
 
 
 @needs_native
+@pytest.mark.parametrize("vocab_size", [V, 9001])
+def test_a_model_that_drafts_says_what_its_log_probabilities_lack(vocab_size):
+    net = network("llama")
+    net.resize_token_embeddings(vocab_size)
+    totals = []
+    for threads in (1, 3):
+        own = Decoder(NativeNetwork(Shape.of(net.config), TensorSource(net.state_dict()), "int8"), 512, drafts=True)
+        own.network.threads = threads
+        own.prefill(prompt())
+        reading = own.read(branching_tree()[0])
+        torch.testing.assert_close(reading.totals, torch.logsumexp(reading.logits, dim=1))
+        totals.append(reading.totals)
+    assert torch.equal(*totals), "whoever adds up, the sums are the same"
+
+
+@needs_native
 def test_a_prompt_read_in_pieces_gets_the_same_bits():
     own = native(network("llama"))
     readings = []

@@ -4,7 +4,7 @@
 
 #include "lanes.h"
 
-enum { BEST = 8 };
+enum { BEST = 64 };
 
 /* Scores and whose they are, the highest first; of equals the one with the lower number. */
 typedef struct {
@@ -12,8 +12,12 @@ typedef struct {
     int32_t token[BEST];
 } Best;
 
-#define FEWEST {-INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY, -INFINITY}
-static const Best NOTHING = {FEWEST, {0}};
+static void begin(Best *best) {
+    for (int i = 0; i < BEST; i++) {
+        best->score[i] = -INFINITY;
+        best->token[i] = INT32_MAX;
+    }
+}
 
 static void insert(Best *best, float score, int32_t token) {
     int at = BEST;

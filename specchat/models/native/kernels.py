@@ -12,7 +12,7 @@ from specchat.models.native.build import NativeUnavailable, compiled
 _POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int
 
 
-BEST = 8
+BEST = 64
 """How many of the highest logits of a row the head names; best.h has the same number."""
 
 
@@ -29,7 +29,7 @@ class Kernels:
         library.team_new.argtypes = [_INTEGER]
         library.team_free.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
-        library.decoder_head.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _POINTER, _POINTER]
+        library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 3]
         self._library = library
         self._threads = 0
         self._team: Any = None
@@ -40,9 +40,12 @@ class Kernels:
         team = self._team_of(threads)
         _check(self._library.decoder_layers(team, ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop))
 
-    def head(self, threads: int, decoder: Any, hidden: int, rows: int, logits: int, best: int) -> None:
-        """Final norm and head; addresses of (rows, d) and (rows, V) float32, and of (rows, BEST) int32."""
-        _check(self._library.decoder_head(self._team_of(threads), ctypes.byref(decoder), hidden, rows, logits, best))
+    def head(
+        self, threads: int, decoder: Any, hidden: int, rows: int, logits: int, best: int, totals: int | None
+    ) -> None:
+        """Final norm and head; addresses of (rows, d) and (rows, V) float32, (rows, BEST) int32, (rows,) float32."""
+        team = self._team_of(threads)
+        _check(self._library.decoder_head(team, ctypes.byref(decoder), hidden, rows, logits, best, totals))
 
     def _team_of(self, threads: int) -> Any:
         if threads != self._threads:

@@ -86,6 +86,10 @@ static inline float max_of(vf v) {
     return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
 }
 
+static inline vi first_lanes(int count) {
+    return (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} < count - (vi){0};
+}
+
 /* Which of sixteen bytes are set; those past the first `count` are not. */
 static inline vi seen(const uint8_t *bytes, int count) {
     uint8_t few[LANES] = {0};

@@ -14,6 +14,7 @@ from specchat.models.native.arena import Arena
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.product import LANES, CProduct, Product, address
 from specchat.models.network import Pass
+from specchat.models.said import Said
 from specchat.models.shape import Shape
 from specchat.models.weight_source import PairedSource, WeightSource
 
@@ -99,13 +100,15 @@ class NativeNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._source.embed(list(tokens))
 
-    def head(self, hidden: Tensor) -> tuple[Tensor, Tensor | None]:
+    def head(self, hidden: Tensor, totals: bool = False) -> Said:
         hidden = hidden.contiguous()
-        rows = len(hidden)
-        logits, best = torch.empty(rows, self.shape.vocab_size), torch.empty(rows, BEST, dtype=torch.int32)
+        rows, vocab_size = len(hidden), self.shape.vocab_size
+        logits, best = torch.empty(rows, vocab_size), torch.empty(rows, BEST, dtype=torch.int32)
+        summed = torch.empty(rows) if totals else None
         if rows:
-            self._kernels.head(self.threads, self._c, hidden.data_ptr(), rows, logits.data_ptr(), best.data_ptr())
-        return logits, best if self.shape.vocab_size >= BEST else None
+            addresses = (hidden.data_ptr(), rows, logits.data_ptr(), best.data_ptr(), address(summed))
+            self._kernels.head(self.threads, self._c, *addresses)
+        return Said(logits, best[:, :vocab_size], summed)
 
     def run(self, running: Pass) -> Tensor:
         rows = _Rows(running, self.shape)

@@ -259,9 +259,14 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     return 0;
 }
 
+enum { STRETCH = 4096 };
+
+static int stretches_of(int width) { return (width + STRETCH - 1) / STRETCH; }
+
 typedef struct {
     Multiply multiply;
-    Best *best; /* (threads, rows) */
+    Best *best;  /* (threads, rows) */
+    float *sums; /* (rows, stretches) */
 } Head;
 
 static void head_blocks(void *job, int from, int to, int thread) {
@@ -274,25 +279,53 @@ static void head_blocks(void *job, int from, int to, int thread) {
             consider(&best[row], load_lanes(m->out + (size_t)row * m->width + at, m->width - at), at, m->width - at);
 }
 
-/* Final norm and head: (rows, hidden) → (rows, vocab_size); and of each row the BEST tokens with the highest logits, (rows,
- * BEST), the highest first, of equals the one with the lower number. 0, or −1 where there is no memory. */
-int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens) {
+/* Sums of exponentials, a stretch of a row at a time: whoever adds a stretch up, its sum is the same. */
+static void total_stretches(void *job, int from, int to, int thread) {
+    (void)thread;
+    const Head *head = job;
+    int width = head->multiply.width, stretches = stretches_of(width);
+    for (int piece = from; piece < to; piece++) {
+        int row = piece / stretches, at = piece % stretches * STRETCH, end = at + STRETCH < width ? at + STRETCH : width;
+        const float *logits = head->multiply.out + (size_t)row * (size_t)width;
+        vf sum = {0}, top = all(head->best[row].score[0]);
+        for (; at + LANES <= end; at += LANES) sum += exp16(load(logits + at) - top);
+        if (at < end) sum += exp16(either(first_lanes(end - at), load_lanes(logits + at, end - at), all(-INFINITY)) - top);
+        head->sums[piece] = sum_of(sum);
+    }
+}
+
+/* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
+ * BEST), the highest first, of equals the one with the lower number; and, unless NULL, the logarithm of the sum of the
+ * exponentials of its logits, (rows). 0, or −1 where there is no memory. */
+int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens,
+                 float *totals) {
     Rows few = {.rows = rows};
     Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
     size_t bytes;
     lay_out(&p, NULL, &bytes);
-    size_t lists = (size_t)team->threads * (size_t)rows * sizeof(Best);
-    char *memory = aligned_alloc(64, bytes + up_to_64(lists));
+    int stretches = stretches_of(decoder->head.out);
+    size_t lists = up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
+    char *memory = aligned_alloc(64, bytes + lists + up_to_64((size_t)rows * (size_t)stretches * sizeof(float)));
     if (memory == NULL) return -1;
     lay_out(&p, memory, &bytes);
-    Head head = {{&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false}, (Best *)(memory + bytes)};
-    for (int i = 0; i < team->threads * rows; i++) head.best[i] = NOTHING;
+    Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},
+                 .best = (Best *)(memory + bytes),
+                 .sums = (float *)(memory + bytes + lists)};
+    for (int i = 0; i < team->threads * rows; i++) begin(&head.best[i]);
     p.x.groups = (decoder->hidden + GROUP - 1) / GROUP;
     together(team, norm_rows, &p, rows, FEW_ROWS);
     together(team, head_blocks, &head, blocks_of(&decoder->head), 4);
     for (int row = 0; row < rows; row++) {
         for (int i = 1; i < team->threads; i++) join(&head.best[row], &head.best[i * rows + row]);
         memcpy(tokens + (size_t)row * BEST, head.best[row].token, sizeof head.best[row].token);
+    }
+    if (totals) {
+        together(team, total_stretches, &head, rows * stretches, 1);
+        for (int row = 0; row < rows; row++) {
+            double sum = 0;
+            for (int i = 0; i < stretches; i++) sum += head.sums[row * stretches + i];
+            totals[row] = head.best[row].score[0] + (float)log(sum);
+        }
     }
     free(memory);
     return 0;
