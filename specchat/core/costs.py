@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import operator
 from dataclasses import dataclass
 
 
@@ -48,7 +49,7 @@ def _slope(left: tuple[int, float], right: tuple[int, float]) -> float:
 
 def interpolate(points: tuple[tuple[int, float], ...], x: float) -> float:
     """The piecewise linear curve through the points; before them their first value, after them their last slope."""
-    right = bisect.bisect_left([place for place, _ in points], x)
+    right = bisect.bisect_left(points, x, key=operator.itemgetter(0))
     if right == 0 or len(points) == 1:
         return points[0][1]
     (x0, y0), (x1, y1) = points[min(right, len(points) - 1) - 1 : min(right, len(points) - 1) + 1]
