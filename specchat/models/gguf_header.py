@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,21 @@ from specchat.errors import WeightsError
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+
+
+class Kind(IntEnum):
+    """Formats of a tensor's rows that are met by name, by the format's own numbers."""
+
+    F32 = 0
+    F16 = 1
+    Q4_0 = 2
+    Q4_1 = 3
+    Q4_K = 12
+    BF16 = 30
+
+
+FOUR_BIT = (Kind.Q4_0, Kind.Q4_1, Kind.Q4_K)
+"""What runs in 4 bits as it lies in the file."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import WeightsError
-from specchat.models.gguf_header import read_header
+from specchat.models.gguf_header import FOUR_BIT, read_header
 from specchat.models.memory import parameters_in
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
@@ -24,9 +24,6 @@ REWINDABLE = frozenset({"full_attention", "sliding_attention"})
 """Kinds of layers whose cache can go back to before a rejected draft."""
 
 SMALLEST_WINDOW = 2048
-
-_FOUR_BIT = (2, 3, 12)
-"""GGUF's numbers of Q4_0, Q4_1 and Q4_K: what runs as it lies in the file."""
 
 _STATEFUL = (
     "mamba", "mamba2", "falcon_mamba", "rwkv", "recurrent_gemma", "jamba", "bamba", "zamba", "zamba2", "lfm2",
@@ -108,7 +105,7 @@ def _token_table(file: Path, size: int, mtime_ns: int) -> Mapping[str, int]:
 def _of_gguf(path: Path, size: int, mtime_ns: int) -> Portrait:
     header = read_header(path)
     parameters = sum(math.prod(tensor.shape) for tensor in header.tensors)
-    four_bit = sum(math.prod(tensor.shape) for tensor in header.tensors if tensor.kind in _FOUR_BIT)
+    four_bit = sum(math.prod(tensor.shape) for tensor in header.tensors if tensor.kind in FOUR_BIT)
     architecture = header.architecture
     refusal = _refused_architecture(architecture)
     if not refusal and not any(tensor.name.startswith("blk.") for tensor in header.tensors):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.models.gguf_reader import GROUP, FourBit, GgufReader
+from specchat.models.stored_rows import StoredRows
 
 _GGUF_NAMES = {
     "embed": "token_embd",
@@ -62,6 +63,13 @@ class WeightSource(Protocol):
     def interleaved(self) -> bool:
         """Whether rows of q and k that rotate together already lie side by side."""
 
+    @property
+    def rounds(self) -> bool:
+        """Whether weights may be taken in 4 bits where the source has more."""
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        """A weight as it lies, or None where it must be asked for in float32."""
+
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
         """A weight in float32, or some of its rows."""
 
@@ -72,7 +80,7 @@ class WeightSource(Protocol):
         """Whether there is such a weight."""
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
-        """The weight in 4 bits, where the source has it so."""
+        """The weight in 4 bits, unpacked, where the source has it so."""
 
     def embed(self, ids: list[int]) -> Tensor:
         """(n, d) float32 rows of the embedding."""
@@ -84,11 +92,17 @@ class WeightSource(Protocol):
 class GgufSource:
     """Weights of a GGUF file, dequantised when asked for."""
 
+    rounds = False
+
     def __init__(self, path: Path) -> None:
         self._file = GgufReader(path)
         self._embedding = self._file.tensor("token_embd.weight")
         self._embedded: dict[int, Tensor] = {}  # words come back, and unpacking a row takes longer than finding it
         self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        tensor = self._file.tensor(self._name(name, layer, "weight"))
+        return StoredRows(int(tensor.kind), tensor.data, tensor.shape[-1])
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
         tensor = self._file.tensor(self._name(name, layer, part))
@@ -123,6 +137,7 @@ class TensorSource:
     """Weights as transformers names them: a folder of safetensors, or a network's own state."""
 
     interleaved = False
+    rounds = False
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._tensors = tensors
@@ -137,6 +152,9 @@ class TensorSource:
         for file in sorted(folder.glob("*.safetensors")):
             tensors |= load_file(file)
         return cls(tensors)
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        return StoredRows.of_tensor(self._tensors[self._name(name, layer, "weight")])
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
         tensor: Tensor = self._tensors[self._name(name, layer, part)]
@@ -173,6 +191,13 @@ class _Passing:
     def interleaved(self) -> bool:
         return self._source.interleaved
 
+    @property
+    def rounds(self) -> bool:
+        return self._source.rounds
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        return self._source.stored(name, layer)
+
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
         return self._source.dense(name, layer, part, rows)
 
@@ -195,6 +220,10 @@ class _Passing:
 class RoundedSource(_Passing):
     """A source that has every weight in 4 bits, rounded where the file has more: for a model that only guesses."""
 
+    @property
+    def rounds(self) -> bool:
+        return True
+
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         own, out = super().four_bit(name, layer), self.outputs(name, layer)
         if own is not None:
@@ -216,6 +245,12 @@ class PairedSource(_Passing):
     @property
     def interleaved(self) -> bool:
         return True
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        stored = super().stored(name, layer)
+        if stored is None or self._pairs is None or name not in _PAIRED:
+            return stored
+        return stored.permuted(self._order(stored.rows))
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
         if self._pairs is None or name not in _PAIRED:

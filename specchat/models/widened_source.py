@@ -17,6 +17,7 @@ from torch import Tensor
 from specchat.errors import ModelError
 from specchat.models.gguf_reader import FourBit
 from specchat.models.shape import Shape
+from specchat.models.stored_rows import StoredRows
 from specchat.models.weight_source import HUB_NAMES, PairedSource, WeightSource
 from specchat.models.widening import Sizes
 
@@ -41,6 +42,7 @@ class WidenedSource:
     """
 
     interleaved = False
+    rounds = False
 
     def __init__(
         self, source: WeightSource, config: Any, wide: Any, device: torch.device, dtype: torch.dtype = torch.float32
@@ -56,6 +58,9 @@ class WidenedSource:
         step = self._wide.head_dim // self._small.head_dim
         if not torch.equal(Shape.of(config).frequencies, Shape.of(wide).frequencies[::step]):
             raise ModelError("this rotation by position is not the same in larger heads")
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        return StoredRows.of_tensor(self._matrix(name, layer))
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
         if name in _NORMS:

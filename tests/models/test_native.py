@@ -2,21 +2,23 @@
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
 from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, network, prompt, two_rounds
 
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models import loading
 from specchat.models.decoder import Decoder
-from specchat.models.gguf_reader import GROUP, FourBit
+from specchat.models.gguf_reader import StoredTensor
 from specchat.models.memory import cpu_flags
 from specchat.models.native import build, kernels
 from specchat.models.native.arena import Arena
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.network import NativeNetwork
-from specchat.models.native.product import Product
 from specchat.models.reference import ReferenceModel
 from specchat.models.shape import Shape
+from specchat.models.stored_rows import StoredRows
 from specchat.models.weight_source import TensorSource
 
 
@@ -39,28 +41,24 @@ def native(net, precision="int8", context_tokens=512, processor="native", source
 class FourBitSource(TensorSource):
     """Weights rounded to 4 bits, with minima in every second layer."""
 
-    def four_bit(self, name, layer=None):
+    def stored(self, name, layer=None):
         if name in ("embed", "head"):
-            return None
-        grouped = self.dense(name, layer).unflatten(1, (-1, GROUP))
-        low = grouped.amin(-1)
-        scale = (grouped.amax(-1) - low) / 15
-        if layer % 2:
-            scale = grouped.abs().amax(-1) / 7
-            low = -8 * scale
-        scale, low = scale.half().float(), low.half().float()
-        numbers = ((grouped - low[..., None]) / scale[..., None]).round().clamp(0, 15)
-        return FourBit(numbers.to(torch.uint8).flatten(1), scale, low)
+            return super().stored(name, layer)
+        tensor = self._rounded(name, layer)
+        return StoredRows(int(tensor.kind), tensor.data, tensor.shape[1])
 
     def dequantised(self):
         """A state with the numbers that 4 bits leave."""
         state = dict(self._tensors)
         for layer in range(3):
             for ours in ("q", "k", "v", "o", "gate", "up", "down"):
-                four = self.four_bit(ours, layer)
-                values = four.numbers.float().unflatten(1, (-1, GROUP)) * four.scale[..., None]
-                state[self._name(ours, layer, "weight")] = (values + four.minimum[..., None]).flatten(1)
+                state[self._name(ours, layer, "weight")] = self._rounded(ours, layer).dense()
         return state
+
+    def _rounded(self, name, layer):
+        weight = self.dense(name, layer)
+        kind = GGMLQuantizationType.Q4_0 if layer % 2 else GGMLQuantizationType.Q4_1
+        return StoredTensor(name, weight.shape, kind, quantize(weight.numpy(), kind))
 
 
 @needs_native
@@ -190,20 +188,6 @@ def test_older_processors_compute_the_same(processor, beyond):
     net = network("qwen2")
     newest, older = two_rounds(native(net)), two_rounds(native(net, processor=processor))
     torch.testing.assert_close(newest, older, rtol=1e-3, atol=1e-2 * float(newest.std()))
-
-
-@pytest.mark.parametrize("shape", [(16, 32), (48, 96), (17, 40), (1, 1), (4096 + 40, 32)])
-def test_a_product_holds_what_it_was_given(shape):
-    weight = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    product = Product.of_dense(len(weight), lambda some: weight[some], None, Arena())
-    assert product.dense().shape == weight.shape
-    assert (product.dense() - weight).abs().max() < weight.abs().max() / 127
-    if shape[1] % GROUP == 0:
-        numbers = torch.randint(0, 16, shape, dtype=torch.uint8)
-        scale, minimum = torch.rand(2, shape[0], shape[1] // GROUP).half().float()
-        four = Product.of_four_bits(FourBit(numbers, scale, minimum), None, Arena())
-        exact = numbers.float().unflatten(1, (-1, GROUP)) * scale[..., None] + minimum[..., None]
-        torch.testing.assert_close(four.dense(), exact.flatten(1))
 
 
 def test_an_arena_has_room_for_what_does_not_fit_into_one_piece():

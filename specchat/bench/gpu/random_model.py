@@ -13,6 +13,7 @@ from specchat.models.decoder import Decoder
 from specchat.models.gguf_reader import FourBit
 from specchat.models.loading import own_network
 from specchat.models.shape import Shape
+from specchat.models.stored_rows import StoredRows
 from specchat.models.weight_source import RoundedSource, WeightSource
 
 _ALL = slice(None)
@@ -33,11 +34,15 @@ class RandomSource:
     """
 
     interleaved = True
+    rounds = False
 
     def __init__(self, config: Any, device: torch.device, dtype: torch.dtype) -> None:
         self._shapes = _shapes(config)
         self._biased = ("q", "k", "v") if config.model_type == "qwen2" else ()
         self._like: dict[str, Any] = {"device": device, "dtype": dtype}
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        return StoredRows.of_tensor(self.dense(name, layer))
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
         shape = self._shapes[name]

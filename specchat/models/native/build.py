@@ -1,4 +1,4 @@
-"""Compiles pass.c for this processor, once; says why where that cannot be done."""
+"""Compiles the kernels for this processor, once; says why where that cannot be done."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specchat.config import cache_dir, private_dir
 from specchat.errors import ModelError
 from specchat.models.memory import cpu_flags
 
-_SOURCE = Path(__file__).with_name("pass.c")
+_FOLDER = Path(__file__).parent
 _FLAGS = ("-O3", "-std=gnu11", "-Wno-psabi", "-shared", "-fPIC", "-pthread")
 _NEEDED = ("avx2", "f16c", "fma")
 _PATIENCE_S = 120
@@ -61,10 +61,10 @@ def find_compiler() -> tuple[str, ...]:
 
 def _file_for(command: tuple[str, ...]) -> Path:
     """Where the compiled kernels lie: under a name that changes with source, compiler and processor."""
-    sources = [part.read_text() for part in sorted(_SOURCE.parent.glob("*.[ch]"))]
+    sources = [part.read_text() for part in sorted(_FOLDER.glob("*.[ch]"))]
     about = [*sources, *command, platform.platform(), *sorted(cpu_flags())]
     key = hashlib.blake2b("\n".join(about).encode(), digest_size=8).hexdigest()
-    return cache_dir() / "native" / f"pass-{key}.so"
+    return cache_dir() / "native" / f"kernels-{key}.so"
 
 
 def _compile(command: tuple[str, ...], file: Path) -> None:
@@ -72,7 +72,7 @@ def _compile(command: tuple[str, ...], file: Path) -> None:
         private_dir(file.parent)
         with tempfile.TemporaryDirectory(dir=file.parent) as folder:
             made = Path(folder) / file.name
-            arguments = [*command, str(_SOURCE), "-o", str(made), "-lm"]
+            arguments = [*command, *map(str, sorted(_FOLDER.glob("*.c"))), "-o", str(made), "-lm"]
             done = subprocess.run(arguments, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
             if done.returncode:
                 said = (done.stderr.strip().splitlines() or ["nothing"])[0]

@@ -30,6 +30,9 @@ class Kernels:
         library.team_free.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
         library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 3]
+        library.packs.argtypes = [_INTEGER]
+        library.pack.restype = None
+        library.pack.argtypes = [_POINTER, _INTEGER, _POINTER]
         self._library = library
         self._threads = 0
         self._team: Any = None
@@ -46,6 +49,14 @@ class Kernels:
         """Final norm and head; addresses of (rows, d) and (rows, V) float32, (rows, BEST) int32, (rows,) float32."""
         team = self._team_of(threads)
         _check(self._library.decoder_head(team, ctypes.byref(decoder), hidden, rows, logits, best, totals))
+
+    def packs(self, kind: int) -> bool:
+        """Whether rows of this kind, by GGUF's number, can be packed."""
+        return bool(self._library.packs(kind))
+
+    def pack(self, stored: Any, bits: int, blocks: int) -> None:
+        """Write blocks of outputs to this address; `stored` as pack.c declares it. Any number of threads may do so."""
+        self._library.pack(ctypes.byref(stored), bits, blocks)
 
     def _team_of(self, threads: int) -> Any:
         if threads != self._threads:

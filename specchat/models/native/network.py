@@ -6,12 +6,13 @@ import ctypes
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from specchat.models.native.arena import Arena
 from specchat.models.native.kernels import BEST, kernels_for
+from specchat.models.native.packing import Packer
 from specchat.models.native.product import LANES, CProduct, Product, address
 from specchat.models.network import Pass
 from specchat.models.said import Said
@@ -83,11 +84,11 @@ class NativeNetwork:
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
         self._source: WeightSource = PairedSource(source, shape.head_dim)
-        self._arena = Arena()
+        packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:
-            self._layers = list(pool.map(self._layer, range(shape.layers)))
+            self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
+            self._head = packer.product("embed" if shape.tied else "head", share_out=pool.map)
         self._norm = self._source.dense("norm")
-        self._head = self._product("embed" if shape.tied else "head", None)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
         self._c_layers = (_CLayer * shape.layers)(*(layer.as_c() for layer in self._layers))
@@ -122,24 +123,14 @@ class NativeNetwork:
                     rows.drop(stay)
         return rows.hidden
 
-    def _layer(self, index: int) -> NativeLayer:
+    def _layer(self, packer: Packer, index: int) -> NativeLayer:
         source = self._source
         q_norm, k_norm = (
             source.dense(name, index) if source.has(name, index) else None for name in ("q_norm", "k_norm")
         )
         norms = source.dense("input_norm", index), source.dense("mlp_norm", index), q_norm, k_norm
-        products = tuple(self._product(name, index) for name in ("q", "k", "v", "o", "gate", "up", "down"))
-        source.let_go()
+        products = tuple(packer.product(name, index) for name in ("q", "k", "v", "o", "gate", "up", "down"))
         return NativeLayer(*norms, self.shape.rotates[index], products)
-
-    def _product(self, name: str, layer: int | None) -> Product:
-        source = self._source
-        bias = source.dense(name, layer, "bias") if source.has(name, layer, "bias") else None
-        four = source.four_bit(name, layer) if self.precision == "int4" else None
-        if four is not None:
-            return Product.of_four_bits(four, bias, self._arena)
-        rows = lambda some: source.dense(name, layer, rows=some)  # noqa: E731
-        return Product.of_dense(source.outputs(name, layer), rows, bias, self._arena)
 
 
 class _Rows:

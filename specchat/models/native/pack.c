@@ -1,0 +1,133 @@
+/* Weights from the rows of a file into the blocks that product.h describes, without a copy between.
+ *
+ * What the file holds in 4 bits stays as it is; everything else is rounded here, group by group. */
+
+#include "stored.h"
+
+/* Some rows of a matrix as its file holds it. Output i is row order[i]. */
+typedef struct {
+    const uint8_t *data;
+    const int32_t *order; /* (rows), or NULL for the file's own order */
+    int64_t row_bytes;
+    int32_t rows, length, kind;
+} Stored;
+
+/* Write one group of one row: its numbers into lane `lane` of a group of a block, its scale and minimum behind. */
+typedef void Pack(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to);
+
+enum { FOUR = LANES * GROUP / 2, EIGHT = LANES * GROUP };
+
+static inline void put_numbers(uint8_t *to, const void *numbers, int bytes, int lane) {
+    for (int i = 0; i < bytes; i += 4) memcpy(to + i * LANES + lane * 4, (const uint8_t *)numbers + i, 4);
+}
+
+static inline void put_half(uint8_t *to, int lane, uint16_t bits) { memcpy(to + lane * 2, &bits, 2); }
+static inline uint16_t as_half(float value) { return _cvtss_sh(value, 0); }
+
+/* Blocks of 32 share out their halves of bytes as product.h does. */
+static void own_q4_0(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
+    (void)from;
+    const uint8_t *block = row + group * 18;
+    put_numbers(to, block + 2, GROUP / 2, lane);
+    put_half(to + FOUR, lane, half_bits(block));
+}
+
+static void own_q4_1(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
+    (void)from;
+    const uint8_t *block = row + group * 20;
+    put_numbers(to, block + 4, GROUP / 2, lane);
+    put_half(to + FOUR, lane, half_bits(block));
+    put_half(to + FOUR + 2 * LANES, lane, half_bits(block + 2));
+}
+
+/* Blocks of 256 hold two groups in the low and high halves of the same bytes. */
+static void own_q4_k(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
+    (void)from;
+    const uint8_t *block = row + group / 8 * 144, *numbers = block + 16 + group % 8 / 2 * 32;
+    vn first = bytes16(numbers), second = bytes16(numbers + 16);
+    vn both = group % 2 ? first >> 4 | (second & 0xf0) : (first & 15) | second << 4;
+    put_numbers(to, &both, GROUP / 2, lane);
+    float scale, minimum;
+    factors_k(block, group % 8, &scale, &minimum);
+    put_half(to + FOUR, lane, as_half(scale));
+    put_half(to + FOUR + 2 * LANES, lane, as_half(minimum));
+}
+
+static inline void unpack(const Stored *from, const uint8_t *row, int group, float *to) {
+    int left = from->length - group * GROUP;
+    UNPACK[from->kind](row, group, left < GROUP ? left : GROUP, to);
+}
+
+static inline vf size_of(vf value) { return (vf)((vi)value & 0x7fffffff); }
+static inline float not_zero(float scale) { return scale > 1e-12f ? scale : 1e-12f; }
+
+/* Sixteen numbers of 0 to 255 as bytes. */
+static inline vn narrow(vi whole) {
+#ifdef __AVX512F__
+    return (vn)_mm512_cvtepi32_epi8((__m512i)whole);
+#else
+    Split s = {.i = whole};
+    __m128i low = _mm_packs_epi32(_mm256_castsi256_si128(s.i8[0]), _mm256_extracti128_si256(s.i8[0], 1));
+    __m128i high = _mm_packs_epi32(_mm256_castsi256_si128(s.i8[1]), _mm256_extracti128_si256(s.i8[1], 1));
+    return (vn)_mm_packus_epi16(low, high);
+#endif
+}
+
+/* The nearest whole numbers, of two the even one, counted from `middle`. */
+static inline vn nearest(vf value, float least, float most, int middle) {
+    value = larger(value, all(least));
+    value = either(value < most, value, all(most));
+    vi whole = (vi)(value + 12582912.0f) - (vi)all(12582912.0f);
+    return narrow(whole + middle);
+}
+
+/* From the least to the largest of the group in 15 steps. */
+static void round_to_four(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
+    float x[GROUP] __attribute__((aligned(64))) = {0};
+    unpack(from, row, group, x);
+    vf a = load(x), b = load(x + LANES);
+    uint16_t low = as_half(-max_of(larger(-a, -b)));
+    float minimum = _cvtsh_ss(low);
+    uint16_t step = as_half((max_of(larger(a, b)) - minimum) / 15.0f);
+    float scale = not_zero(_cvtsh_ss(step));
+    vn both = nearest((a - minimum) / scale, 0, 15, 0) | nearest((b - minimum) / scale, 0, 15, 0) << 4;
+    put_numbers(to, &both, GROUP / 2, lane);
+    put_half(to + FOUR, lane, step);
+    put_half(to + FOUR + 2 * LANES, lane, low);
+}
+
+/* −127 to 127 times a scale. */
+static void round_to_eight(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
+    float x[GROUP] __attribute__((aligned(64))) = {0};
+    unpack(from, row, group, x);
+    vf a = load(x), b = load(x + LANES);
+    uint16_t step = as_half(max_of(larger(size_of(a), size_of(b))) / 127.0f);
+    float scale = not_zero(_cvtsh_ss(step));
+    vn numbers[2] = {nearest(a / scale, -127, 127, 128), nearest(b / scale, -127, 127, 128)};
+    put_numbers(to, numbers, GROUP, lane);
+    put_half(to + EIGHT, lane, step);
+}
+
+static Pack *how(int kind, int bits) {
+    if (bits == 8) return round_to_eight;
+    return kind == Q4_0 ? own_q4_0 : kind == Q4_1 ? own_q4_1 : kind == Q4_K ? own_q4_k : round_to_four;
+}
+
+/* Whether rows of this kind can be packed. */
+int packs(int kind) { return kind >= 0 && kind < KINDS_END && UNPACK[kind] != NULL; }
+
+/* Write rows as blocks of a product with so many bits. In 4 bits all kinds but Q4_0 have minima. Lanes past the last row
+ * stay as they are. */
+void pack(const Stored *from, int bits, uint8_t *to) {
+    Pack *one = how(from->kind, bits);
+    int groups = (from->length + GROUP - 1) / GROUP, factors = bits == 4 && from->kind != Q4_0 ? 2 : 1;
+    size_t step = (size_t)(LANES * GROUP / 8 * bits + factors * LANES * 2);
+    for (int first = 0; first < from->rows; first += LANES) {
+        int lanes = from->rows - first < LANES ? from->rows - first : LANES;
+        const uint8_t *rows[LANES];
+        for (int lane = 0; lane < lanes; lane++)
+            rows[lane] = from->data + (from->order ? from->order[first + lane] : first + lane) * from->row_bytes;
+        for (int group = 0; group < groups; group++, to += step)
+            for (int lane = 0; lane < lanes; lane++) one(from, rows[lane], group, lane, to);
+    }
+}

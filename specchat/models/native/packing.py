@@ -1,0 +1,101 @@
+"""Weights from where they lie into the blocks that the kernels read: unpacked, rounded and laid out in one go, in C."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from torch import Tensor
+
+from specchat.models.gguf_header import FOUR_BIT, Kind
+from specchat.models.gguf_reader import GROUP
+from specchat.models.native.arena import Arena
+from specchat.models.native.kernels import Kernels
+from specchat.models.native.product import Product
+from specchat.models.stored_rows import StoredRows
+from specchat.models.weight_source import WeightSource
+
+_AT_ONCE = 4096
+"""Outputs that are packed at once, whole blocks of them. What C cannot read comes as float32, which takes memory."""
+
+
+class ShareOut(Protocol):
+    """Calls a function once for each part, like `map`: one after another, or in several threads."""
+
+    def __call__(self, fill: Callable[[slice], None], parts: Iterable[slice], /) -> Iterable[None]: ...
+
+
+class Packer:
+    """Packs the weights of one source. Several threads may use it at the same time."""
+
+    def __init__(self, kernels: Kernels, source: WeightSource, precision: str) -> None:
+        self._kernels = kernels
+        self._source = source
+        self._precision = precision
+        self._arena = Arena()
+
+    def product(self, name: str, layer: int | None = None, share_out: ShareOut = map) -> Product:
+        """A weight in 4 bits where the precision is int4 and the source has it so or rounds, else in 8.
+
+        Numbers, scales and minima that are 4 bits in the file stay what they are, but for scales and minima that take
+        more than float16. In 8 bits at most 1/254 of the largest of 32 weights is lost.
+        """
+        source = self._source
+        stored = source.stored(name, layer)
+        readable = stored is not None and self._kernels.packs(stored.kind)
+        weight = stored if stored is not None and readable else _Unpacked(source, name, layer)
+        bias = source.dense(name, layer, "bias") if source.has(name, layer, "bias") else None
+        bits = self._bits(weight)
+        minima = bits == 4 and weight.kind != Kind.Q4_0
+        product = Product.empty(weight.rows, weight.length, bits, minima, bias, self._arena)
+
+        def fill(outputs: slice) -> None:
+            some = weight.some(outputs)
+            self._kernels.pack(_as_c(some), bits, product.blocks(outputs.start))
+            source.let_go()
+
+        for _ in share_out(fill, [slice(at, at + _AT_ONCE) for at in range(0, product.out, _AT_ONCE)]):
+            pass  # what failed in another thread is raised here
+        return product
+
+    def _bits(self, weight: StoredRows | _Unpacked) -> int:
+        if self._precision != "int4":
+            return 8
+        return 4 if weight.kind in FOUR_BIT or (self._source.rounds and weight.length % GROUP == 0) else 8
+
+
+class _Unpacked:
+    """A weight that only its source can read; like stored rows, but for the time that `some` takes."""
+
+    kind = Kind.F32
+
+    def __init__(self, source: WeightSource, name: str, layer: int | None) -> None:
+        self._source, self._where = source, (name, layer)
+        self.rows = source.outputs(name, layer)
+        self.length = self._values(slice(0, 1)).shape[1]
+
+    def some(self, rows: slice) -> StoredRows:
+        stored = StoredRows.of_tensor(self._values(rows))
+        assert stored is not None, "values are float32, in main memory"
+        return stored
+
+    def _values(self, rows: slice) -> Tensor:
+        return self._source.dense(*self._where, rows=rows)
+
+
+class _CStored(ctypes.Structure):
+    """`Stored` of pack.c."""
+
+    _fields_ = [
+        *[(name, ctypes.c_void_p) for name in ("data", "order")],
+        ("row_bytes", ctypes.c_int64),
+        *[(name, ctypes.c_int32) for name in ("rows", "length", "kind")],
+    ]
+
+
+def _as_c(rows: StoredRows) -> _CStored:
+    """The same for C; valid as long as `rows` lives."""
+    assert rows.data.flags.c_contiguous, "C finds a row by the length of one"
+    order = None if rows.order is None else rows.order.ctypes.data
+    return _CStored(rows.data.ctypes.data, order, rows.data.shape[1], rows.rows, rows.length, rows.kind)

@@ -1,0 +1,162 @@
+/* Rows of weights as files hold them, a group of 32 at a time in float32.
+ *
+ * All but Q6_K multiply so few bits that their products are exact in float32. So nothing depends on whether a compiler
+ * fuses a product with the sum that follows; what gguf's own code computes comes out to the bit. */
+
+#pragma once
+
+#include "lanes.h"
+
+/* GGUF's own numbers for the kinds that can be read here. */
+enum Kind {
+    F32 = 0, F16 = 1, Q4_0 = 2, Q4_1 = 3, Q5_0 = 6, Q5_1 = 7, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14, BF16 = 30,
+    KINDS_END
+};
+
+typedef uint8_t vn __attribute__((vector_size(16)));
+typedef uint8_t vn_any __attribute__((vector_size(16), aligned(1), may_alias));
+
+static const vi COUNT = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+static inline vn bytes16(const uint8_t *at) { return *(const vn_any *)at; }
+
+/* Sixteen bytes as whole numbers; spelt out, because compilers take the bytes one by one. */
+static inline vi wide(vn bytes) {
+#ifdef __AVX512F__
+    return (vi)_mm512_cvtepu8_epi32((__m128i)bytes);
+#else
+    __m128i sixteen = (__m128i)bytes;
+    return (Split){.i8 = {_mm256_cvtepu8_epi32(sixteen), _mm256_cvtepu8_epi32(_mm_srli_si128(sixteen, 8))}}.i;
+#endif
+}
+
+static inline vf floats(vi whole) { return __builtin_convertvector(whole, vf); }
+
+static inline uint16_t half_bits(const uint8_t *at) {
+    uint16_t bits;
+    memcpy(&bits, at, sizeof bits);
+    return bits;
+}
+
+static inline float half_at(const uint8_t *at) { return _cvtsh_ss(half_bits(at)); }
+
+/* Sixteen bits, from the first of a mask on, as numbers. */
+static inline vi bits16(const uint8_t *at) { return ((vi){0} + half_bits(at)) >> COUNT & 1; }
+
+/* Scale and minimum of one of the eight groups of a block of Q4_K or Q5_K: two factors in float16, then eight scales and
+ * eight minima of 6 bits in 12 bytes. */
+static inline void factors_k(const uint8_t *block, int which, float *scale, float *minimum) {
+    const uint8_t *low = block + 4, *middle = block + 8, *high = block + 12;
+    int part = which % 4;
+    int s = which < 4 ? low[part] & 63 : (high[part] & 15) | low[part] >> 6 << 4;
+    int m = which < 4 ? middle[part] & 63 : high[part] >> 4 | middle[part] >> 6 << 4;
+    *scale = half_at(block) * (float)s;
+    *minimum = -half_at(block + 2) * (float)m;
+}
+
+/* Write group `group` of a row: GROUP numbers, of which `count` are there (fewer only where a kind has no blocks). */
+typedef void Unpack(const uint8_t *row, int group, int count, float *to);
+
+static void unpack_f32(const uint8_t *row, int group, int count, float *to) {
+    memcpy(to, row + (size_t)group * GROUP * sizeof(float), (size_t)count * sizeof(float));
+}
+
+static void unpack_f16(const uint8_t *row, int group, int count, float *to) {
+    uint16_t some[GROUP] = {0};
+    memcpy(some, row + (size_t)group * sizeof some, (size_t)count * sizeof *some);
+    store(to, load_half(some));
+    store(to + LANES, load_half(some + LANES));
+}
+
+static void unpack_bf16(const uint8_t *row, int group, int count, float *to) {
+    uint16_t some[GROUP] = {0};
+    memcpy(some, row + (size_t)group * sizeof some, (size_t)count * sizeof *some);
+    for (int i = 0; i < GROUP; i++) {
+        uint32_t bits = (uint32_t)some[i] << 16;
+        memcpy(to + i, &bits, sizeof bits);
+    }
+}
+
+static void unpack_q4_0(const uint8_t *row, int group, int count, float *to) {
+    (void)count;
+    const uint8_t *block = row + group * 18;
+    vn both = bytes16(block + 2);
+    store(to, floats(wide(both & 15) - 8) * half_at(block));
+    store(to + LANES, floats(wide(both >> 4) - 8) * half_at(block));
+}
+
+static void unpack_q4_1(const uint8_t *row, int group, int count, float *to) {
+    (void)count;
+    const uint8_t *block = row + group * 20;
+    vn both = bytes16(block + 4);
+    store(to, floats(wide(both & 15)) * half_at(block) + half_at(block + 2));
+    store(to + LANES, floats(wide(both >> 4)) * half_at(block) + half_at(block + 2));
+}
+
+static void unpack_q5_0(const uint8_t *row, int group, int count, float *to) {
+    (void)count;
+    const uint8_t *block = row + group * 22;
+    vn both = bytes16(block + 6);
+    store(to, floats((wide(both & 15) | bits16(block + 2) << 4) - 16) * half_at(block));
+    store(to + LANES, floats((wide(both >> 4) | bits16(block + 4) << 4) - 16) * half_at(block));
+}
+
+static void unpack_q5_1(const uint8_t *row, int group, int count, float *to) {
+    (void)count;
+    const uint8_t *block = row + group * 24;
+    vn both = bytes16(block + 8);
+    store(to, floats(wide(both & 15) | bits16(block + 4) << 4) * half_at(block) + half_at(block + 2));
+    store(to + LANES, floats(wide(both >> 4) | bits16(block + 6) << 4) * half_at(block) + half_at(block + 2));
+}
+
+static void unpack_q8_0(const uint8_t *row, int group, int count, float *to) {
+    (void)count;
+    const uint8_t *block = row + group * 34;
+    for (int half = 0; half < 2; half++) {
+        vi whole = (wide(bytes16(block + 2 + half * LANES)) ^ 128) - 128; /* the bytes have a sign */
+        store(to + half * LANES, floats(whole) * half_at(block));
+    }
+}
+
+static void unpack_q4_k(const uint8_t *row, int group, int count, float *to) {
+    (void)count;
+    const uint8_t *block = row + group / 8 * 144, *numbers = block + 16 + group % 8 / 2 * 32;
+    float scale, minimum;
+    factors_k(block, group % 8, &scale, &minimum);
+    for (int half = 0; half < 2; half++) {
+        vi whole = wide(bytes16(numbers + half * LANES)) >> group % 2 * 4 & 15;
+        store(to + half * LANES, floats(whole) * scale + minimum);
+    }
+}
+
+static void unpack_q5_k(const uint8_t *row, int group, int count, float *to) {
+    (void)count;
+    const uint8_t *block = row + group / 8 * 176, *high = block + 16, *low = block + 48 + group % 8 / 2 * 32;
+    float scale, minimum;
+    factors_k(block, group % 8, &scale, &minimum);
+    for (int half = 0; half < 2; half++) {
+        vi whole = wide(bytes16(low + half * LANES)) >> group % 2 * 4 & 15;
+        whole |= (wide(bytes16(high + half * LANES)) >> group % 8 & 1) << 4;
+        store(to + half * LANES, floats(whole) * scale + minimum);
+    }
+}
+
+static void unpack_q6_k(const uint8_t *row, int group, int count, float *to) {
+    (void)count;
+    const uint8_t *block = row + group / 8 * 210;
+    int hundred = group % 8 / 4, quarter = group % 4; /* of 256 numbers: which 128, which 32 of those */
+    const uint8_t *low = block + hundred * 64 + quarter % 2 * 32, *high = block + 128 + hundred * 32;
+    const int8_t *scales = (const int8_t *)block + 192 + group % 8 * 2;
+    for (int half = 0; half < 2; half++) {
+        vi whole = wide(bytes16(low + half * LANES)) >> quarter / 2 * 4 & 15;
+        whole |= (wide(bytes16(high + half * LANES)) >> quarter * 2 & 3) << 4;
+        float scale = half_at(block + 208) * (float)scales[half];
+        store(to + half * LANES, floats(whole - 32) * scale);
+    }
+}
+
+static Unpack *const UNPACK[KINDS_END] = {
+    [F32] = unpack_f32,   [F16] = unpack_f16,   [BF16] = unpack_bf16, [Q4_0] = unpack_q4_0,
+    [Q4_1] = unpack_q4_1, [Q5_0] = unpack_q5_0, [Q5_1] = unpack_q5_1, [Q8_0] = unpack_q8_0,
+    [Q4_K] = unpack_q4_k, [Q5_K] = unpack_q5_k, [Q6_K] = unpack_q6_k,
+};
