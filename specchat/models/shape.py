@@ -38,29 +38,43 @@ class Shape:
     @classmethod
     def of(cls, config: Any) -> Shape:
         """The shape a configuration describes. Call `unsupported` first."""
-        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-        rotary = LlamaRotaryEmbedding(config)
         layers = config.num_hidden_layers
+        frequencies, rotation_scale = _rotation(config)
         without = getattr(config, "no_rope_layers", None)  # SmolLM3: 1 means rotated, in spite of the name
         return cls(
             layers=layers,
             hidden=config.hidden_size,
             heads=config.num_attention_heads,
             kv_heads=config.num_key_value_heads,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+            head_dim=_head_dim(config),
             vocab_size=config.vocab_size,
             epsilon=config.rms_norm_eps,
             tied=bool(config.tie_word_embeddings),
             rotates=tuple(bool(flag) for flag in without) if without else (True,) * layers,
-            frequencies=rotary.inv_freq.float().clone(),
-            rotation_scale=float(rotary.attention_scaling),
+            frequencies=frequencies.float(),
+            rotation_scale=float(rotation_scale),
         )
 
     def turns(self, positions: int) -> Tensor:
         """(positions, 1, head_dim / 2) complex64: what rotates a pair of values at each position."""
         angles = torch.arange(positions, dtype=torch.float32)[:, None] * self.frequencies
         return torch.polar(torch.full_like(angles, self.rotation_scale), angles)[:, None]
+
+
+def _head_dim(config: Any) -> int:
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def _rotation(config: Any) -> tuple[Tensor, float]:
+    """Frequencies and factor as transformers' networks compute them; importing one takes a second and 60 MB."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    about = config.rope_parameters
+    if about["rope_type"] != "default":
+        frequencies, scale = ROPE_INIT_FUNCTIONS[about["rope_type"]](config)
+        return frequencies, scale
+    size = _head_dim(config)
+    return 1.0 / about["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size), 1.0
 
 
 def unsupported(config: Any) -> str | None:
