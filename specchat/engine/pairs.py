@@ -35,17 +35,15 @@ class Loader:
         torch.set_num_threads(settings.threads or default_threads())
         pair = self.catalog.pair(settings.pair)
         device = choose_device(settings.device)
-        specs = {"target": self.catalog.model(pair.target)}
-        if pair.draft is not None:
-            specs["draft"] = self.catalog.model(pair.draft)
-        for spec in specs.values():
+        specs = [self.catalog.model(name) for name in (pair.target, pair.draft) if name is not None]
+        for spec in specs:
             if not spec.scripted:
                 weights.fetch(spec, self._report, self.cancelled)
-        if "draft" in specs:
-            _refuse_strangers(list(specs.values()))
-        loaded = {role: self._load(spec, role, device, settings) for role, spec in specs.items()}
-        target, draft = loaded["target"], loaded.get("draft")
-        if draft is not None:
+        if len(specs) == 2:
+            _refuse_strangers(specs)
+        target, draft = self._load(specs[0], device, settings), None
+        if len(specs) == 2:
+            draft = self._load(specs[1], device, settings, beside=target)
             compare_tokenizers(target, draft)
         return LoadedPair(
             name=pair.name,
@@ -54,19 +52,21 @@ class Loader:
             vocabulary=self._vocabulary(target),
             device=device,
             precision=target.precision,
-            notes=[note for one in loaded.values() for note in one.notes],
+            notes=[note for one in (target, draft) if one is not None for note in one.notes],
             load_s=time.perf_counter() - began,
         ).using(settings.threads)
 
-    def _load(self, spec: ModelSpec, role: str, device: torch.device, settings: Settings) -> Loaded:
+    def _load(self, spec: ModelSpec, device: torch.device, settings: Settings, beside: Loaded | None = None) -> Loaded:
+        """A target, or the draft model of the target `beside` it."""
+        guesses = beside is not None
         if self.cancelled():
             raise weights.Cancelled(f"stopped before {spec.name} was read")
         if spec.scripted:
-            return load_scripted(spec, role)
+            return load_scripted(spec, "draft" if guesses else "target")
         self._say(spec.name)
         path = weights.locate(spec)
         say = lambda what: self._say(f"{spec.name}: {what}")  # noqa: E731
-        return load_model(spec, path, device, settings.dtype, say, settings.kernels, guesses=role == "draft")
+        return load_model(spec, path, device, settings.dtype, say, settings.kernels, guesses, beside)
 
     def _vocabulary(self, target: Loaded) -> Vocabulary:
         if target.tokenizer is None:

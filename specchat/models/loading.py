@@ -28,6 +28,7 @@ from specchat.models.recital import RecitalVocabulary, recital_says
 from specchat.models.reference import ReferenceModel
 from specchat.models.scripted import ScriptedModel
 from specchat.models.shape import Shape, unsupported
+from specchat.models.tokenizer_files import same_tokenizer
 from specchat.models.weight_source import GgufSource, RoundedSource, TensorSource, WeightSource
 
 _END_NAMES = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "</s>")
@@ -42,7 +43,7 @@ _RECITAL = {"target": (6, 0.012), "draft": (2, 0.003)}
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model that runs, and what belongs to it. `tokenizer` is None for a scripted model."""
+    """A model that runs, and what belongs to it. A scripted model has no tokenizer, and no `folder` where it lies."""
 
     name: str
     model: Model
@@ -52,6 +53,7 @@ class Loaded:
     precision: str
     kernels: str = "torch"
     notes: tuple[str, ...] = field(default=())
+    folder: Path | None = None
 
 
 def load_model(
@@ -62,10 +64,12 @@ def load_model(
     say: Callable[[str], None] = lambda s: None,
     kernels: str = "auto",
     guesses: bool = False,
+    beside: Loaded | None = None,
 ) -> Loaded:
     """Load one model from its verified files: into our own decoder where it fits, else through transformers.
 
     Args:
+        beside: another model, whose tokenizer serves this one too where their files are the same.
         guesses: nothing of it can change a text, so `auto` rounds all its weights to 4 bits where that is faster.
         wanted: the precision asked for; `auto` chooses.
         say: hears what is being done, for progress.
@@ -75,7 +79,7 @@ def load_model(
         ModelError: an architecture whose cache cannot be rewound, a precision that is not to be had for it, or
             weights that do not fit into memory.
     """
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig
 
     say("configuration")
     try:
@@ -87,7 +91,7 @@ def load_model(
         precision = choose_precision(wanted, device, quantised=path.is_file() or guesses, own=why_not is None)
         check_memory(spec, path, device, precision)
         say("tokenizer")
-        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        tokenizer = _tokenizer(folder, beside)
         say("weights")
         if why_not is None:
             source: WeightSource = GgufSource(path) if path.is_file() else TensorSource.of_folder(path)
@@ -108,7 +112,7 @@ def load_model(
     except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
         raise ModelError(f"{spec.name} cannot be loaded: {_first_line(error)}") from None
     ends = end_tokens(folder, config, tokenizer)
-    return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes)
+    return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder)
 
 
 def own_network(
@@ -127,6 +131,14 @@ def own_network(
     if device.type == "cuda":
         return cuda_network(weights)
     return EagerNetwork(weights), notes
+
+
+def _tokenizer(folder: Path, beside: Loaded | None) -> Any:
+    from transformers import AutoTokenizer
+
+    if beside is not None and beside.folder is not None and same_tokenizer(folder, beside.folder):
+        return beside.tokenizer
+    return AutoTokenizer.from_pretrained(folder, **_LOCAL)
 
 
 def _reference_network(path: Path, folder: Path, config: Any, precision: str) -> Any:
@@ -156,9 +168,10 @@ def compare_tokenizers(target: Loaded, draft: Loaded) -> None:
     Raises:
         TokenizerMismatch: with how many tokens differ, and one of them.
     """
+    if target.tokenizer is draft.tokenizer:
+        return
     if target.tokenizer is None or draft.tokenizer is None:
-        same = target.tokenizer is draft.tokenizer
-        table, other = {"": 0}, {"": 0 if same else 1}
+        table, other = {"": 0}, {"": 1}
     else:
         table, other = target.tokenizer.get_vocab(), draft.tokenizer.get_vocab()
     differing = [word for word in table.keys() | other.keys() if table.get(word) != other.get(word)]
