@@ -81,7 +81,7 @@ static inline vn nearest(vf value, float least, float most, int middle) {
     return narrow(whole + middle);
 }
 
-/* From the least to the largest of the group in 15 steps. */
+/* From the least to the largest of the group in 15 steps. (Of zeros of both signs any may be the least.) */
 static void round_to_four(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
     float x[GROUP] __attribute__((aligned(64))) = {0};
     unpack(from, row, group, x);

@@ -38,8 +38,8 @@ class Packer:
     def product(self, name: str, layer: int | None = None, share_out: ShareOut = map) -> Product:
         """A weight in 4 bits where the precision is int4 and the source has it so or rounds, else in 8.
 
-        Numbers, scales and minima that are 4 bits in the file stay what they are, but for scales and minima that take
-        more than float16. In 8 bits at most 1/254 of the largest of 32 weights is lost.
+        What the file has in 4 bits stays as it is; its scales and minima are rounded to float16 where they take more.
+        In 8 bits at most 1/254 of the largest of 32 weights is lost.
         """
         source = self._source
         stored = source.stored(name, layer)
@@ -52,7 +52,7 @@ class Packer:
 
         def fill(outputs: slice) -> None:
             some = weight.some(outputs)
-            self._kernels.pack(_as_c(some), bits, product.blocks(outputs.start))
+            self._kernels.pack(_as_c(some), bits, product.address_of(outputs.start))
             source.let_go()
 
         for _ in share_out(fill, [slice(at, at + _AT_ONCE) for at in range(0, product.out, _AT_ONCE)]):

@@ -48,10 +48,11 @@ class Product:
         data = arena.room(-(-out // LANES) * -(-inputs // GROUP) * step)
         return cls(out, inputs, bits, minima, data, None if bias is None else bias.float().contiguous())
 
-    def blocks(self, first: int) -> int:
-        """The address of the blocks from that of output `first` on."""
+    def address_of(self, output: int) -> int:
+        """Where the block lies that begins with this output."""
+        assert output % LANES == 0, "blocks begin at every sixteenth output"
         blocks = -(-self.out // LANES)
-        return self.data.data_ptr() + first // LANES * (len(self.data) // blocks)
+        return self.data.data_ptr() + output // LANES * (len(self.data) // blocks)
 
     @property
     def nbytes(self) -> int:
