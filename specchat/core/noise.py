@@ -74,10 +74,11 @@ class Noise:
         least = math.exp(-math.exp(-threshold)) if threshold > -_DEEPEST else 0.0
         # The noise is rounded when it is computed, so a little more is let through.
         bits = max(0, int(least * (1.0 - 1e-12) * 2.0**52) - 1)
-        key, least_mixed = np.uint64(self._key(stream, position, ())), np.uint64(bits << 12)
+        key, least_mixed = self._key(stream, position, ()), np.uint64(bits << 12)
         found = []
         for begin in range(0, vocab_size, _AT_ONCE):
-            mixed = _mixed(_golden_multiples(vocab_size)[begin : begin + _AT_ONCE] + key)
+            first = np.uint64((key + begin * _GOLDEN) & _MASK)
+            mixed = _mixed(_golden_multiples()[: vocab_size - begin] + first)
             found.append(np.flatnonzero(mixed >= least_mixed) + begin)
         return torch.from_numpy(np.concatenate(found))
 
@@ -115,9 +116,9 @@ def _mixed(z: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[
     return z
 
 
-@lru_cache(maxsize=2)
-def _golden_multiples(count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    return np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN)
+@lru_cache(maxsize=1)
+def _golden_multiples() -> np.ndarray[Any, np.dtype[np.uint64]]:
+    return np.arange(_AT_ONCE, dtype=np.uint64) * np.uint64(_GOLDEN)
 
 
 def _mix(z: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from core.test_drawing import CUTS, logits
+from test_draws import CUTS, logits
 
 from specchat.core.among import draw_among
 from specchat.core.best import best_tokens

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from frozen import FrozenRecorder, RefusingRecorder
-from models.test_decoder import FAMILIES, V, branching_tree, network, prompt
+from test_decoder import FAMILIES, V, branching_tree, network, prompt
 
 from specchat.core.seams import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree

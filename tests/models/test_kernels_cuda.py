@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models.test_kernels import dequantised, four_bit, rounded_to_eight_bits
+from test_kernels import dequantised, four_bit, rounded_to_eight_bits
 
 from specchat.errors import UsageError
 from specchat.models import kernels_cuda

@@ -5,8 +5,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 from frozen import FrozenRecorder, RefusingRecorder
-from models.test_decoder import FAMILIES, V, branching_tree, network, prompt
-from models.test_graphs import bush, chain, eager
+from test_decoder import FAMILIES, V, branching_tree, network, prompt
+from test_graphs import bush, chain, eager
 
 from specchat.core.tree import TokenTree
 from specchat.models.decoder import Decoder
