@@ -133,7 +133,11 @@ class Goodput:
         """The least chance worth each further row: the tokens that its time would have written."""
         node_s = self._level_s.value if self._passes else _NODE_SHARE * self._costs.verify_s(1)
         worth = goodput / max(0.02, self._kept_promises.value)
-        return tuple(max(0.0, worth * (row_s + node_s)) for row_s in self._costs.rows_s(self._ceiling.nodes))
+        # Where the step from one row to two is the dearest, as in float32, no row is had for less than its share of it.
+        likely = max(2, math.ceil(self._nodes.value))
+        least_s = (self._costs.verify_s(1 + likely) - self._costs.verify_s(1)) / likely
+        rows_s = self._costs.rows_s(self._ceiling.nodes)
+        return tuple(max(0.0, worth * (max(row_s, least_s) + node_s)) for row_s in rows_s)
 
     def _plain_or_probe(self, context: Context) -> Budget:
         due = context.round == 0 if self._passes else self._plain_rounds >= self._patience
@@ -197,10 +201,11 @@ class _LearntCosts:
         drawn = interpolate(self._points, rows)
         seconds = min(seconds, 2 * drawn * self._factor)
         self._factor += 0.1 * (seconds / drawn - self._factor)
-        known = self._shape.get(rows, drawn)
-        self._shape[rows] = known = known + 0.03 * (seconds / self._factor - known)
-        if abs(known - drawn) > 0.01 * drawn:
-            self._draw()
+        if rows > 1:  # one row is what the others are measured by
+            known = self._shape.get(rows, drawn)
+            self._shape[rows] = known = known + 0.02 * (seconds / self._factor - known)
+            if abs(known - drawn) > 0.01 * drawn:
+                self._draw()
 
     def verify_s(self, rows: int) -> float:
         """Predicted seconds of a verification."""

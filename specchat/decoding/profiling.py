@@ -54,21 +54,26 @@ def measure_costs(
 def _curve(
     model: Model, row_counts: Sequence[int], context_tokens: int, interrupted: Callable[[], bool]
 ) -> tuple[tuple[int, float], ...] | None:
+    """Every number of rows in turn, up and down: a disturbance then hits them all, and no step between two of them.
+
+    A pass right after a much larger one is slow: hence down again instead of beginning anew.
+    """
     context_tokens = min(context_tokens, model.context_tokens // 2)
-    points: list[tuple[int, float]] = []
+    trees = {rows: _tree_of(rows, model.vocab_size) for rows in row_counts}
+    up, first = list(trees.items()), row_counts[0]
+    seconds: dict[int, list[float]] = {rows: [] for rows in row_counts}
     try:
-        for rows in row_counts:
-            tree = _tree_of(rows, model.vocab_size)
-            seconds: list[float] = []
-            warm = _WARM if points else _WARM_UP
-            for _ in range(warm + _TIMED):
+        for turn in range(-1 - _WARM, _TIMED):
+            warming = [(first, trees[first])] * _WARM_UP
+            for rows, tree in warming if turn < -_WARM else up if turn % 2 == 0 else reversed(up):
                 if interrupted():
                     return None
-                seconds.append(_timed_read(model, tree, context_tokens))
-            points.append((rows, statistics.median(seconds[warm:])))
+                took = _timed_read(model, tree, context_tokens)
+                if turn >= 0:
+                    seconds[rows].append(took)
     finally:
         model.prefill(())
-    return tuple(points)
+    return tuple((rows, statistics.median(seconds[rows])) for rows in row_counts)
 
 
 def _timed_read(model: Model, tree: TokenTree, context_tokens: int) -> float:

@@ -172,6 +172,17 @@ def test_prices_never_fall_and_end_where_the_curve_bends_up():
     assert not prices or prices[0] > plain[0]
 
 
+def test_a_first_step_that_is_the_dearest_is_not_taken_for_a_cheap_slope():
+    given = Costs(((1, 1.0), (2, 1.6), (3, 2.0), (4, 1.4), (8, 1.3), (32, 2.1)))
+    subject = controller(given)
+    for _ in range(50):
+        subject.observe(a_round(0, 0, given=given))
+    assert subject.plan(context()).floor > 0.4, "two rows for what thirty would cost on average"
+    for _ in range(50):
+        subject.observe(a_round(8, 8, given=given, logprob=math.log(0.99)))
+    assert subject.plan(context()).floor < 0.5 * 8, "long quotations still pay"
+
+
 def test_promises_are_the_sum_of_the_paths_chances():
     assert expected_accepted(chain(3, math.log(0.5))) == pytest.approx(0.5 + 0.25 + 0.125)
     assert expected_accepted(chain(3)) is None
