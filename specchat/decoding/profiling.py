@@ -59,17 +59,16 @@ def _curve(
     A pass right after a much larger one is slow: hence down again instead of beginning anew.
     """
     context_tokens = min(context_tokens, model.context_tokens // 2)
-    trees = {rows: _tree_of(rows, model.vocab_size) for rows in row_counts}
-    up, first = list(trees.items()), row_counts[0]
+    up = [(rows, _tree_of(rows, model.vocab_size)) for rows in row_counts]
+    turns = [up[:1] * _WARM_UP, *(up[::-1] if turn % 2 else up for turn in range(_WARM + _TIMED))]
     seconds: dict[int, list[float]] = {rows: [] for rows in row_counts}
     try:
-        for turn in range(-1 - _WARM, _TIMED):
-            warming = [(first, trees[first])] * _WARM_UP
-            for rows, tree in warming if turn < -_WARM else up if turn % 2 == 0 else reversed(up):
+        for turn, passes in enumerate(turns):
+            for rows, tree in passes:
                 if interrupted():
                     return None
                 took = _timed_read(model, tree, context_tokens)
-                if turn >= 0:
+                if turn > _WARM:
                     seconds[rows].append(took)
     finally:
         model.prefill(())

@@ -102,12 +102,9 @@ class DraftModel:
             # A draft model may have rows of padding that the target's table has not: they are never proposed.
             self._logits |= {node: reading.after(node)[: self._vocab_size] for node in unread}
             best = torch.tensor(reading.best_after(unread, min(_CANDIDATES, reading.logits.shape[1])))
-            rows = (
-                reading.logits[[reading.row(node) for node in unread]]
-                if len(unread) < len(reading.nodes)
-                else reading.logits
+            values = (
+                reading.logits.gather(1, best.to(reading.logits.device)).float() - reading.totals_after(unread)[:, None]
             )
-            values = rows.gather(1, best.to(rows.device)).float() - reading.totals_after(unread)[:, None]
             values[best >= self._vocab_size] = -torch.inf
             self._best |= dict(zip(unread, zip(best.numpy(), values.cpu().double().numpy(), strict=True), strict=True))
 
