@@ -13,9 +13,10 @@ from torch import Tensor
 from specchat.core.best import best_tokens
 from specchat.core.noise import Stream
 from specchat.core.round import Round
-from specchat.core.sampling import Law, penalise
+from specchat.core.sampling import Law, penalise, total_of
 from specchat.core.seams import Context, Proposal, Rider
 from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.core.truncation import truncate
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 
@@ -144,16 +145,12 @@ def _coupled(tokens: Tokens, logprobs: Scores, positions: Sequence[int], context
     noise of a whole vocabulary takes longer than a small model's pass. Truncation is that of the target's law, as far
     as it can be told from them.
     """
-    sampling = context.sampling
-    scores = logprobs / sampling.temperature
-    scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
-    if sampling.top_k > 0:
-        scores[:, sampling.top_k :] = -np.inf
-    if sampling.top_p < 1.0:
-        mass = np.exp(scores).cumsum(axis=1)
-        scores[:, 1:][mass[:, :-1] >= sampling.top_p * mass[:, -1:]] = -np.inf
-    if sampling.min_p > 0.0:
-        scores[scores < scores[:, :1] + math.log(sampling.min_p)] = -np.inf
+    sampling, count = context.sampling, tokens.shape[1]
+    likely = torch.from_numpy(logprobs) / sampling.temperature
+    if sampling.truncates(count):
+        found = truncate(likely, sampling, count, lambda: total_of(likely))
+        likely.masked_fill_(likely < found.least, -torch.inf)
+    scores: Scores = likely.numpy()
     scores += context.noise.gumbels(Stream.TARGET, positions, torch.from_numpy(tokens).long()).numpy()
     order = np.argsort(-scores, axis=1, kind="stable")
     scores = np.take_along_axis(scores, order, axis=1) / _SURENESS
