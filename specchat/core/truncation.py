@@ -32,7 +32,8 @@ def truncate(best: Tensor, sampling: Sampling, vocab_size: int, total: Callable[
 
     Args:
         best: (n, C) the highest scores (logits over temperature), best first; C may be V.
-        total: () → (n, 1) logarithm of the sum of the exponentials of all V scores; asked for only where top-p needs it.
+        total: () → (n, 1) logarithm of the sum of the exponentials of all V scores; asked for only where top-p
+            needs it.
     """
     top_k, count = sampling.top_k_of(vocab_size), best.shape[1]
     known = torch.ones(len(best), dtype=torch.bool, device=best.device)

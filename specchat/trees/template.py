@@ -8,6 +8,7 @@ from typing import Final
 
 from specchat.core.seams import Budget, Context, Drafter
 from specchat.core.tree import ROOT, TokenTree
+from specchat.trees.growth import Growth
 from specchat.trees.options import RankPath, TemplateOptions
 
 
@@ -17,7 +18,8 @@ class Template:
     The shape is one of three, the first that is given: explicit paths; a number of nodes for every depth, filled
     with the paths of most worth; or the paths of most worth altogether, which is the best static tree for that
     many nodes. A path is worth the product of its ranks' acceptance rates. The budget's width bounds the ranks, its
-    depth the paths, and its nodes keep the paths of most worth.
+    depth the paths, and its nodes keep the paths of most worth. Within the shape the budget's prices decide, by the
+    chances that the drafter gives its guesses: where rows are dear, only its likely part is drafted.
 
     The shape looks at ranks and never at tokens, and has no rank without the better ones, so draws keep their law.
 
@@ -34,20 +36,20 @@ class Template:
         self._rates = options.by_rank()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        tree = TokenTree(context.root, context.vocab_size)
+        growth = Growth(context, budget)
         children = children_counts(self.shape(budget))
         level: dict[RankPath, int] = {(): ROOT}
-        while level := {path: node for path, node in level.items() if path in children}:
+        while level := {
+            path: node for path, node in level.items() if path in children and growth.may_have_children(node)
+        }:
             width = max(children[path] for path in level)
-            proposal = drafter.propose(tree, list(level.values()), width, context)
-            below: dict[RankPath, int] = {}
-            for (path, node), guesses in zip(level.items(), proposal, strict=True):
-                for rank, guess in enumerate(guesses[: children[path]]):
-                    size = len(tree)
-                    if (child := tree.add(node, guess)) == size:
-                        below[(*path, rank)] = child
-            level = below
-        return tree.freeze()
+            proposal = drafter.propose(growth.tree, list(level.values()), width, context)
+            level = {
+                (*path, rank): child
+                for (path, node), guesses in zip(level.items(), proposal, strict=True)
+                for rank, child in growth.consider(node, guesses[: children[path]]).items()
+            }
+        return growth.best_tree()
 
     def shape(self, budget: Budget) -> tuple[RankPath, ...]:
         """The paths that fit into the budget, parents first and better ranks first."""

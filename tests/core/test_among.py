@@ -15,7 +15,7 @@ KNOWN = 64
 
 
 def likeliest_of(row):
-    """The tokens with the highest logits, best first, of equals the one with the lower number: as the C head names them."""
+    """The tokens with the highest logits, best first, of equals the lower number first: as the C head names them."""
     return row.sort(descending=True, stable=True).indices[:KNOWN]
 
 
