@@ -46,6 +46,7 @@ class Speculator:
         began = time.perf_counter()
         passes = self.drafter.passes
         budget = self.controller.plan(context)
+        context.passes = budget.passes
         planned = time.perf_counter()
         tree = self.policy.grow(self.drafter, context, budget)
         riders = self.drafter.riders(tree)

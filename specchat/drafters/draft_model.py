@@ -68,23 +68,22 @@ class DraftModel:
     def start(self, history: Sequence[int]) -> None:
         """Read the text up to the root, so that the first round does not pay for the prompt."""
         self._forget_tree()
-        self._model.prefill(history[:-1])
+        if len(history) <= self._model.context_tokens:
+            self._model.prefill(history[:-1])
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """Nothing for nodes beyond the end of its context, and nothing at all where passes are not allowed."""
+        room = self._model.context_tokens - len(context.history)
+        nodes = [node for node in frontier if tree.depths[node] <= room] if context.passes else []
+        if not nodes:
+            return [() for _ in frontier]
         if self._tree is not tree:
             self._forget_tree()
             self._model.prefill(context.history[:-1])
             self._tree = tree
-        if not frontier:
-            return []
-        self._read(tree, frontier)
-        if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
-            return [self._drawn(tree, node, width, context) for node in frontier]
-        tokens, logprobs = self._favourites(tree, frontier, context)
-        if self._drawing == "coupled" or (self._drawing == "auto" and not context.sampling.greedy):
-            positions = [context.position(tree, node) for node in frontier]
-            return _points(*_coupled(tokens, logprobs, positions, context), width)
-        return _points(tokens, logprobs, width)
+        self._read(tree, nodes)
+        said = dict(zip(nodes, self._guesses(tree, nodes, width, context), strict=True))
+        return [said.get(node, ()) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         return ()
@@ -94,6 +93,15 @@ class DraftModel:
         if self._tree is not None:
             self._model.keep(self._tree.follow(round.emitted))
             self._forget_tree()
+
+    def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
+        if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
+            return [self._drawn(tree, node, width, context) for node in nodes]
+        tokens, logprobs = self._favourites(tree, nodes, context)
+        if self._drawing == "coupled" or (self._drawing == "auto" and not context.sampling.greedy):
+            positions = [context.position(tree, node) for node in nodes]
+            return _points(*_coupled(tokens, logprobs, positions, context), width)
+        return _points(tokens, logprobs, width)
 
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
