@@ -110,8 +110,12 @@ class Goodput:
         # rows that are likely.
         likely = max(2, math.ceil(seen.nodes.value))
         least_s = (self._costs.verify_s(1 + likely) - self._costs.verify_s(1)) / likely
-        rows_s = self._costs.rows_s(self._ceiling.nodes)
-        return tuple(max(0.0, worth * (max(row_s, least_s) + node_s)) for row_s in rows_s)
+        prices: list[float] = []
+        for row_s in self._costs.rows_s(self._ceiling.nodes):
+            prices.append(worth * (max(row_s, least_s) + node_s))
+            if prices[-1] > 1.0:
+                break  # no later row is cheaper, and no guess pays more
+        return tuple(prices)
 
     def _plain_or_trial(self, seen: Experience) -> Budget:
         """No guesses; now and then a single one, less often each time that nothing comes of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 from specchat.core.costs import Costs, interpolate, marginal
 
@@ -44,11 +45,11 @@ class LearntCosts:
         """Predicted seconds of a verification."""
         return self._factor * interpolate(self._points, rows)
 
-    def rows_s(self, count: int) -> list[float]:
+    def rows_s(self, count: int) -> Iterator[float]:
         """Predicted seconds that each row after the first adds, never less than the one before."""
         if len(self._rows) != count:
             self._rows = marginal(self._points, count)
-        return [self._factor * seconds for seconds in self._rows]
+        return (self._factor * seconds for seconds in self._rows)
 
     def _draw(self) -> None:
         """The curve through what was seen: two points or more, the first of one row.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 
 from specchat.core.seams import Budget, Context, Drafter
@@ -34,10 +33,11 @@ class Template:
         self._paths = options.rank_paths()
         self._counts = options.per_depth()
         self._rates = options.by_rank()
+        self._known: dict[tuple[int, int, int], Mapping[RankPath, int]] = {}
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         growth = Growth(context, budget)
-        children = children_counts(self.shape(budget))
+        children = self._children(budget)
         level: dict[RankPath, int] = {(): ROOT}
         while level := {
             path: node for path, node in level.items() if path in children and growth.may_have_children(node)
@@ -53,18 +53,19 @@ class Template:
 
     def shape(self, budget: Budget) -> tuple[RankPath, ...]:
         """The paths that fit into the budget, parents first and better ranks first."""
-        return _shape(self._paths, self._counts, self._rates, budget)
+        paths, rates = self._paths, self._rates
+        if not paths:
+            paths = best_by_depth(self._counts, rates, budget.width) if self._counts else best_paths(rates, budget)
+        fitting = [path for path in paths if len(path) <= budget.depth and max(path) < budget.width]
+        fitting.sort(key=lambda path: (-worth(path, rates), len(path), path))
+        return tuple(sorted(fitting[: budget.nodes], key=lambda path: (len(path), path)))
 
-
-@lru_cache(maxsize=64)
-def _shape(
-    paths: tuple[RankPath, ...], counts: tuple[int, ...], rates: tuple[float, ...], budget: Budget
-) -> tuple[RankPath, ...]:
-    if not paths:
-        paths = best_by_depth(counts, rates, budget.width) if counts else best_paths(rates, budget)
-    fitting = [path for path in paths if len(path) <= budget.depth and max(path) < budget.width]
-    fitting.sort(key=lambda path: (-worth(path, rates), len(path), path))
-    return tuple(sorted(fitting[: budget.nodes], key=lambda path: (len(path), path)))
+    def _children(self, budget: Budget) -> Mapping[RankPath, int]:
+        """How many children every path gets; worked out once for nodes, depth and width, whatever the prices are."""
+        size = (budget.nodes, budget.depth, budget.width)
+        if size not in self._known:
+            self._known[size] = children_counts(self.shape(budget))
+        return self._known[size]
 
 
 def worth(path: RankPath, rates: Sequence[float]) -> float:
