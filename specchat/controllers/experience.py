@@ -75,6 +75,7 @@ class Experience:
             self.plain_rounds += 1
             return
         self.drafting_rounds += 1
+        self.plain_rounds = 0
         self.level_s.add(round.timings.draft_s / max(*tree.depths, round.draft_passes, 1))
         if tree.drafted == 0:
             self.accepted[0].add(0.0)  # passes that led to no guess worth its row

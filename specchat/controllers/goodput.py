@@ -18,6 +18,9 @@ _NODE_SHARE = 0.004
 _TRIAL_ROUNDS = 4
 """Rounds of drafting at the beginning, before anything is concluded from them."""
 
+_SETTLED = 8
+"""Rounds without a guess after which what pays is worked out again."""
+
 _TRIAL = "a trial: may guesses pay again?"
 
 
@@ -50,6 +53,7 @@ class Goodput:
         self._all = Experience(options.memory, budget.depth)  # of rounds in which models might run
         self._free = Experience(options.memory, budget.depth)  # of rounds in which they might not
         self._patience = options.probe
+        self._known: tuple[Experience, Budget | None] | None = None  # what paid when it was last worked out
 
     def plan(self, context: Context) -> Budget:
         """The budget with the highest predicted goodput, within the user's own."""
@@ -71,11 +75,14 @@ class Goodput:
     def observe(self, round: Round) -> None:
         """Learn costs and acceptance from a round."""
         self._costs.add(len(round.tree), round.timings.verify_s)
-        (self._all if round.budget.passes else self._free).add(round)
+        seen = self._all if round.budget.passes else self._free
+        seen.add(round)
+        if round.tree.drafted or seen.plain_rounds % _SETTLED == 0:
+            self._known = None
 
     def best_depth(self) -> tuple[int, float]:
         """The depth with the highest goodput, 0 for plain decoding, and that goodput in tokens per second."""
-        best, best_goodput = 0, 1.0 / self._costs.verify_s(1)
+        best, best_goodput = 0, 1.0 / self._costs.one_s
         expected, reach, rate = 1.0, 1.0, UNKNOWN_RATE
         for depth in range(1, self._ceiling.depth + 1):
             rate = self._all.accepted[depth - 1].given(rate)  # where nobody has been yet it is as the depth before
@@ -87,11 +94,16 @@ class Goodput:
         return best, best_goodput
 
     def _what_pays(self, seen: Experience) -> Budget | None:
-        """As deep as the user allows, at the prices of today; None where no guess can pay them."""
-        round_s = self._costs.verify_s(1 + math.ceil(seen.nodes.value)) + seen.level_s.value
-        goodput = max(seen.tokens.value / round_s, 1.0 / self._costs.verify_s(1))
-        prices = self._prices(seen, goodput)
-        return self._drafting(self._ceiling.depth, prices) if prices[0] < 1.0 else None
+        """As deep as the user allows, at the prices of today; None where no guess can pay them.
+
+        Rounds without a guess hardly change what pays, so they are not made dearer by working it out again.
+        """
+        if self._known is None or self._known[0] is not seen:
+            round_s = self._costs.verify_s(1 + math.ceil(seen.nodes.value)) + seen.level_s.value
+            goodput = max(seen.tokens.value / round_s, 1.0 / self._costs.one_s)
+            prices = self._prices(seen, goodput)
+            self._known = seen, self._drafting(self._ceiling.depth, prices) if prices[0] < 1.0 else None
+        return self._known[1]
 
     def _drafting(self, depth: int, prices: tuple[float, ...]) -> Budget:
         self._patience = self._probe_every
@@ -104,12 +116,12 @@ class Goodput:
 
     def _prices(self, seen: Experience, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
-        node_s = seen.level_s.value if seen.passes else _NODE_SHARE * self._costs.verify_s(1)
+        node_s = seen.level_s.value if seen.passes else _NODE_SHARE * self._costs.one_s
         worth = goodput / max(0.02, seen.kept_promises.value)
         # Where the step from one row to two is the dearest, as in float32, each row's cost is at least the mean of the
         # rows that are likely.
         likely = max(2, math.ceil(seen.nodes.value))
-        least_s = (self._costs.verify_s(1 + likely) - self._costs.verify_s(1)) / likely
+        least_s = (self._costs.verify_s(1 + likely) - self._costs.one_s) / likely
         prices: list[float] = []
         for row_s in self._costs.rows_s(self._ceiling.nodes):
             prices.append(worth * (max(row_s, least_s) + node_s))

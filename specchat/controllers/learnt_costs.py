@@ -32,7 +32,7 @@ class LearntCosts:
             self._shape[rows] = seconds
             self._draw()
             return
-        drawn = interpolate(self._points, rows)
+        drawn = self._points[0][1] if rows == 1 else interpolate(self._points, rows)
         seconds = min(seconds, 2 * drawn * self._factor)
         self._factor += 0.1 * (seconds / drawn - self._factor)
         if rows > 1:  # one row is what the others are measured by
@@ -40,6 +40,11 @@ class LearntCosts:
             self._shape[rows] = known = known + 0.02 * (seconds / self._factor - known)
             if abs(known - drawn) > 0.01 * drawn:
                 self._draw()
+
+    @property
+    def one_s(self) -> float:
+        """Predicted seconds of a verification of one row: plain decoding's."""
+        return self._factor * self._points[0][1]
 
     def verify_s(self, rows: int) -> float:
         """Predicted seconds of a verification."""

@@ -148,6 +148,9 @@ class Reading:
         """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""
         rows = [self.row(node) for node in nodes]
         if self.likeliest is not None and count <= self.likeliest.shape[1]:
+            if self.likeliest.device.type == "cpu":  # numpy takes 3 µs, where torch takes 40
+                named: list[list[int]] = self.likeliest.numpy()[rows, :count].tolist()
+                return named
             return self.likeliest[rows, :count].tolist()
         return best_tokens(self.logits[rows], count)[1].tolist()
 

@@ -88,6 +88,8 @@ class Growth:
 
         Of equals the parent was considered before its children, so no child comes without its parent.
         """
+        if not self._places:
+            return self.tree.freeze()
         order = sorted(range(len(self._places)), key=lambda i: (-self._places[i].worth, i))[: self._budget.nodes]
         paying = itertools.takewhile(
             lambda at: self._places[at[1]].worth >= self._budget.price(at[0]), enumerate(order, 1)
