@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CONTRACTS = "tests/contracts/test_{}_contract.py"
-DRAFTER, POLICY, CONTROLLER = (CONTRACTS.format(family) for family in ("drafter", "policy", "controller"))
+DRAFTER, POLICY = (CONTRACTS.format(family) for family in ("drafter", "policy"))
 GOODPUT, MERGE = "tests/controllers/test_goodput.py", "tests/drafters/test_merge.py"
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
 
@@ -262,7 +262,7 @@ MUTATIONS = (
         "controllers/off.py",
         'Budget(nodes=0, depth=0, width=0, why="off")',
         'Budget(nodes=1, depth=1, width=1, why="off")',
-        ("tests/decoding/test_exactness.py", "-k", "off or plain"),
+        ("tests/controllers/test_baselines.py",),
     ),
     Mutation(
         "controller fixed",
@@ -270,7 +270,7 @@ MUTATIONS = (
         "controllers/fixed.py",
         'dataclasses.replace(budget, why="fixed by you")',
         'dataclasses.replace(budget, nodes=budget.nodes + 1, why="fixed by you")',
-        (CONTROLLER, "-k", "fixed"),
+        ("tests/controllers/test_baselines.py",),
     ),
     Mutation(
         "controller goodput",
