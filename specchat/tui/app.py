@@ -17,49 +17,49 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.config import AppOptions
-from specchat.engine.replay import Player
+from specchat.engine.near.replay import Player
 from specchat.errors import SpecchatError
-from specchat.tui import hearing
-from specchat.tui.archive import Archive
-from specchat.tui.ascii import Ascii
-from specchat.tui.chat import Chat
-from specchat.tui.choosing import Choosing, Judge, Pairs
-from specchat.tui.commands import COMMANDS, Command, CommandsProvider, help_sections
-from specchat.tui.compositing import MainScreen
-from specchat.tui.fields import Field, fields_of
-from specchat.tui.history import History
-from specchat.tui.keeper import Keeper
-from specchat.tui.keys import keymap, shown
-from specchat.tui.layout_tree import Mode
-from specchat.tui.pace import Pace
-from specchat.tui.pump import Pump
-from specchat.tui.racing import Racing
-from specchat.tui.reveal import Reveal
-from specchat.tui.room import Room
+from specchat.tui.control import event_dispatch
+from specchat.tui.control.commands import COMMANDS, Command, CommandsProvider, help_sections
+from specchat.tui.control.context_limit import Room
+from specchat.tui.control.engine_session import LinkFactory, Talk
+from specchat.tui.control.event_pump import Pump
+from specchat.tui.control.key_bindings import keymap, shown
+from specchat.tui.control.playback_speed import Pace
+from specchat.tui.control.prompt_controller import Writing
+from specchat.tui.control.races import Racing
+from specchat.tui.control.round_animation import Reveal
+from specchat.tui.control.tour import Touring
+from specchat.tui.draw.theme import dress, remember
+from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.screens.settings import SettingsScreen
-from specchat.tui.series import Asked
-from specchat.tui.shares import Meter
-from specchat.tui.surroundings import Surroundings
-from specchat.tui.talk import LinkFactory, Talk
-from specchat.tui.theme import dress, remember
-from specchat.tui.tidying import Tidying
-from specchat.tui.touring import Touring
-from specchat.tui.whole_pastes import take_pastes_whole
+from specchat.tui.services.chat_archive import Archive
+from specchat.tui.services.garbage_collection import Tidying
+from specchat.tui.services.pair_library import Choosing, Judge, Pairs
+from specchat.tui.services.settings_files import Keeper
+from specchat.tui.services.terminal_window import Surroundings
+from specchat.tui.state.prompt_history import History
+from specchat.tui.state.race_series import Asked
+from specchat.tui.state.session import Chat
+from specchat.tui.state.settings_fields import Field, fields_of
+from specchat.tui.system.cpu_meter import Meter
+from specchat.tui.text.ascii import Ascii
+from specchat.tui.textual_fixes.compositing import MainScreen
+from specchat.tui.textual_fixes.whole_pastes import take_pastes_whole
 from specchat.tui.widgets.alert import Alert
-from specchat.tui.widgets.bars import Notice, ReplayBar, StatusBar
 from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.prompt import Prompt
+from specchat.tui.widgets.queued_message import Waiting
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.stats_panel import StatsPanel
+from specchat.tui.widgets.status_bars import Notice, ReplayBar, StatusBar
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
 from specchat.tui.widgets.tree_strip import TreeStrip
-from specchat.tui.widgets.waiting import Waiting
 from specchat.tui.widgets.welcome import Welcome
-from specchat.tui.writing import Writing
 
 
 class SpecchatApp(App[None]):
@@ -184,7 +184,7 @@ class SpecchatApp(App[None]):
         driver = super().get_driver_class()
         take_pastes_whole(driver)
         if driver.__name__ == "WebDriver":
-            from specchat.tui.browser import BrowserDriver
+            from specchat.tui.system.browser import BrowserDriver
 
             return BrowserDriver
         return driver
@@ -245,7 +245,7 @@ class SpecchatApp(App[None]):
         owed = self.pump.begin()
         events = self.talk.link.drain() if self.talk.link else []
         with self.batch_update():
-            await hearing.hear(self, self.reveal.due(self.racing.take(events)), owed)
+            await event_dispatch.hear(self, self.reveal.due(self.racing.take(events)), owed)
         self.call_after_refresh(self.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
@@ -441,7 +441,7 @@ class SpecchatApp(App[None]):
         await self.transcript.clear()
         await self.transcript.mount(Welcome(self.chat))
         self.say("")
-        hearing.look(self)
+        event_dispatch.look(self)
         self.prompt.focus()
 
     def action_copy_reply(self) -> None:

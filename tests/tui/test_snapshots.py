@@ -8,13 +8,13 @@ import pytest
 from driving import PAIRS
 from fake import LOSS, SETTINGS, FakeLink, hello, ready, rounds_of, started, stats_of
 from test_chats_screen import fill
-from test_layout_tree import big_round
+from test_token_tree import big_round
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
-from specchat.tui.archive import Archive
-from specchat.tui.pairs import PairInfo
 from specchat.tui.screens.chats import ChatsScreen
+from specchat.tui.services.chat_archive import Archive
+from specchat.tui.state.pair_info import PairInfo
 
 SHOWN_PAIRS = [
     *PAIRS,

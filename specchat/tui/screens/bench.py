@@ -9,13 +9,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from specchat.tui.rows import Row
-from specchat.tui.series import Series
-from specchat.tui.series_rows import outcome_rows, progress_rows, series_text, table_rows
+from specchat.tui.draw.race_series_rows import outcome_rows, progress_rows, series_text, table_rows
+from specchat.tui.state.race_series import Series
+from specchat.tui.text.cells import Row
 from specchat.tui.widgets.rows_view import RowsView
 
 if TYPE_CHECKING:
-    from specchat.tui.racing import Racing
+    from specchat.tui.control.races import Racing
 
 
 class BenchScreen(ModalScreen[None]):

@@ -9,9 +9,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.screen import ModalScreen
 
-from specchat.engine.race import SIDES, Side
-from specchat.tui.course import Course
-from specchat.tui.race_rows import (
+from specchat.engine.near.race import SIDES, Side
+from specchat.tui.draw.race_rows import (
     board_rows,
     head_rows,
     keys_row,
@@ -19,11 +18,12 @@ from specchat.tui.race_rows import (
     outcome_text,
     status_rows,
 )
-from specchat.tui.widgets.lane import Lane
+from specchat.tui.state.race_playback import Course
+from specchat.tui.widgets.race_column import Lane
 from specchat.tui.widgets.rows_view import RowsView
 
 if TYPE_CHECKING:
-    from specchat.tui.racing import Racing
+    from specchat.tui.control.races import Racing
 
 _BEAT_S = 1 / 10
 
