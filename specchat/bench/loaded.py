@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from specchat.config import load_catalog, settings_of, user_settings
-from specchat.engine.near.client import engine_environment
+from specchat.engine.protocol.environment import engine_environment
 from specchat.settings import Settings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat import __version__
 from specchat.config import cache_dir
-from specchat.engine.near.client import engine_environment
+from specchat.engine.protocol.environment import engine_environment
 
 if TYPE_CHECKING:
     import torch

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from specchat.core.tree import ROOT
-from specchat.engine.near.client import Engine, engine_environment, local_command
+from specchat.engine.near.client import Engine, local_command
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.environment import engine_environment
 from specchat.errors import EngineError
 
 PATIENCE_S = 30

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from specchat.engine.near.client import engine_environment
 from specchat.engine.protocol.describe import hello
+from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Cancel, Command, Event, Failed, Load, Loading, Quit, decode_command, encode
 
 _LAST_CALL_S = 5.0
