@@ -197,7 +197,8 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
     async def before(pilot) -> None:
         fill(tmp_path / "chats.db")
         app = pilot.app
-        app.archive = Archive(app, tmp_path / "chats.db")
+        ports = {"notify": app.say, "redraw": app.status.repaint, "call_later": app.call_later}
+        app.archive = Archive(app.chat, tmp_path / "chats.db", listening=lambda: True, **ports)
         app.archive.start()
         await pilot.pause()
         now = datetime(2026, 1, 31, 12, tzinfo=UTC)

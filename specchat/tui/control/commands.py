@@ -70,7 +70,16 @@ async def _set(app: SpecchatApp, text: str) -> None:
 async def _save(app: SpecchatApp, what: str) -> None:
     if what not in ("", "pair"):
         raise UsageError(f"/save {what} says nothing; /save keeps the settings as default, /save pair for this pair")
-    await app.keeper.save(into_pair=what == "pair")
+    if app.talk.player is not None:
+        raise UsageError("settings can be saved once a pair is ready")
+    saved = app.keeper.save(into_pair=what == "pair")
+    app.form.show(app.fields(), app.chat.pair)
+    for one in saved:
+        await app.transcript.note(f"saved {one.line()}".replace(str(Path.home()), "~"))
+    count = sum(len(one.written) + len(one.removed) for one in saved)
+    words = f"saved {count} setting{'s' if count > 1 else ''}" if count else "nothing to save: it starts like this"
+    app.say(words)
+    app.form.say(words)
 
 
 async def _family(app: SpecchatApp, name: str, *, setting: str) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from specchat.engine.protocol.events import Count, Counted, Died, Failed, Message
 from specchat.tui.control import event_dispatch
-from specchat.tui.control.key_bindings import hint
 from specchat.tui.state import attachments, thoughts
+from specchat.tui.text.key_names import hint
 from specchat.tui.text.numbers import count
 
 if TYPE_CHECKING:

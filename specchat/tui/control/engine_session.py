@@ -12,10 +12,10 @@ from specchat.engine.near.replay import Player, Recording
 from specchat.engine.protocol.events import Cancel, Generate
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.control import event_dispatch
-from specchat.tui.control.key_bindings import hint
 from specchat.tui.state import attachments
 from specchat.tui.state.session import Turn
 from specchat.tui.system.engine_priority import Courtesy, wants_every_core
+from specchat.tui.text.key_names import hint
 
 if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp

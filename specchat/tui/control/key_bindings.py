@@ -11,12 +11,13 @@ from functools import cache
 
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
-from textual.keys import format_key, key_to_character
+from textual.keys import key_to_character
 from textual.screen import Screen
 from textual.widgets import TextArea
 
 from specchat.errors import nearest
 from specchat.tui import screens, widgets
+from specchat.tui.text.key_names import NAMED_KEYS, name_of, names_of
 
 NOWHERE = "none"
 """The key of a binding that the user turned off."""
@@ -32,12 +33,6 @@ PLACES = {
 
 _MODIFIERS = ("ctrl", "alt", "shift", "super", "meta", "hyper")
 _SPELT = {"esc": "escape", "return": "enter", "del": "delete", "ins": "insert", "pgup": "pageup", "pgdn": "pagedown"}
-_SHOWN = {
-    "escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "delete": "Del", "insert": "Ins", "space": "Space",
-    "backspace": "Backspace", "enter": "Enter", "tab": "Tab", "home": "Home", "end": "End",
-    "up": "Up", "down": "Down", "left": "Left", "right": "Right",
-}  # fmt: skip
-_NAMED = frozenset(_SHOWN) | {f"f{number}" for number in range(1, 25)}
 
 
 @dataclass(frozen=True)
@@ -104,23 +99,13 @@ def keys_of(id: str, changed: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def shown(id: str, changed: Mapping[str, str]) -> str:
-    """`Ctrl+J, Shift+Enter`: a binding's keys as people write them."""
-    keys = keys_of(id, changed)
-    spare = {f"shift+{key.lower()}" for key in keys if len(key) == 1}  # how some terminals send a capital
-    return ", ".join(name_of(key) for key in keys if key not in spare)
+    """`Ctrl+J, Shift+Enter`: the keys of a binding as people write them."""
+    return names_of(keys_of(id, changed))
 
 
-def hint(node: DOMNode, id: str, does: str, before: str = "") -> str:
-    """`Esc closes`, behind what stands before it: the first key that the binding has for this user; nothing without."""
-    keys = keys_of(id, getattr(node.app, "keys", {}))
-    return f"{before}{name_of(keys[0])} {does}" if keys else ""
-
-
-def name_of(key: str) -> str:
-    """`ctrl+f8` as `Ctrl+F8`, `full_stop` as `.`"""
-    *modifiers, last = key.split("+")
-    name = _SHOWN.get(last) or (last.upper() if last in _NAMED or (modifiers and len(last) == 1) else format_key(last))
-    return "+".join([*(modifier.capitalize() for modifier in modifiers), name])
+def key_table(changed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The keys in force of every binding."""
+    return {id: keys_of(id, changed) for id in every_key()}
 
 
 def key_sections(changed: Mapping[str, str]) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -190,9 +175,9 @@ def _unreadable(key: str) -> str:
     *modifiers, last = _parsed(key).split("+")
     if wrong := next((modifier for modifier in modifiers if modifier not in _MODIFIERS), None):
         return f"{wrong!r} is no modifier{nearest(wrong, _MODIFIERS)}"
-    if last in _NAMED or len(last) == 1 or key_to_character(last) is not None:
+    if last in NAMED_KEYS or len(last) == 1 or key_to_character(last) is not None:
         return ""
-    return f"{last!r} is no key{nearest(last, sorted(_NAMED))}"
+    return f"{last!r} is no key{nearest(last, sorted(NAMED_KEYS))}"
 
 
 def _unusable(binding: Key, key: str) -> str:

@@ -6,14 +6,14 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specchat.engine.near.race import Race, fresh_seed, refuse_plain
 from specchat.engine.protocol.events import Command, Event, Message
 from specchat.errors import UsageError
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
-from specchat.tui.state.race_playback import Course
+from specchat.tui.state.race_playback import Contest, Course
 from specchat.tui.state.race_series import Asked, Series
 
 if TYPE_CHECKING:
@@ -45,26 +45,10 @@ class Racing:
         self._screen: RaceScreen | BenchScreen | None = None
 
     @property
-    def pair(self) -> str:
-        return self._app.chat.ready.pair if self._app.chat.ready else ""
-
-    @property
-    def dtype(self) -> str:
-        return self._app.chat.ready.dtype if self._app.chat.ready else ""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Those in force."""
-        return self._app.chat.settings
-
-    @property
-    def longest(self) -> int:
-        """The longest reply the settings allow."""
-        return int(self.settings.get("max_tokens", 0))
-
-    def key_of(self, id: str) -> str:
-        """A binding's keys as people write them."""
-        return self._app.key_of(id)
+    def _contest(self) -> Contest:
+        """The pair and the settings in force."""
+        ready = self._app.chat.ready
+        return Contest(ready.pair if ready else "", ready.dtype if ready else "", self._app.chat.settings)
 
     def race(self, prompt: str) -> None:
         """Race on the last question of the chat, or on a prompt that would follow the chat.
@@ -74,7 +58,7 @@ class Racing:
         """
         self._check()
         messages = self._messages(prompt)
-        self._screen = RaceScreen(self, self._course(messages, self._seed()))
+        self._screen = RaceScreen(self._contest, self._app.key_of, self._course(messages, self._seed()))
         self._app.push_screen(self._screen)
 
     def bench(self, argument: str) -> None:
@@ -88,7 +72,7 @@ class Racing:
         questions = list(self._questions())[:count]
         if not questions:
             raise UsageError("no questions come with this installation")
-        self._screen = BenchScreen(self, self._series(questions, self._seed(), seconds))
+        self._screen = BenchScreen(self._contest, self._app.key_of, self._series(questions, self._seed(), seconds))
         self._app.push_screen(self._screen)
 
     def again(self) -> None:
@@ -133,14 +117,14 @@ class Racing:
         return course
 
     def _series(self, questions: Sequence[Asked], seed: int, seconds: float | None) -> Series:
-        changes = {"max_tokens": min(self.longest, _REPLY_TOKENS)}
+        changes = {"max_tokens": min(self._contest.longest, _REPLY_TOKENS)}
         series = Series(questions, seed, self._ids, changes, self.clock, seconds)
         self._send(series.begin())
         return series
 
     def _seed(self) -> int:
         """The pinned one, else a fresh one."""
-        pinned = int(self.settings.get("seed", -1))
+        pinned = int(self._app.chat.settings.get("seed", -1))
         return pinned if pinned >= 0 else fresh_seed()
 
     def _stop(self, screen: RaceScreen | BenchScreen) -> bool:
@@ -157,7 +141,7 @@ class Racing:
             raise UsageError(self._app.talk.busy)
         if not chat.can_generate:
             raise UsageError("no pair is ready")
-        refuse_plain(self.settings)
+        refuse_plain(self._app.chat.settings)
 
     def _messages(self, prompt: str) -> list[Message]:
         messages = self._app.chat.messages()

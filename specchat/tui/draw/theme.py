@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from textual.filter import Monochrome, NoColor
 from textual.theme import BUILTIN_THEMES, Theme
 
-from specchat.errors import SpecchatError, nearest
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
+from specchat.errors import nearest
 
 DARK = Theme(
     name="specchat",
@@ -117,31 +112,11 @@ MONO = Theme(
 OWN = (DARK, LIGHT, CONTRAST, MONO)
 
 
-def dress(app: SpecchatApp, wanted: str) -> None:
-    """Know our themes and put one on: the wanted one, else greys where NO_COLOR asks for them, else the dark one."""
-    for theme in OWN:
-        app.register_theme(theme)
-    default = MONO if app.no_color else DARK
-    app.theme = wanted if wanted in app.available_themes else default.name
-    if app.no_color:  # shades of grey are colours too
-        app._filters = [NoColor() if isinstance(one, Monochrome) else one for one in app._filters]
-
-
 def unknown_theme(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What is wrong with the theme of config.toml, as `user_app` asks for it."""
     known = [*(theme.name for theme in OWN), *BUILTIN_THEMES]
     if (name := said["theme"]) and name not in known:
         yield "theme", f"= {name!r} is no theme{nearest(name, known)}"
-
-
-def remember(app: SpecchatApp, name: str) -> None:
-    """Begin with this theme from now on."""
-    from specchat.config.saving import set_app
-
-    try:
-        set_app("theme", name)
-    except SpecchatError as error:
-        app.say(f"the theme is not remembered: {error}", "warn")
 
 
 ROLES = (

@@ -11,8 +11,8 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from specchat.tui.control.key_bindings import hint
 from specchat.tui.system.own_process import Errand
+from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.tinted_text import Tinted
 
 _HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name/file.gguf, or a known model."

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
-from specchat.tui.control.key_bindings import hint
+from specchat.tui.text.key_names import hint
 from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.tinted_text import Tinted
 

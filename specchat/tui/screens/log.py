@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
 from specchat.engine.protocol.text import visible
-from specchat.tui.control.key_bindings import hint
+from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.tinted_text import Tinted
 
 MOST_BYTES = 64_000

@@ -13,9 +13,9 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specchat.engine.protocol.text import visible
-from specchat.tui.control.key_bindings import hint
 from specchat.tui.state.prompt_history import History
 from specchat.tui.text.cells import cut
+from specchat.tui.text.key_names import hint
 
 _SHOWN = 100
 

@@ -7,19 +7,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from specchat.errors import StoreError
 from specchat.store import records
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.store.writer import Writer
-from specchat.tui.control import event_dispatch
-from specchat.tui.state.session import Turn
+from specchat.tui.ports import CallLater, Notify, Redraw
+from specchat.tui.state.session import Chat, Turn
 from specchat.tui.state.stored_chat import message_of, row_of, turn_of
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
 
 PATIENCE_S = 0.2
 """How long a question waits to be on the disk before it is answered; a slow disk keeps nobody longer."""
@@ -30,9 +27,20 @@ _T = TypeVar("_T")
 class Archive:
     """The chat on the screen and the file it is in; without a path (tests, recordings) nothing is kept."""
 
-    def __init__(self, app: SpecchatApp, path: Path | None) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        path: Path | None,
+        *,
+        notify: Notify,
+        redraw: Redraw,
+        call_later: CallLater,
+        listening: Callable[[], bool],
+    ) -> None:
+        """`listening` says whether what happens in the chat is the user's own: a recording is not kept."""
         self.problem = ""  # one line: why nothing is being saved
-        self._app = app
+        self._on_screen = chat
+        self._notify, self._redraw, self._call_later, self._listening = notify, redraw, call_later, listening
         self._path = path
         self._writer: Writer | None = None
         self._chat = ""  # the chat that the rest is about
@@ -52,15 +60,15 @@ class Archive:
         if self._path is not None:
             self._writer = Writer(
                 self._path,
-                remark=lambda text: self._later(self._app.say, text, "warn"),
+                remark=lambda text: self._later(self._notify, text, "warn"),
                 problem=lambda text: self._later(self._problem_is, text),
                 anew=lambda: self._later(self._keep_anew),
             )
 
     def keep(self) -> None:
         """Put what is new since the last time: turns, what replies have become, title, system prompt, branch."""
-        chat, writer = self._app.chat, self._writer
-        if writer is None or self._app.talk.player is not None:
+        chat, writer = self._on_screen, self._writer
+        if writer is None or not self._listening():
             return
         if chat.id != self._chat:
             self._settle(writer)
@@ -98,30 +106,26 @@ class Archive:
 
         return await asyncio.to_thread(read)
 
-    async def open(self, id: str) -> None:
-        """Show a chat that was kept, and go on with it; raises StoreError where it cannot be read."""
-        app = self._app
+    async def open(self, id: str, leave: Callable[[], None]) -> None:
+        """Put a kept chat in place of the one on the screen, which `leave` lets go of once the new one was read.
+
+        Raises:
+            StoreError: it cannot be read; the chat on the screen stays.
+        """
         row, turns = await self.ask(lambda chats: _read(chats, id))
-        app.talk.forget()
-        app.room.forget()
-        app.chat.adopt(row, turns)
-        self._chat, self._row, self._known = row.id, row_of(app.chat, row.updated), {turn.id for turn in turns}
-        self._deleted = False
-        await app.transcript.restore(app.chat.turns)
-        if left := app.chat.left_out:
-            await app.transcript.note(f"the {left} oldest messages are not sent on: there was no room for them")
-        app.say("")
-        event_dispatch.look(app)
-        app.prompt.focus()
+        leave()
+        self._on_screen.adopt(row, turns)
+        self._chat, self._row = row.id, row_of(self._on_screen, row.updated)
+        self._known, self._deleted = {turn.id for turn in turns}, False
 
     def rename(self, title: str) -> None:
         """Give the chat on the screen a name of the user's own."""
-        self._app.chat.title, self._app.chat.renamed = title, True
+        self._on_screen.title, self._on_screen.renamed = title, True
         self.keep()
 
     def current(self) -> tuple[records.Chat, list[records.Message]]:
         """The chat on the screen as it would be kept, all branches of it."""
-        chat = self._app.chat
+        chat = self._on_screen
         return row_of(chat, records.now()), [message_of(turn) for turn in chat.branches]
 
     def delete(self, id: str, deleted: bool = True) -> None:
@@ -134,18 +138,18 @@ class Archive:
         """Write what is left. A reply that is still being written ends here; what is not on the disk is a `problem`."""
         if self._writer is not None:
             self._left = True
-            self._app.chat.leave()
+            self._on_screen.leave()
             self.keep()
             complete = self._writer.close()
             self.problem = "" if complete else self._writer.problem or "the disk is too slow"
 
     def kept(self) -> tuple[str, str] | None:
         """Id and title of the chat on the screen, if it can be opened again."""
-        return (self._row.id, self._row.title) if self._row and self._row.id == self._app.chat.id else None
+        return (self._row.id, self._row.title) if self._row and self._row.id == self._on_screen.id else None
 
     def _fresh(self) -> list[Turn]:
         """Turns of the path that were not put yet: they are always its last ones."""
-        turns = self._app.chat.turns
+        turns = self._on_screen.turns
         first = len(turns)
         while first and turns[first - 1].id not in self._known:
             first -= 1
@@ -164,7 +168,7 @@ class Archive:
         """Do it on the app's own thread, unless the user has left."""
         if not self._left:
             with suppress(RuntimeError):  # … in this very moment
-                self._app.call_later(what, *given)
+                self._call_later(what, *given)
 
     def _writing(self) -> Writer:
         if self._writer is None:
@@ -174,16 +178,16 @@ class Archive:
     def _problem_is(self, problem: str) -> None:
         before, self.problem = self.problem, problem
         if problem:
-            self._app.say(f"not being saved: {problem}", "warn")
+            self._notify(f"not being saved: {problem}", "warn")
         elif before:
-            self._app.say("being saved again")
-        self._app.chat.unsaved = bool(problem)
-        self._app.status.repaint()
+            self._notify("being saved again")
+        self._on_screen.unsaved = bool(problem)
+        self._redraw()
 
     def _keep_anew(self) -> None:
         """The file was replaced by an empty one: put the whole chat once more."""
         if self._writer is not None and self._row is not None:
-            turns = list(self._app.chat.branches)
+            turns = list(self._on_screen.branches)
             self._writer.put(partial(_add, self._row, [message_of(turn) for turn in turns]))
 
 

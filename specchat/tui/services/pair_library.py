@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,12 +14,11 @@ from specchat.config.saving import start_with
 from specchat.engine.protocol.events import Loading, decode_event
 from specchat.errors import ConfigError, SpecchatError, UsageError, nearest
 from specchat.settings import Settings
+from specchat.tui.ports import KeyNames, Notify, Redraw, RunInBackground
 from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.state.session import Chat
 from specchat.tui.system.own_process import Errand, own_command
 from specchat.tui.text import numbers
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
 
 Pairs = Sequence[PairInfo] | Callable[[], list[PairInfo]]
 Judge = Callable[[PairInfo], PairInfo]
@@ -28,12 +27,25 @@ Judge = Callable[[PairInfo], PairInfo]
 class Choosing:
     """The pairs of this machine. `here` is False where the engine runs elsewhere and fetches by itself."""
 
-    def __init__(self, app: SpecchatApp, pairs: Pairs, judge: Judge | None, *, here: bool) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        pairs: Pairs,
+        judge: Judge | None,
+        *,
+        here: bool,
+        notify: Notify,
+        redraw: Redraw,
+        load: Callable[[dict[str, Any]], Awaitable[None]],
+        run: RunInBackground,
+        key_of: KeyNames,
+    ) -> None:
         self.here = here
         self.fetching: dict[str, Loading | None] = {}  # progress of what is being fetched, by pair
         self.failed: dict[str, str] = {}  # why fetching a pair did not work
         self.command: Callable[..., list[str]] = own_command
-        self._app = app
+        self._chat = chat
+        self._notify, self._redraw, self._load, self._run, self._key_of = notify, redraw, load, run, key_of
         self._pairs = pairs
         self._judge = judge
         self._errands: dict[str, Errand] = {}
@@ -63,22 +75,22 @@ class Choosing:
             raise UsageError(f"no pair is called {name!r}{nearest(name, pairs)}")
         if name in pairs and self.waits(pairs[name]):
             self.fetch(name)
-            self._app.say(f"fetching {name}; the chat goes on meanwhile")
+            self._notify(f"fetching {name}; the chat goes on meanwhile")
         else:
-            self._app.chat.fetched = ""
-            await self._app.talk.load({"pair": name})
+            self._chat.fetched = ""
+            await self._load({"pair": name})
 
     def waits(self, pair: PairInfo) -> bool:
         """Whether the pair is fetched in the background first: another is in use, and the chat goes on with it."""
-        return pair.state in ("partial", "missing") and self.here and self._app.chat.ready is not None
+        return pair.state in ("partial", "missing") and self.here and self._chat.ready is not None
 
     def fetch(self, name: str) -> None:
         """Fetch the weights of this pair in the background; what was fetched before is not fetched again."""
         if name not in self.fetching:
             self.fetching[name] = None
             self.failed.pop(name, None)
-            self._app.say("")
-            self._app.run_worker(self._fetch(name), name=f"fetch {name}", exit_on_error=False)
+            self._notify("")
+            self._run(self._fetch(name))
             self._look()
 
     def call_off(self, name: str) -> bool:
@@ -133,14 +145,14 @@ class Choosing:
         finally:
             del self._errands[name], self.fetching[name]
         if done:
-            self._app.chat.fetched = name
-            key = self._app.key_of("pair")
-            self._app.say(f"{name} is here; {f'{key} or ' if key else ''}/pair {name} loads it", "good")
+            self._chat.fetched = name
+            key = self._key_of("pair")
+            self._notify(f"{name} is here; {f'{key} or ' if key else ''}/pair {name} loads it", "good")
         elif errand.called_off:
-            self._app.say(f"stopped fetching {name}; the next time goes on from there")
+            self._notify(f"stopped fetching {name}; the next time goes on from there")
         else:
             self.failed[name] = errand.last_words
-            self._app.say(f"{name} was not fetched: {errand.last_words}", "bad")
+            self._notify(f"{name} was not fetched: {errand.last_words}", "bad")
         self._look()
 
     def _heard(self, name: str, line: bytes) -> None:
@@ -153,8 +165,8 @@ class Choosing:
             self._look()
 
     def _look(self) -> None:
-        self._app.chat.fetching = " · ".join(_short(name, event) for name, event in self.fetching.items())
-        self._app.status.repaint()
+        self._chat.fetching = " · ".join(_short(name, event) for name, event in self.fetching.items())
+        self._redraw()
         self._watch()
 
 

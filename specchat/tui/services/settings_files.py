@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specchat.config import load_catalog, settings_of, shipped_settings
-from specchat.config.saving import save
+from specchat.config.saving import Saved, save
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import SpecchatError, UsageError
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
+from specchat.tui.state.session import Chat
 
 
 class Keeper:
     """The settings in the files of this machine. `here` is False where the engine runs elsewhere and reads its own."""
 
-    def __init__(self, app: SpecchatApp, *, here: bool) -> None:
+    def __init__(self, chat: Chat, *, here: bool) -> None:
         self.shipped: Mapping[str, Any] | None = None  # None: unknown
         self.saved: Mapping[str, Any] | None = None
-        self._app = app
+        self._chat = chat
         self._here = here
 
     def look(self) -> None:
         """Read what the pair in use was shipped with and starts with, as far as this machine knows the pair."""
         self.shipped = self.saved = None
-        ready = self._app.chat.ready
+        ready = self._chat.ready
         if ready is None or not self._here:
             return
         try:
@@ -37,27 +34,20 @@ class Keeper:
         except SpecchatError:  # a pair of a recording, or a file that broke meanwhile: saving will say so
             return
 
-    async def save(self, *, into_pair: bool) -> None:
-        """Write down what differs from the next start, and say exactly which keys went into which file.
+    def save(self, *, into_pair: bool) -> list[Saved]:
+        """Write down what differs from the next start; which keys went into which file.
 
         Raises:
             UsageError: there is nothing that could be saved here.
             ConfigError: a file cannot be read or written; it is as it was.
         """
-        app = self._app
-        ready = app.chat.ready
-        if ready is None or app.talk.player is not None:
+        ready, hello = self._chat.ready, self._chat.hello
+        if ready is None:
             raise UsageError("settings can be saved once a pair is ready")
         if not self._here:
             raise UsageError("the engine runs elsewhere and reads files of its own: use `specchat config set` there")
-        methods = app.chat.hello.methods if app.chat.hello else []
+        methods = hello.methods if hello else []
         options = {f"{method.name}.{info.name}": info.default for method in methods for info in method.options}
-        saved = save(ready.pair, app.chat.settings, into_pair=into_pair, options=options)
+        saved = save(ready.pair, self._chat.settings, into_pair=into_pair, options=options)
         self.look()
-        app.form.show(app.fields(), ready.pair)
-        for one in saved:
-            await app.transcript.note(f"saved {one.line()}".replace(str(Path.home()), "~"))
-        count = sum(len(one.written) + len(one.removed) for one in saved)
-        words = f"saved {count} setting{'s' if count > 1 else ''}" if count else "nothing to save: it starts like this"
-        app.say(words)
-        app.form.say(words)
+        return saved

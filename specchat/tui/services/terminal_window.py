@@ -7,17 +7,15 @@ import contextlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from specchat.config import AppOptions
 from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.text import visible
+from specchat.tui.ports import Notify, RunInBackground
+from specchat.tui.state.session import Chat
 from specchat.tui.system import clipboard
 from specchat.tui.text.cells import cut
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
-    from specchat.tui.state.session import Chat
 
 LONGEST_TITLE = 60
 SHORT_S = 3.0
@@ -36,9 +34,23 @@ def title_of(chat: Chat) -> str:
 class Surroundings:
     """Everything the app does to the terminal beside drawing on it."""
 
-    def __init__(self, app: SpecchatApp, options: AppOptions) -> None:
-        self._app = app
+    def __init__(
+        self,
+        chat: Chat,
+        options: AppOptions,
+        *,
+        notify: Notify,
+        run: RunInBackground,
+        write: Callable[[str], None],
+        bell: Callable[[], None],
+        focused: Callable[[], bool],
+        leave: Callable[[int], None],
+    ) -> None:
+        """`write` sends a sequence to the terminal, `leave` ends the app with an exit code."""
+        self._chat = chat
         self._options = options
+        self._notify, self._run, self._write = notify, run, write
+        self._bell, self._focused, self._leave = bell, focused, leave
         self._title: str | None = None
         self._advised = False
         self._tool = clipboard.local_tool()
@@ -49,13 +61,13 @@ class Surroundings:
             number = getattr(signal, name, None)
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
                 if number is not None:
-                    asyncio.get_running_loop().add_signal_handler(number, self._app.exit, None, 128 + number)
+                    asyncio.get_running_loop().add_signal_handler(number, self._leave, 128 + number)
 
     def look(self) -> None:
         """The chat may have changed: so may the title."""
         if not self._options.title or os.environ.get("TERM") in ("linux", "dumb"):
             return
-        title = title_of(self._app.chat)
+        title = title_of(self._chat)
         if title != self._title:
             self._write(f"{SAVE_TITLE if self._title is None else ''}\x1b]2;{title}\x07")
             self._title = title
@@ -69,31 +81,24 @@ class Surroundings:
 
     def ended(self, event: Finished) -> None:
         """A reply is complete: call the user back who has gone to another window meanwhile."""
-        chat = self._app.chat
-        if self._app.app_focus or event.at_s < SHORT_S or self._options.notify == "off" or chat.queued is not None:
+        chat = self._chat
+        if self._focused() or event.at_s < SHORT_S or self._options.notify == "off" or chat.queued is not None:
             return
         if event.stop == "cancelled":
             return
         if self._options.notify == "desktop":
             self._write(f"\x1b]9;{title_of(chat)}: the reply is complete\x07")
-        self._app.bell()
+        self._bell()
 
     def copied(self, text: str, what: str) -> None:
         """The text went to the terminal; give it to the desktop as well, and say what happened."""
-        app = self._app
         if self._tool is None:
-            app.say(f"{what}: {clipboard.advice(text)}" if not self._advised else f"{what} copied")
+            self._notify(f"{what}: {clipboard.advice(text)}" if not self._advised else f"{what} copied")
             self._advised = True
             return
-        app.say(f"{what} copied")
-        app.run_worker(self._hand_over(text, self._tool), exclusive=False)
+        self._notify(f"{what} copied")
+        self._run(self._hand_over(text, self._tool))
 
     async def _hand_over(self, text: str, tool: list[str]) -> None:
         if problem := await asyncio.to_thread(clipboard.hand_over, text, tool):
-            self._app.say(problem, "warn")
-
-    def _write(self, sequence: str) -> None:
-        driver = self._app._driver
-        if driver is not None and not self._app.is_headless:
-            driver.write(sequence)
-            driver.flush()
+            self._notify(problem, "warn")

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from specchat.engine.near.race import Race, Side
 from specchat.engine.protocol.events import Command, Event, RoundDone
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What races are about: the pair in use, its number format, and the settings in force."""
+
+    pair: str
+    dtype: str
+    settings: Mapping[str, Any]
+
+    @property
+    def longest(self) -> int:
+        """The longest reply the settings allow, in tokens."""
+        return int(self.settings.get("max_tokens", 0))
 
 
 class Course:

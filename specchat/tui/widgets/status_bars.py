@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specchat.engine.near.replay import Player
-from specchat.tui.control.key_bindings import hint
 from specchat.tui.state.session import Chat
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, clip, cut, width_of
+from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.painted_rows import Painted
 
 NEARLY_FULL = 0.8

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from specchat.tui.control.key_bindings import hint
 from specchat.tui.state.session import Chat
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, width_of
+from specchat.tui.text.key_names import hint
 from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_rows import Painted
 
