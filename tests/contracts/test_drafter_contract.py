@@ -31,7 +31,7 @@ from specchat.core.verdict import Verdict, explain
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
-from specchat.models.scripted import ScriptedModel
+from specchat.models.other.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
 SAMPLINGS = [Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.8, top_p=0.7, repetition_penalty=1.3)]

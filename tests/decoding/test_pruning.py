@@ -11,7 +11,7 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.pruning import EarlyPruning
-from specchat.models.scripted import ScriptedModel
+from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
 from tests.models.test_decoder import V, decoder, network, prompt
 

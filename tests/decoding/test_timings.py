@@ -15,7 +15,7 @@ from specchat.core.costs import Costs
 from specchat.core.seams import Budget, Reading
 from specchat.decoding import speculate
 from specchat.decoding.speculate import Speculator
-from specchat.models.scripted import ScriptedModel
+from specchat.models.other.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
 
