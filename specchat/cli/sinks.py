@@ -14,6 +14,7 @@ import msgspec
 from specchat import __version__
 from specchat.cli.flags import Output
 from specchat.engine import events
+from specchat.engine.codec import encode
 from specchat.engine.text import visible
 from specchat.errors import UsageError
 
@@ -52,7 +53,7 @@ class Sinks:
         """Every event goes into the recording; what happened before the pair was ready is no part of it."""
         if isinstance(event, events.Hello | events.Loading | events.PlainSpeed | events.Failed | events.Died):
             return
-        line = events.encode(event)
+        line = encode(event)
         if self._record is not None:
             self._record.write(line)
         if self._output is Output.jsonl:

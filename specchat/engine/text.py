@@ -1,4 +1,4 @@
-"""Make text from a model safe to show: nothing in it may steer a terminal, nothing in it may hide."""
+"""Make text from outside safe to show: nothing in it may steer a terminal, nothing in it may hide."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def visible(text: str) -> str:
     Tabs and newlines stay. Line by line or in any other pieces, the result is the same.
     """
     return _UNSEEN.sub(_symbol, text)
+
+
+def one_line(text: str) -> str:
+    """The text as `visible` shows it, in one line: for errors, titles, and whatever has one row."""
+    return visible(text.replace("\n", "⏎").replace("\t", " "))
 
 
 def _symbol(match: re.Match[str]) -> str:
