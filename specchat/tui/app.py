@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +14,9 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.driver import Driver
+from textual.events import Resize
 from textual.filter import LineFilter
+from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -26,6 +30,7 @@ from specchat.tui.chat import Chat
 from specchat.tui.choosing import Choosing, Judge, Pairs
 from specchat.tui.commands import COMMANDS, Command, CommandsProvider, help_sections
 from specchat.tui.compositing import MainScreen
+from specchat.tui.exit_guard import ExitGuard
 from specchat.tui.fields import Field, fields_of
 from specchat.tui.history import History
 from specchat.tui.keeper import Keeper
@@ -42,7 +47,7 @@ from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.series import Asked
 from specchat.tui.shares import Meter
-from specchat.tui.surroundings import Surroundings
+from specchat.tui.surroundings import Surroundings, bounded
 from specchat.tui.talk import LinkFactory, Talk
 from specchat.tui.theme import dress, remember
 from specchat.tui.tidying import Tidying
@@ -92,6 +97,9 @@ class SpecchatApp(App[None]):
         Binding("ctrl+t", "toggle_tree", "hide or show the tree", show=False, id="tree"),
         Binding("f3", "toggle_stats", "hide or show the figures", show=False, id="stats"),
         Binding("f8", "toggle_tokens", "flip a reply between Markdown and tokens", show=False, id="tokens"),
+        Binding(
+            "ctrl+z", "suspend_process", "go to the background; fg returns", show=False, priority=True, id="suspend"
+        ),
         Binding("f5", "restart", "start the engine again", show=False, id="restart"),
         Binding("space", "pace('hold')", "hold the rounds, or let them go on", show=False, id="pace.hold"),
         Binding("full_stop", "pace('step')", "do one round", show=False, id="pace.step"),
@@ -117,6 +125,7 @@ class SpecchatApp(App[None]):
         chat: str | None = "",
         toured: Path | None = None,
         questions: Callable[[], Sequence[Asked]] = tuple,
+        guard: ExitGuard | None = None,
     ) -> None:
         """The app, not yet running.
 
@@ -129,6 +138,7 @@ class SpecchatApp(App[None]):
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
             toured: the file that says the tour was taken; None takes no tour.
             questions: what a benchmark asks.
+            guard: what ends the app when it is told to from outside; None leaves that to whoever runs it.
         """
         super().__init__()
         options = options or AppOptions()
@@ -136,6 +146,7 @@ class SpecchatApp(App[None]):
         dress(self, options.theme)
         if not options.animations:
             self.animation_level = "none"
+        self.guard = guard or ExitGuard()
         self.chat = Chat(wanted=dict(settings))
         self.talk = Talk(self, link_factory, demo)
         self.surroundings = Surroundings(self, options)
@@ -212,7 +223,7 @@ class SpecchatApp(App[None]):
     async def on_mount(self) -> None:
         """Paint first, then start the engine."""
         self.set_keymap(self.keys)
-        self.surroundings.enter()
+        self.listen_for_end()
         self.theme_changed_signal.subscribe(self, lambda theme: remember(self, theme.name))
         self._pump = Pump(lambda: self.post_message(self.Tick()))
         await self.transcript.mount(Welcome(self.chat))
@@ -229,6 +240,26 @@ class SpecchatApp(App[None]):
     async def on_unmount(self) -> None:
         """What is being fetched stops; the next time goes on from there."""
         await self.choosing.close()
+
+    def listen_for_end(self) -> None:
+        """From now on the app can leave in order when it is told to from outside."""
+        loop = asyncio.get_running_loop()
+
+        def leave(code: int) -> None:
+            with suppress(RuntimeError):  # the loop is closed: it has left already
+                loop.call_soon_threadsafe(self.exit, None, code)
+
+        self.guard.listen(leave)
+
+    @property
+    def size(self) -> Size:
+        """The window's size, within what can be drawn."""
+        return bounded(super().size)
+
+    async def _on_resize(self, event: Resize) -> None:
+        """A window says how large it is; a browser or a variable can say anything."""
+        size = bounded(event.size)
+        await super()._on_resize(event if size == event.size else Resize(size, size))
 
     def _end_batch(self) -> None:
         """Draw what changed within a batch when it ends: Textual 8.2.8 leaves it until something else happens."""
@@ -326,6 +357,8 @@ class SpecchatApp(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What cannot be paced now has no keys."""
+        if action == "suspend_process":
+            return self._driver is not None and self._driver.can_suspend
         return self.pace.can(str(parameters[0])) if action == "pace" else True
 
     async def action_interrupt(self) -> None:

@@ -1,13 +1,14 @@
-"""The terminal around the app: its title, its clipboard, its attention, and the signals that end it."""
+"""The terminal around the app: its title, its clipboard, its attention."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
+
+from textual.geometry import Size
 
 from specchat.config import AppOptions
 from specchat.engine.events import Finished
@@ -23,7 +24,15 @@ LONGEST_TITLE = 60
 SHORT_S = 3.0
 """A reply that took less calls nobody back."""
 
+LARGEST_COLUMNS, LARGEST_ROWS = 2000, 1000
+"""Beyond this no window is real, and drawing it would take gigabytes."""
+
 SAVE_TITLE, RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
+
+
+def bounded(size: Size) -> Size:
+    """The size of a window that can be drawn: at least a cell, at most what a wall of screens has."""
+    return Size(max(1, min(LARGEST_COLUMNS, size.width)), max(1, min(LARGEST_ROWS, size.height)))
 
 
 def title_of(chat: Chat) -> str:
@@ -42,14 +51,6 @@ class Surroundings:
         self._title: str | None = None
         self._advised = False
         self._tool = clipboard.local_tool()
-
-    def enter(self) -> None:
-        """The app has the terminal: leave it in order also when told to go from outside."""
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
-                if number is not None:
-                    asyncio.get_running_loop().add_signal_handler(number, self._app.exit, None, 128 + number)
 
     def look(self) -> None:
         """The chat may have changed: so may the title."""
