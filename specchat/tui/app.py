@@ -224,6 +224,7 @@ class SpecchatApp(App[None]):
         """Paint first, then start the engine."""
         self.set_keymap(self.keys)
         self.listen_for_end()
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # others drew on the terminal
         self.theme_changed_signal.subscribe(self, lambda theme: remember(self, theme.name))
         self._pump = Pump(lambda: self.post_message(self.Tick()))
         await self.transcript.mount(Welcome(self.chat))
