@@ -7,6 +7,7 @@ import sys
 
 from specchat.errors import UsageError
 from specchat.tui.exit_guard import ExitGuard
+from specchat.tui.surroundings import bound_environment
 
 
 def take_terminal() -> ExitGuard:
@@ -17,6 +18,7 @@ def take_terminal() -> ExitGuard:
     """
     if "TEXTUAL_DRIVER" not in os.environ and not (_is_terminal(sys.__stdin__) and _is_terminal(sys.__stdout__)):
         raise UsageError("the app needs a terminal to draw in; without one there is: specchat run 'your question'")
+    bound_environment(os.environ)
     guard = ExitGuard()
     guard.watch()
     return guard

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 from textual.geometry import Size
@@ -33,6 +34,14 @@ SAVE_TITLE, RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
 def bounded(size: Size) -> Size:
     """The size of a window that can be drawn: at least a cell, at most what a wall of screens has."""
     return Size(max(1, min(LARGEST_COLUMNS, size.width)), max(1, min(LARGEST_ROWS, size.height)))
+
+
+def bound_environment(environment: MutableMapping[str, str]) -> None:
+    """The same for the variables that Textual and Rich read sizes from; what is no size is taken out."""
+    for name, most in (("COLUMNS", LARGEST_COLUMNS), ("LINES", LARGEST_ROWS), ("ROWS", LARGEST_ROWS)):
+        said = environment.get(name, "")
+        if said and not (said.isascii() and said.isdigit() and len(said) < 10 and 0 < int(said) <= most):
+            del environment[name]
 
 
 def title_of(chat: Chat) -> str:

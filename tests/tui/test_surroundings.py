@@ -9,6 +9,7 @@ from driving import driving
 from fake import rounds_of, stats_of
 from textual import events
 from textual.color import Color
+from textual.geometry import Size
 
 from specchat import config
 from specchat.config import AppOptions
@@ -18,7 +19,7 @@ from specchat.tui import clipboard, surroundings, theme
 from specchat.tui.chat import Reply, Turn
 from specchat.tui.farewell import conversation
 from specchat.tui.figures import Figures
-from specchat.tui.surroundings import title_of
+from specchat.tui.surroundings import bound_environment, bounded, title_of
 
 FENCED = "Two ways:\n\n```python\na = 1\n```\n\nor\n\n```\nb\nc\n```\n"
 
@@ -229,3 +230,17 @@ def test_the_conversation_is_printed_as_text_that_cannot_steer_the_terminal():
         Turn("assistant", reply=reply),
     ]
     assert conversation(turns) == "› read @a\n  please\n  @a (2 lines)\n\nFine ␛[31mred"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [("80", True), ("999999999", False), ("0", False), ("-3", False), ("x", False)]
+)
+def test_a_size_in_the_environment_that_is_none_is_not_read(said: str, kept: bool) -> None:
+    environment = {"COLUMNS": said, "LINES": said, "ROWS": said, "HOME": said}
+    bound_environment(environment)
+    assert set(environment) == ({"COLUMNS", "LINES", "ROWS", "HOME"} if kept else {"HOME"})
+
+
+def test_a_window_of_any_size_is_drawn_within_bounds() -> None:
+    assert bounded(Size(10**9, -3)) == Size(2000, 1)
+    assert bounded(Size(120, 40)) == Size(120, 40)
