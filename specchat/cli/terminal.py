@@ -6,8 +6,8 @@ import os
 import sys
 
 from specchat.errors import UsageError
-from specchat.tui.exit_guard import ExitGuard
-from specchat.tui.surroundings import bound_environment
+from specchat.tui.system.exit_guard import ExitGuard
+from specchat.tui.system.window_size import bound_environment
 
 
 def take_terminal() -> ExitGuard:

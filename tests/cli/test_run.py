@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from specchat.decoding.families import methods
-from specchat.engine import events as ev
-from specchat.engine.codec import decode_event
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import decode_event
 
 PROGRAM = [sys.executable, "-m", "specchat"]
 SCRIPTED = ["--pair", "scripted", "--seed", "7"]

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from specchat.engine import events as ev
-from specchat.engine.codec import decode_event
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import decode_event
 
 RACE = [sys.executable, "-m", "specchat", "run", "--race", "--pair", "scripted", "--seed", "7", "--max-tokens", "30"]
 DRAFTING = ["--drafter", "draft_model", "--controller", "fixed"]

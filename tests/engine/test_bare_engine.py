@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 
-from specchat.engine import events
-from specchat.engine.codec import decode_event, encode
+from specchat.engine.protocol import events
+from specchat.engine.protocol.codec import decode_event, encode
 
 ABSENT = ("typer", "textual", "rich", "click", "tomlkit", "platformdirs")
 

@@ -14,10 +14,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake import hello, ready, rounds_of, started, stats_of
 
-from specchat.engine import events as ev
-from specchat.engine.bounds import LONGEST_LINE_BYTES, MOST_NODES
-from specchat.engine.codec import EventReader, decode_command, decode_event, encode, lines_of
-from specchat.engine.host import Mailbox, receive
+from specchat.engine.far.host import Mailbox, receive
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_NODES
+from specchat.engine.protocol.codec import EventReader, decode_command, decode_event, encode, lines_of
 
 ROUNDS = rounds_of("one two three four five six seven")
 ROUND = max(ROUNDS, key=lambda round: len(round.verdict.path))

@@ -6,9 +6,9 @@ import io
 import random
 from pathlib import Path
 
-from specchat.engine import events as ev
-from specchat.engine.codec import EventReader, encode
-from specchat.engine.host import Mailbox, receive
+from specchat.engine.far.host import Mailbox, receive
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import EventReader, encode
 from tests.fuzz.mutations import mutated
 
 ATTEMPTS = 8
@@ -32,7 +32,7 @@ _COMMANDS: list[ev.Command] = [
 
 def attempt(seed: int, folder: Path) -> None:
     """One session; after whatever was asked the engine still answers. Every tenth session is undamaged."""
-    from specchat.engine.worker import Worker
+    from specchat.engine.far.worker import Worker
 
     rng = random.Random(seed)
     lines = [encode(command) for command in _COMMANDS]

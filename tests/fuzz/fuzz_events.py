@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from specchat.engine import events as ev
-from specchat.engine.codec import EventReader, encode
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import EventReader, encode
 from tests.fuzz.mutations import mutated
 from tests.fuzz.streams import before_ready, others, reply
 

@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from specchat.engine import events as ev
-from specchat.engine.client import Link
-from specchat.engine.codec import encode
-from specchat.engine.replay import Player, Recording, timeline
+from specchat.engine.near.client import Link
+from specchat.engine.near.replay import Player, Recording, timeline
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import encode
 from specchat.errors import RecordingError
 from tests.fuzz.mutations import mutated
 from tests.fuzz.streams import recording
