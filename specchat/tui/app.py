@@ -56,6 +56,7 @@ from specchat.tui.system.cpu_meter import Meter
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.system.window_size import bounded
 from specchat.tui.text.ascii import Ascii
+from specchat.tui.text.harmless import Harmless
 from specchat.tui.text.key_names import names_of
 from specchat.tui.textual_fixes.compositing import MainScreen
 from specchat.tui.textual_fixes.whole_pastes import take_pastes_whole
@@ -193,6 +194,7 @@ class SpecchatApp(App[None]):
         self._quit_asked = False
         self._stopping: int | str | None = None
         self._pump: Pump | None = None
+        self._harmless = Harmless()
         self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self.meter = Meter()
         self.tidying = Tidying(lambda: self.pump.idle)
@@ -214,7 +216,7 @@ class SpecchatApp(App[None]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """What every line goes through before it is shown."""
-        filters = super().get_line_filters()
+        filters = [*super().get_line_filters(), self._harmless]
         return filters if self._plain is None else [*filters, self._plain]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:

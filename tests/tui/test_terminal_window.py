@@ -64,7 +64,7 @@ async def test_the_title_can_be_left_alone(written):
 async def end_of_reply(d, *, focused: bool, seconds: float = 9.0, stop: str = "end", then: str = "") -> int:
     """How often the bell rang when a reply ended."""
     rang = []
-    d.app.bell = lambda: rang.append(1)
+    d.app.surroundings._bell = lambda: rang.append(1)
     await d.say("hi")
     rounds = await d.reply(upto=3, finish=False)
     if then:
