@@ -160,8 +160,10 @@ def writing() -> Iterator[Chats]:
 def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = False) -> None:
     import msgspec
 
+    from specchat.engine.protocol.text import safe_in_json
+
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(summaries)).decode())
+        typer.echo(safe_in_json(msgspec.json.format(msgspec.json.encode(summaries)).decode()))
         return
     if not summaries:
         typer.echo("no chats", err=True)

@@ -201,7 +201,8 @@ def _silent(_: str) -> None: ...
 
 def _print_event(progress: Progress) -> None:
     """One line of the engine's own protocol, for a program that watches."""
-    from specchat.engine.protocol.events import Loading, encode
+    from specchat.engine.protocol.codec import encode
+    from specchat.engine.protocol.events import Loading
 
     p = progress
     sys.stdout.buffer.write(encode(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate)))

@@ -14,7 +14,8 @@ import msgspec
 from specchat import __version__
 from specchat.cli.flags import Output
 from specchat.engine.protocol import events
-from specchat.engine.protocol.text import visible
+from specchat.engine.protocol.codec import encode
+from specchat.engine.protocol.text import one_line, visible
 from specchat.errors import UsageError
 
 
@@ -52,7 +53,7 @@ class Sinks:
         """Every event goes into the recording; what happened before the pair was ready is no part of it."""
         if isinstance(event, events.Hello | events.Loading | events.PlainSpeed | events.Failed | events.Died):
             return
-        line = events.encode(event)
+        line = encode(event)
         if self._record is not None:
             self._record.write(line)
         if self._output is Output.jsonl:
@@ -70,7 +71,7 @@ class Sinks:
             return
         share = f" {100 * event.done / event.total:3.0f} % of {event.total / 1e6:.0f} MB" if event.total else ""
         rate = f", {event.rate / 1e6:.1f} MB/s" if event.rate else ""
-        sys.stderr.write(f"\r\x1b[K{event.stage} {event.item}{share}{rate}")
+        sys.stderr.write(f"\r\x1b[K{event.stage} {one_line(event.item)}{share}{rate}")
         sys.stderr.flush()
         self._shown = True
 

@@ -16,8 +16,9 @@ from typing import Protocol
 
 import msgspec
 
+from specchat.engine.protocol.codec import EventReader, encode, lines_of
 from specchat.engine.protocol.environment import engine_environment
-from specchat.engine.protocol.events import Command, Died, Event, Quit, decode_event, encode
+from specchat.engine.protocol.events import Command, Died, Event, Quit
 from specchat.errors import EngineError
 
 
@@ -126,9 +127,10 @@ class Engine:
 
     def _read(self) -> None:
         assert self._process.stdout is not None, "the engine was started with a pipe"
-        for line in self._process.stdout:
+        reader = EventReader()
+        for line in lines_of(self._process.stdout):
             try:
-                self._put(decode_event(line))
+                self._put(reader.read(line))
             except msgspec.DecodeError as error:
                 self._put(Died(None, f"the engine sent a line that is no event ({error}): {line[:200]!r}"))
                 self._process.kill()
