@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from specchat.errors import ModelError
 from specchat.models.gguf_reader import GROUP, FourBit, GgufReader
 from specchat.models.stored_rows import StoredRows
 
@@ -97,6 +99,7 @@ class GgufSource:
     def __init__(self, path: Path) -> None:
         self._file = GgufReader(path)
         self._embedding = self._file.tensor("token_embd.weight")
+        self._embedding_rows = Lock()
         self._embedded: dict[int, Tensor] = {}  # words come back, and unpacking a row takes longer than finding it
         self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
 
@@ -118,12 +121,13 @@ class GgufSource:
         return self._file.tensor(self._name(name, layer, "weight")).groups()
 
     def embed(self, ids: list[int]) -> Tensor:
-        if unknown := [token for token in dict.fromkeys(ids) if token not in self._embedded]:
-            if len(self._embedded) + len(unknown) > _EMBEDDED_ROWS:
-                self._embedded.clear()
-                unknown = list(dict.fromkeys(ids))
-            self._embedded.update(zip(unknown, self._embedding.rows(unknown), strict=True))
-        return torch.stack([self._embedded[token] for token in ids])
+        with self._embedding_rows:
+            if unknown := [token for token in dict.fromkeys(ids) if token not in self._embedded]:
+                if len(self._embedded) + len(unknown) > _EMBEDDED_ROWS:
+                    self._embedded.clear()
+                    unknown = list(dict.fromkeys(ids))
+                self._embedded.update(zip(unknown, self._embedding.rows(unknown), strict=True))
+            return torch.stack([self._embedded[token] for token in ids])
 
     def let_go(self) -> None:
         self._file.let_go()
@@ -266,4 +270,6 @@ class PairedSource(_Passing):
 
     def _order(self, rows: int) -> Tensor:
         assert self._pairs is not None, "asked only where the order differs"
+        if rows % self._head_dim:
+            raise ModelError(f"{rows} rows of queries or keys are no whole heads of {self._head_dim}")
         return (torch.arange(rows // self._head_dim)[:, None] * self._head_dim + self._pairs).flatten()

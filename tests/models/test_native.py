@@ -226,7 +226,7 @@ def test_a_compiler_that_fails_is_quoted(nowhere, monkeypatch):
     failing.chmod(0o755)
     monkeypatch.setenv("CC", str(failing))
     with pytest.raises(NativeUnavailable, match="no such luck"):
-        build.compiled()
+        build.load()
 
 
 @needs_native

@@ -11,9 +11,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specchat.models.native.handover import maybe_pointer, pointer
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
-from specchat.models.native.product import LANES, CProduct, Product, address
+from specchat.models.native.product import LANES, CProduct, Product
 from specchat.models.network import Pass
 from specchat.models.said import Said
 from specchat.models.shape import Shape
@@ -62,9 +63,15 @@ class NativeLayer:
     rotates: bool
     products: tuple[Product, ...]  # q, k, v, o, gate, up, down
 
-    def as_c(self) -> _CLayer:
+    def as_c(self, index: int, shape: Shape) -> _CLayer:
         q, k, v, o, gate, up, down = (product.as_c() for product in self.products)
-        norms = [address(norm) for norm in (self.input_norm, self.mlp_norm, self.q_norm, self.k_norm)]
+        norms = [
+            maybe_pointer(f"layer {index}, {name}", getattr(self, name), torch.float32, size)
+            for name, size in (
+                *((name, shape.hidden) for name in ("input_norm", "mlp_norm")),
+                *((name, shape.head_dim) for name in ("q_norm", "k_norm")),
+            )
+        ]
         return _CLayer(*norms, int(self.rotates), (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
 
 
@@ -91,24 +98,27 @@ class NativeNetwork:
         self._norm = self._source.dense("norm")
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
-        self._c_layers = (_CLayer * shape.layers)(*(layer.as_c() for layer in self._layers))
+        told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
+        self._c_layers = (_CLayer * shape.layers)(*told)
         self._c = _CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
             *(self._layers[0].products[4].out, shape.vocab_size, shape.epsilon),
-            *(self._c_layers, address(self._norm), self._head.as_c()),
+            *(self._c_layers, pointer("the last norm", self._norm, torch.float32, shape.hidden), self._head.as_c()),
         )
+        self._kernels.check(self._c)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._source.embed(list(tokens))
 
     def head(self, hidden: Tensor, totals: bool = False) -> Said:
-        hidden = hidden.contiguous()
+        hidden = _floats(hidden)
         rows, vocab_size = len(hidden), self.shape.vocab_size
         logits, best = torch.empty(rows, vocab_size), torch.empty(rows, BEST, dtype=torch.int32)
         summed = torch.empty(rows) if totals else None
         if rows:
-            addresses = (hidden.data_ptr(), rows, logits.data_ptr(), best.data_ptr(), address(summed))
-            self._kernels.head(self.threads, self._c, *addresses)
+            states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
+            said = logits.data_ptr(), best.data_ptr(), None if summed is None else summed.data_ptr()
+            self._kernels.head(self.threads, self._c, states, rows, *said)
         return Said(logits, best[:, :vocab_size], summed)
 
     def run(self, running: Pass) -> Tensor:
@@ -137,7 +147,8 @@ class _Rows:
     """The rows of one pass and where they lie."""
 
     def __init__(self, running: Pass, shape: Shape) -> None:
-        self.hidden = running.hidden.contiguous()
+        self.hidden = _floats(running.hidden)
+        self._shape = shape
         self._turns = running.turns
         self._seen = running.plan.mask
         start, end = running.plan.start, running.plan.mask.shape[1]
@@ -153,6 +164,19 @@ class _Rows:
 
     def as_c(self) -> _CRows:
         """The same for C; valid as long as this lives and nothing is dropped."""
-        sizes = (len(self.hidden), self._common, self._seen.shape[1], self._keys.shape[2])
-        parts = (self.hidden, self._turns, self._places, self._seen, self._keys, self._values)
-        return _CRows(*sizes, *(address(part) for part in parts))
+        shape, rows, end, capacity = self._shape, len(self.hidden), self._seen.shape[1], self._keys.shape[2]
+        cache = (torch.float16, shape.layers, shape.kv_heads, capacity, shape.head_dim)
+        return _CRows(
+            *(rows, self._common, end, capacity),
+            pointer("states", self.hidden, torch.float32, rows, shape.hidden),
+            pointer("rotations", self._turns, torch.complex64, rows, 1, shape.head_dim // 2),
+            pointer("places", self._places, torch.int32, rows),
+            pointer("a mask", self._seen, torch.bool, rows, end),
+            pointer("keys", self._keys, *cache),
+            pointer("values", self._values, *cache),
+        )
+
+
+def _floats(states: Tensor) -> Tensor:
+    """States as C reads them, whatever format and order they come in."""
+    return states.to("cpu", torch.float32).contiguous()

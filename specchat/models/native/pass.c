@@ -10,34 +10,7 @@
 
 #include "attention.h"
 #include "best.h"
-#include "product.h"
-
-typedef struct {
-    const float *input_norm, *mlp_norm;
-    const float *q_norm, *k_norm; /* (head_dim), or NULL */
-    int32_t rotates;
-    Product qkv[3], o, gate_up[2], down;
-} Layer;
-
-typedef struct {
-    int32_t layers, hidden, heads, kv_heads, head_dim, inter, vocab_size;
-    float epsilon;
-    const Layer *layer;
-    const float *norm;
-    Product head;
-} Decoder;
-
-/* The rows of one pass. Row r is written to cache row places[r] and sees the cache rows whose mask is set; all rows see
- * the first `common`. What lies in the cache and is not seen must be finite. */
-typedef struct {
-    int32_t rows, common, end, capacity;
-    float *hidden;         /* (rows, hidden), in place */
-    const float *turns;    /* (rows, head_dim / 2, 2): cosine and sine */
-    const int32_t *places; /* (rows) */
-    const uint8_t *mask;   /* (rows, end) */
-    uint16_t *keys;        /* (layers, kv_heads, capacity / LANES, head_dim, LANES) float16 */
-    uint16_t *values;      /* (layers, kv_heads, capacity, head_dim) float16 */
-} Rows;
+#include "check.h"
 
 typedef struct {
     Team *team;
@@ -240,13 +213,14 @@ static void lay_out(Pass *p, char *base, size_t *bytes) {
     p->weights = part(base, bytes, (size_t)p->team->threads * SET * (size_t)room_for_weights(p) * sizeof(float));
 }
 
-/* 0, or −1 where there is no memory. */
+/* Some layers over rows; an Outcome. The decoder was checked when it was built. */
 int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int first, int last) {
+    if (rows_check(decoder, rows, first, last)) return REFUSED;
     Pass p = {.team = team, .decoder = decoder, .rows = rows, .hidden = rows->hidden};
     size_t bytes;
     lay_out(&p, NULL, &bytes);
     char *memory = aligned_alloc(64, bytes);
-    if (memory == NULL) return -1;
+    if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     size_t layer_bytes = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim;
     for (int i = first; i < last; i++) {
@@ -256,12 +230,8 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
         layer_pass(&p);
     }
     free(memory);
-    return 0;
+    return DONE;
 }
-
-enum { STRETCH = 4096 };
-
-static int stretches_of(int width) { return (width + STRETCH - 1) / STRETCH; }
 
 typedef struct {
     Multiply multiply;
@@ -294,11 +264,20 @@ static void total_stretches(void *job, int from, int to, int thread) {
     }
 }
 
+/* Whether as many tokens were named as there are: one with a logit that is no number never is. */
+static bool all_named(const int32_t *tokens, int rows, int vocab_size) {
+    int last = (vocab_size < BEST ? vocab_size : BEST) - 1;
+    for (int row = 0; row < rows; row++)
+        if (tokens[(size_t)row * BEST + (size_t)last] == INT32_MAX) return false;
+    return true;
+}
+
 /* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
  * BEST), the highest first, of equals the one with the lower number; and, unless NULL, the logarithm of the sum of the
- * exponentials of its logits, (rows). 0, or −1 where there is no memory. */
+ * exponentials of its logits, (rows). An Outcome: logits that are no numbers are refused. */
 int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens,
                  float *totals) {
+    if (head_check(decoder, rows)) return REFUSED;
     Rows few = {.rows = rows};
     Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
     size_t bytes;
@@ -306,7 +285,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     int stretches = stretches_of(decoder->head.out);
     size_t lists = up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
     char *memory = aligned_alloc(64, bytes + lists + up_to_64((size_t)rows * (size_t)stretches * sizeof(float)));
-    if (memory == NULL) return -1;
+    if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},
                  .best = (Best *)(memory + bytes),
@@ -327,6 +306,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
             totals[row] = head.best[row].score[0] + (float)log(sum);
         }
     }
+    bool finite = all_named(tokens, rows, decoder->vocab_size);
     free(memory);
-    return 0;
+    return finite ? DONE : refuse("logits that are no numbers: weights or what was read are damaged");
 }

@@ -17,7 +17,8 @@ typedef struct {
  * inputs of an output side by side (4-bit numbers hold inputs 0–15 of the group in their low halves and 16–31 in the high
  * ones); LANES scales; and LANES minima where `minima` says so, all float16. */
 typedef struct {
-    int32_t out, bits, minima;
+    int32_t in, out, bits, minima;
+    int64_t bytes;
     const uint8_t *data;
     const float *bias; /* (out), or NULL */
 } Product;
