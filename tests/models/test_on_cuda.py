@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from frozen import FrozenRecorder, RefusingRecorder
-from test_decoder import FAMILIES, V, branching_tree, network, prompt
+from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
 from test_graphs import bush, chain, eager
 
 from specchat.core.tree import TokenTree
@@ -18,7 +18,6 @@ from specchat.models.loading import own_network
 from specchat.models.on_cuda import cuda_network, disagreement, recorded_network
 from specchat.models.pieces import PLAIN, Pieces, best_pieces, compiled
 from specchat.models.shape import Shape
-from specchat.models.weight_source import TensorSource
 
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -94,7 +93,7 @@ def test_pieces_that_say_something_else_are_left_out():
 
 def on_device(family, precision="bfloat16"):
     net = network(family)
-    source = TensorSource(net.state_dict())
+    source = source_of(net)
     return Builder(Shape.of(net.config), source, precision, torch.device("cuda")).build()
 
 
@@ -124,7 +123,7 @@ class TestOnADevice:
         if precision == "int8" and not int8_works(torch.device("cuda")):
             pytest.skip("torch has no 8-bit product for this device")
         net = network("llama")
-        source = TensorSource(net.state_dict())
+        source = source_of(net)
         chosen, notes = own_network(Shape.of(net.config), source, precision, torch.device("cuda"), "auto")
         assert chosen.kernels == "torch, CUDA graphs", notes
         assert chosen.precision == precision

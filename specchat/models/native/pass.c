@@ -19,8 +19,10 @@ typedef struct {
     const Layer *layer;
     const float *norm;
     uint16_t *keys, *values; /* of this layer */
+    const View *view; /* of this layer */
     Rounded x, inner;
     float *qkv, *mixed, *hidden;
+    float *added; /* (rows, hidden), what a norm goes over before it is added to the state */
     float *weights; /* (threads, SET, room for weights) */
 } Pass;
 
@@ -40,6 +42,14 @@ static void norm_row(const float *x, const float *weight, int length, float epsi
     int i = 0;
     for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
     for (; i < length; i++) to[i] = x[i] * factor * weight[i];
+}
+
+/* Add what was computed to a row's state, normalised. */
+static void add_normed(Pass *p, int row) {
+    int length = p->decoder->hidden;
+    float *state = p->hidden + (size_t)row * length, *added = p->added + (size_t)row * length;
+    norm_row(added, p->norm, length, p->decoder->epsilon, added);
+    for (int i = 0; i < length; i++) state[i] += added[i];
 }
 
 static void norm_and_round(Pass *p, int row) {
@@ -73,11 +83,11 @@ static void turn_and_write(Pass *p, int row) {
     const Decoder *d = p->decoder;
     int size = d->head_dim;
     float *qkv = p->qkv + (size_t)row * (d->heads + 2 * d->kv_heads) * size;
-    const float *turns = p->rows->turns + (size_t)row * size;
+    const float *turns = p->view->turns ? p->view->turns + (size_t)row * size : NULL;
     for (int h = 0; h < d->heads + d->kv_heads; h++) {
         const float *weight = h < d->heads ? p->layer->q_norm : p->layer->k_norm;
         if (weight) norm_row(qkv + h * size, weight, size, d->epsilon, qkv + h * size);
-        if (p->layer->rotates) turn(qkv + h * size, turns, size);
+        if (turns) turn(qkv + h * size, turns, size);
     }
     int place = p->rows->places[row];
     for (int h = 0; h < d->kv_heads; h++) {
@@ -86,6 +96,16 @@ static void turn_and_write(Pass *p, int row) {
         keep_half(key, qkv + (d->heads + h) * size, size, LANES);
         keep_half(p->values + head + (size_t)place * (size_t)size, qkv + (d->heads + d->kv_heads + h) * size, size, 1);
     }
+}
+
+/* The first row that one of these queries sees, or some before it: whole blocks of keys. */
+static int start_of(const Set *s, int count) {
+    int start = s->common > 0 ? 0 : s->end;
+    for (int n = 0; n < count && start > 0; n++) {
+        const uint8_t *seen = memchr(s->mask[n], 1, (size_t)start);
+        if (seen) start = (int)(seen - s->mask[n]);
+    }
+    return start / LANES * LANES;
 }
 
 /* The last row that one of these queries sees, and one more. */
@@ -103,7 +123,7 @@ static void attend_sets(void *job, int from, int to, int thread) {
     Pass *p = job;
     const Decoder *d = p->decoder;
     int sets = sets_of(p), size = d->head_dim, group = d->heads / d->kv_heads, queries = p->rows->rows * group;
-    Set s = {.room = room_for_weights(p), .common = p->rows->common};
+    Set s = {.room = room_for_weights(p), .common = p->view->common};
     s.weights = p->weights + (size_t)thread * SET * (size_t)s.room;
     for (int piece = from; piece < to; piece++) {
         int shared = piece / sets, set = piece % sets;
@@ -111,11 +131,14 @@ static void attend_sets(void *job, int from, int to, int thread) {
         for (int n = 0; n < count; n++) {
             int row = (first + n) / group, head = shared * group + (first + n) % group;
             s.query[n] = p->qkv + ((size_t)row * (size_t)(d->heads + 2 * d->kv_heads) + (size_t)head) * (size_t)size;
-            s.mask[n] = p->rows->mask + (size_t)row * (size_t)p->rows->end;
+            s.mask[n] = p->view->mask + (size_t)row * (size_t)p->rows->end;
             s.to[n] = p->mixed + ((size_t)row * (size_t)d->heads + (size_t)head) * (size_t)size;
         }
         s.end = end_of(&s, count, p->rows->end);
-        size_t before = (size_t)shared * (size_t)p->rows->capacity * (size_t)size;
+        int start = start_of(&s, count);
+        for (int n = 0; n < count; n++) s.mask[n] += start;
+        s.end -= start;
+        size_t before = ((size_t)shared * (size_t)p->rows->capacity + (size_t)start) * (size_t)size;
         attend(&s, count, p->keys + before, p->values + before, size);
     }
 }
@@ -139,7 +162,8 @@ static void gate_groups(void *job, int from, int to, int thread) {
                 vf a[TILE], b[TILE];
                 block_of(gate, 2 * g + half, &p->x, first / TILE, count, a);
                 block_of(up, 2 * g + half, &p->x, first / TILE, count, b);
-                for (int r = 0; r < count; r++) store(inner[r] + half * LANES, silu16(a[r]) * b[r]);
+                for (int r = 0; r < count; r++)
+                    store(inner[r] + half * LANES, (p->decoder->gelu ? gelu16(a[r]) : silu16(a[r])) * b[r]);
             }
             for (int r = 0; r < count; r++) round_group(inner[r], valid, &p->inner, first + r, g);
         }
@@ -149,6 +173,11 @@ static void gate_groups(void *job, int from, int to, int thread) {
 static void norm_rows(void *job, int from, int to, int thread) {
     (void)thread;
     for (int row = from; row < to; row++) norm_and_round(job, row);
+}
+
+static void add_rows(void *job, int from, int to, int thread) {
+    (void)thread;
+    for (int row = from; row < to; row++) add_normed(job, row);
 }
 
 static void turn_rows(void *job, int from, int to, int thread) {
@@ -163,6 +192,14 @@ static void mixed_rows(void *job, int from, int to, int thread) {
 
 enum { FEW_ROWS = 8 }; /* what is done row by row is too little to share out for so many */
 
+/* Add a product to the states; with a norm, the product normalised. */
+static void add_product(Pass *p, const Product *product, const Rounded *x, const float *norm) {
+    int rows = p->rows->rows;
+    multiply(p->team, product, 1, x, rows, norm ? p->added : p->hidden, norm == NULL);
+    p->norm = norm;
+    if (norm) together(p->team, add_rows, p, rows, FEW_ROWS);
+}
+
 static void layer_pass(Pass *p) {
     Team *team = p->team;
     const Decoder *d = p->decoder;
@@ -175,12 +212,12 @@ static void layer_pass(Pass *p) {
     together(team, attend_sets, p, sets_of(p) * d->kv_heads, 1);
     p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
     together(team, mixed_rows, p, rows, FEW_ROWS);
-    multiply(team, &p->layer->o, 1, &p->x, rows, p->hidden, true);
+    add_product(p, &p->layer->o, &p->x, p->layer->post_attention_norm);
     p->norm = p->layer->mlp_norm;
     p->x.groups = (d->hidden + GROUP - 1) / GROUP;
     together(team, norm_rows, p, rows, FEW_ROWS);
     together(team, gate_groups, p, p->inner.groups, 1);
-    multiply(team, &p->layer->down, 1, &p->inner, rows, p->hidden, true);
+    add_product(p, &p->layer->down, &p->inner, p->layer->post_mlp_norm);
 }
 
 static size_t up_to_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -210,6 +247,7 @@ static void lay_out(Pass *p, char *base, size_t *bytes) {
     p->inner = rounded_part(base, bytes, tiles, ((size_t)d->inter + GROUP - 1) / GROUP);
     p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
     p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
+    p->added = part(base, bytes, rows * (size_t)d->hidden * sizeof(float));
     p->weights = part(base, bytes, (size_t)p->team->threads * SET * (size_t)room_for_weights(p) * sizeof(float));
 }
 
@@ -225,6 +263,7 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     size_t layer_bytes = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim;
     for (int i = first; i < last; i++) {
         p.layer = &decoder->layer[i];
+        p.view = &rows->view[p.layer->view];
         p.keys = rows->keys + layer_bytes * (size_t)i;
         p.values = rows->values + layer_bytes * (size_t)i;
         layer_pass(&p);
