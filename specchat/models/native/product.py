@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.models.gguf_reader import GROUP
+from specchat.models.files.gguf_reader import GROUP
 from specchat.models.native.arena import Arena
 from specchat.models.native.handover import maybe_pointer, pointer
 
