@@ -13,11 +13,15 @@ import torch
 from specchat.config import ModelSpec
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
-from specchat.models.decoder import Decoder
-from specchat.models.decoder_weights import Builder
-from specchat.models.eager import EagerNetwork
-from specchat.models.families import FAMILIES
-from specchat.models.gguf_file import converted_folder, load_network
+from specchat.models.base.network import Network
+from specchat.models.base.shape import Shape, unsupported
+from specchat.models.cuda.choose import cuda_network
+from specchat.models.files.families import FAMILIES
+from specchat.models.files.gguf_file import converted_folder, load_network
+from specchat.models.files.tokenizer_files import same_tokenizer
+from specchat.models.files.weight_source import GgufSource, RoundedSource, TensorSource, WeightSource
+from specchat.models.inspect.memory import needed_bytes, parameters_in
+from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, portrait
 from specchat.models.machine import available_bytes, choose_precision
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.network import NativeNetwork

@@ -16,14 +16,14 @@ from gguf.quants import quantize
 
 from specchat.core.seams import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.decoder import Decoder
-from specchat.models.gguf_header import Kind
+from specchat.models.base.shape import Shape
+from specchat.models.files.gguf_header import Kind
+from specchat.models.files.stored_rows import StoredRows
+from specchat.models.files.weight_source import RoundedSource, TensorSource
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.network import NativeNetwork
 from specchat.models.native.packing import _as_c
-from specchat.models.shape import Shape
-from specchat.models.stored_rows import StoredRows
-from specchat.models.weight_source import RoundedSource, TensorSource
+from specchat.models.own.decoder import Decoder
 
 CONFIGS = (transformers.LlamaConfig, transformers.Qwen2Config, transformers.Qwen3Config)
 NUMBERS = (-(2**31), -1, 0, 1, 3, 15, 17, 31, 33, 63, 255, 4097, 57600, 65537, 2**20, 2**31 - 1)

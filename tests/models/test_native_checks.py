@@ -12,15 +12,15 @@ from test_native import native, needs_native
 
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
-from specchat.models.gguf_header import Kind
+from specchat.models.base.shape import Shape
+from specchat.models.files.gguf_header import Kind
+from specchat.models.files.stored_rows import StoredRows
+from specchat.models.files.weight_source import TensorSource
 from specchat.models.native import kernels
 from specchat.models.native.handover import pointer
 from specchat.models.native.network import NativeNetwork
 from specchat.models.native.packing import _as_c
 from specchat.models.native.product import LANES
-from specchat.models.shape import Shape
-from specchat.models.stored_rows import StoredRows
-from specchat.models.weight_source import TensorSource
 
 pytestmark = needs_native
 

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from specchat.core.seams import Counters
 from specchat.core.transfer import sent
-from specchat.models.kv_cache import KVCache
-from specchat.models.rows import Plan
-from specchat.models.said import Said
-from specchat.models.shape import Shape, View
-from specchat.models.watching import LayerWatch
-from specchat.models.windows import within_window
+from specchat.models.base.cache_rows import Plan
+from specchat.models.base.head_output import Said
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.shape import Shape, View
+from specchat.models.base.windows import within_window
 
 
 @dataclass(frozen=True)

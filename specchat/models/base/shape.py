@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.models.families import FAMILIES, Family
+from specchat.models.files.families import FAMILIES, Family
 
 _ROTATIONS = ("default", "linear", "llama3")
 _GATES = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError
-from specchat.models.families import LLAMA, Family
-from specchat.models.gguf_reader import GROUP, FourBit, GgufReader
-from specchat.models.shape import Shape
-from specchat.models.stored_rows import StoredRows
+from specchat.models.files.families import LLAMA, Family
+from specchat.models.files.gguf_reader import GROUP, FourBit, GgufReader
+from specchat.models.files.stored_rows import StoredRows
 
 _GGUF_NAMES = {
     "embed": "token_embd",
@@ -282,12 +281,3 @@ class ScaledSource(_Passing):
 
     def embed(self, ids: list[int]) -> Tensor:
         return super().embed(ids) * self._embedding_scale
-
-
-def prepared(source: WeightSource, shape: Shape) -> WeightSource:
-    """A source's weights as our layers want them: rotated values in pairs, a family's factors multiplied in."""
-    paired = PairedSource(source, shape.head_dim)
-    if shape.embedding_scale == shape.query_scale == 1.0:
-        return paired
-    assert shape.query_scale == 1.0 or source.has("q_norm", 0), "queries are scaled by their norm"
-    return ScaledSource(paired, shape.embedding_scale, shape.query_scale)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import WeightsError
-from specchat.models.families import FAMILIES, GGUF_FAMILIES
-from specchat.models.gguf_header import FOUR_BIT, read_header
-from specchat.models.memory import parameters_in
+from specchat.models.files.families import FAMILIES, GGUF_FAMILIES
+from specchat.models.files.gguf_header import FOUR_BIT, read_header
+from specchat.models.inspect.memory import parameters_in
 
 REWINDABLE = frozenset({"full_attention", "sliding_attention"})
 """Kinds of layers whose cache can go back to before a rejected draft."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from specchat.config import cache_dir, private_dir
 from specchat.errors import ModelError
-from specchat.models.memory import cpu_flags
+from specchat.models.inspect.memory import cpu_flags
 from specchat.models.native.own_file import NotOwnFile, open_own
 
 _FOLDER = Path(__file__).parent

@@ -11,14 +11,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specchat.models.base.head_output import Said
+from specchat.models.base.network import Pass
+from specchat.models.base.prepared_source import prepared
+from specchat.models.base.shape import Shape
+from specchat.models.files.weight_source import WeightSource
 from specchat.models.native.handover import maybe_pointer, pointer
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
 from specchat.models.native.product import LANES, CProduct, Product
-from specchat.models.network import Pass
-from specchat.models.said import Said
-from specchat.models.shape import Shape
-from specchat.models.weight_source import WeightSource, prepared
 
 
 class _CLayer(ctypes.Structure):

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from specchat.core.seams import Counters, OnLayer, Reading, Rider
 from specchat.core.tree import TokenTree
-from specchat.models.families import FAMILIES
-from specchat.models.kv_cache import KVCache
-from specchat.models.rows import Plan, Rows, common_prefix
-from specchat.models.said import Said
-from specchat.models.shape import windows_of
-from specchat.models.watching import LayerWatch
-from specchat.models.windows import within_window
+from specchat.models.base.cache_rows import Plan, Rows, common_prefix
+from specchat.models.base.head_output import Said
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.shape import windows_of
+from specchat.models.base.windows import within_window
+from specchat.models.files.families import FAMILIES
 
 
 class ReferenceModel:

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError
-from specchat.models.families import LLAMA
-from specchat.models.gguf_reader import FourBit
-from specchat.models.shape import Shape
-from specchat.models.stored_rows import StoredRows
-from specchat.models.weight_source import PairedSource, WeightSource
-from specchat.models.widening import Sizes
+from specchat.models.base.shape import Shape
+from specchat.models.files.families import LLAMA
+from specchat.models.files.gguf_reader import FourBit
+from specchat.models.files.stored_rows import StoredRows
+from specchat.models.files.weight_source import PairedSource, WeightSource
+from specchat.models.other.widening import Sizes
 
 _ALL = slice(None)
 _UNLAYERED = ("embed", "head", "norm")

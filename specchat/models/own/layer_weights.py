@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.transfer import sent
-from specchat.models.gguf_reader import GROUP, FourBit
-from specchat.models.kernels import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
-from specchat.models.kernels_cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
-from specchat.models.shape import Shape
-from specchat.models.weight_source import WeightSource, prepared
+from specchat.models.base.prepared_source import prepared
+from specchat.models.base.shape import Shape
+from specchat.models.files.gguf_reader import GROUP, FourBit
+from specchat.models.files.weight_source import WeightSource
+from specchat.models.linear_layers.cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
+from specchat.models.linear_layers.processor import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
 
 
 @dataclass(frozen=True)
