@@ -92,7 +92,7 @@ def import_chat(
     files: Annotated[list[Path], typer.Argument(help="files that `specchat chats export --format json` wrote")],
 ) -> None:
     """Take in chats that were exported as JSON."""
-    from specchat.errors import SpecchatError
+    from specchat.errors import UsageError
     from specchat.store.interchange import read_json, take_in
 
     read = []
@@ -100,7 +100,7 @@ def import_chat(
         try:
             read.append(read_json(file.read_bytes(), str(file)))
         except OSError as error:
-            raise SpecchatError(f"{file}: {error.strerror or error}") from None
+            raise UsageError(f"{file}: {error.strerror or error}") from None
     with writing() as chats:
         for exported in read:
             typer.echo(f"{take_in(chats, exported)}  {_clean(exported.chat.title)}")

@@ -14,7 +14,7 @@ import typer
 from specchat.registry import Option
 from specchat.settings import OPTIONS, Settings, parse_method_options
 
-_KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
+_VALUES = {"int": "INTEGER", "float": "FLOAT", "str": "TEXT", "bool": "true|false"}
 
 
 class Output(StrEnum):
@@ -38,7 +38,8 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
             chosen["stop"] = list(stop)
         if pairs := given.pop("set"):
             chosen["method_options"] = parse_method_options(pairs)
-        Settings().but(chosen)  # refuse what is out of range before anything starts
+        checked = Settings().but(chosen)  # refuse what is out of range before anything starts
+        chosen |= {name: getattr(checked, name) for name in chosen if name in OPTIONS}
         command(settings=chosen, **given)
 
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + flags + [_stop(), _set()]
@@ -65,12 +66,13 @@ def _flag(option: Option) -> inspect.Parameter:
     about = "; ".join(text for text in (option.range_text() or names, f"default {option.default}") if text)
     extra = typer.Option(
         f"--{option.name.replace('_', '-')}",
+        metavar=_VALUES[option.kind],
         help=f"{option.help} ({about})",  # in brackets it would be taken for markup
         show_default=False,
         rich_help_panel="Settings",
         autocompletion=_completion(option.name),
     )
-    return _parameter(option.name, _KINDS[option.kind] | None, extra)
+    return _parameter(option.name, str | None, extra)  # its own `parse` says what is wrong with a value
 
 
 def _stop() -> inspect.Parameter:

@@ -406,8 +406,19 @@ _events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(message: Command | Event) -> bytes:
-    """One line, newline included."""
-    return _encoder.encode(message) + b"\n"
+    """One line, newline included; half of a surrogate pair, which can be pasted, becomes a replacement character."""
+    try:
+        return _encoder.encode(message) + b"\n"
+    except UnicodeEncodeError:
+        return _encoder.encode(_whole(msgspec.to_builtins(message))) + b"\n"
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_whole(key): _whole(inner) for key, inner in value.items()}
+    return [_whole(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def decode_command(line: bytes) -> Command:

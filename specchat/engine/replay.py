@@ -34,7 +34,7 @@ from specchat.engine.events import (
     Started,
     decode_event,
 )
-from specchat.errors import EngineError
+from specchat.errors import EngineError, UsageError
 
 SLOWEST, FASTEST = 1 / 16, 16.0
 PAUSE_BETWEEN_REPLIES_S = 1.5
@@ -50,11 +50,11 @@ class Recording:
 
     @classmethod
     def read(cls, path: Path) -> Recording:
-        """Read a recording from its file; raises EngineError naming the file and the line."""
+        """Read a recording from its file; raises a SpecchatError naming the file and the line."""
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise EngineError(f"{path}: the recording cannot be read: {error.strerror or error}") from None
+            raise UsageError(f"{path}: the recording cannot be read: {error.strerror or error}") from None
         return cls.parse(data, str(path))
 
     @classmethod

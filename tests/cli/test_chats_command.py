@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.cli import _resumable
+from specchat.cli.arguments import prepared
 from specchat.cli.chats import chat_ids
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_read, open_to_write
@@ -92,7 +92,7 @@ def test_what_is_no_export_is_refused_before_anything_is_written(kept, tmp_path)
     specchat("chats", "export", "abc", str(good))
     bad.write_text('{"format": "other"}')
     assert str(bad) in refused(specchat("chats", "import", str(good), str(bad)), 2)
-    assert "No such file" in refused(specchat("chats", "import", str(tmp_path / "none.json")), 1)
+    assert "No such file" in refused(specchat("chats", "import", str(tmp_path / "none.json")), 2)
     assert len(json.loads(specchat("chats", "list", "--json").stdout)) == 2
 
 
@@ -135,4 +135,4 @@ def test_a_chat_that_does_not_exist_is_told_before_the_screen_is_taken(kept):
     ],
 )
 def test_resume_takes_an_id_or_none(given, read):
-    assert _resumable(given) == read
+    assert prepared(given) == read
