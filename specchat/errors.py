@@ -93,6 +93,13 @@ def short(value: Any) -> str:
     return _Short().repr(value)
 
 
+def cut(text: str, longest: int = 200) -> str:
+    """What somebody else says about a value from outside: on one line, its middle left out where it is long."""
+    text = " ".join(text.split())
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """What the user probably meant, as the tail of a sentence: `; did you mean 'chain'?`.
 

@@ -6,11 +6,13 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from specchat.errors import SpecchatError
 from specchat.registry import Option
 from specchat.settings import OPTIONS, Settings, parse_method_options
 
@@ -105,7 +107,9 @@ def _completion(setting: str) -> Callable[[str], list[str]]:
     """What shell completion offers for a setting."""
 
     def names(incomplete: str) -> list[str]:
-        return [name for name in known_names(setting) if name.startswith(incomplete)]
+        with suppress(SpecchatError):  # a broken file is said by the command itself
+            return [name for name in known_names(setting) if name.startswith(incomplete)]
+        return []
 
     return names
 
@@ -127,7 +131,10 @@ def model_names(incomplete: str) -> list[str]:
     """Every pair and model that begins so, for shell completion."""
     from specchat.config import load_catalog
 
-    catalog = load_catalog()
+    try:
+        catalog = load_catalog()
+    except SpecchatError:  # said by the command itself
+        return []
     return [name for name in dict.fromkeys([*catalog.pairs, *catalog.models]) if name.startswith(incomplete)]
 
 

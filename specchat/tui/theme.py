@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.filter import Monochrome, NoColor
 from textual.theme import BUILTIN_THEMES, Theme
 
-from specchat.errors import SpecchatError, nearest
+from specchat.errors import SpecchatError, nearest, short
 
 if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp
@@ -131,7 +131,7 @@ def unknown_theme(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What is wrong with the theme of config.toml, as `user_app` asks for it."""
     known = [*(theme.name for theme in OWN), *BUILTIN_THEMES]
     if (name := said["theme"]) and name not in known:
-        yield "theme", f"= {name!r} is no theme{nearest(name, known)}"
+        yield "theme", f"= {short(name)} is no theme{nearest(name, known)}"
 
 
 def remember(app: SpecchatApp, name: str) -> None:
