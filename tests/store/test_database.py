@@ -262,5 +262,5 @@ def test_the_file_of_another_program_is_told_in_one_line(path: Path) -> None:
     path.parent.mkdir()
     poked(path, "CREATE TABLE chats (name INTEGER)", f"PRAGMA user_version = {NEWEST}")
     for opening in (open_to_write, listed):
-        with pytest.raises(StoreError, match=r"chats\.db: not a file of chats as specchat keeps them: no such (column|table)"):
+        with pytest.raises(StoreError, match=r"chats\.db: not a file of chats as specchat keeps them: no such"):
             opening(path)
