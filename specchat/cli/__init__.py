@@ -20,6 +20,7 @@ from specchat.cli.models import app as models_app
 from specchat.cli.own_pairs import add, forget
 from specchat.cli.streams import drop_output, flush_output, open_missing_streams, output_error
 from specchat.cli.web import web
+from specchat.engine.text import visible
 from specchat.errors import SpecchatError, UsageError
 
 app = typer.Typer(
@@ -200,7 +201,7 @@ def main() -> None:
                 raise
             raise output_error(error) from None
     except SpecchatError as error:
-        print(f"specchat: {error}", file=sys.stderr)
+        print(f"specchat: {visible(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from specchat.cli.chats import _lines
 from specchat.store.chats import Chats
 from specchat.store.interchange import read_json
@@ -21,6 +23,14 @@ MESSAGES = [
     Message("c", "a", "assistant", "No idea", WHEN, "interrupted", [2, 5]),
     Message("d", "b", "user", "More", WHEN),
 ]
+
+
+def keep(chats: Chats, id: str = CHAT.id, title: str = CHAT.title) -> None:
+    """Keep the chat, under another name if need be."""
+    with chats.transaction():
+        chats.save(msgspec.structs.replace(CHAT, id=id, title=title))
+        for message in MESSAGES:
+            chats.add(id, message)
 
 
 def use(chats: Chats) -> list[str]:

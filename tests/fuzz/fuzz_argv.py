@@ -16,6 +16,9 @@ import typer
 
 from specchat.cli import app, main
 from specchat.settings import OPTIONS
+from specchat.store.chats import Chats
+from specchat.store.database import default_path, open_to_write
+from tests.fuzz.chats import keep
 
 ATTEMPTS = 60
 
@@ -23,7 +26,7 @@ VALUES = (
     "", "-", "--", "-1", "0", "1", "3.5", "1e400", "nan", "9" * 30, "9" * 5000, "x", "x" * 5000, "smol", "scripted",
     "a=b", "suffix.depth=3", "suffix.depth=x", "suffix.nosuch=3", "..=", "caf\udce9", "\x1b]52;c;x\x07", "\u202e", "🌳",
     "[bold]", "%s", "/", "/nonexistent/x", "~nosuchuser/x", "/dev/null", "true", "cuda:99", "auto", "int4", "json",
-    "on", "'", '"', "a\nb", "width", "app.theme", "keys.prompt.send",
+    "on", "'", '"', "a\nb", "width", "app.theme", "keys.prompt.send", "first", "fi",
 )  # fmt: skip
 
 GOOD = (["methods"], ["config", "path"], ["config", "set", "width", "4"], ["models", "list"], ["--help"])
@@ -37,13 +40,19 @@ NOT_ASKED = {"--help", "--install-completion", "--show-completion"}
 def attempt(seed: int, folder: Path) -> None:
     """A command line is accepted, or refused with exit code 1 or 2 and words."""
     random = Random(seed)
+    with patch.dict(os.environ, SPECCHAT_HOME=str(folder / "home")):
+        connection = open_to_write(default_path()).connection
+    keep(Chats(connection))
+    connection.close()
     if seed % 10 == 0:
         words = GOOD[seed // 10 % len(GOOD)]
         code, _, errors = _run(words, folder)
         assert (code, errors) == (0, ""), (words, code, errors)
         return
     path, command = random.choice(list(_commands(typer.main.get_command(app))))
-    words = [*path, *(random.choice(VALUES) for _ in range(random.choice((0, 1, 1, 2, 3)))), *_flags(command, random)]
+    wanted = sum(one.param_type_name == "argument" for one in command.params)
+    given = wanted if random.random() < 0.85 else random.randint(0, 3)
+    words = [*path, *(random.choice(VALUES) for _ in range(given)), *_flags(command, random)]
     if random.random() < 0.1:
         words = [*_flags(typer.main.get_command(app), random), *words]
     if random.random() < 0.1:

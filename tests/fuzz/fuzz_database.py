@@ -9,7 +9,7 @@ from random import Random
 from specchat.errors import StoreError
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write, saying
-from tests.fuzz.chats import CHAT, MESSAGES, use
+from tests.fuzz.chats import CHAT, keep, use
 
 ATTEMPTS = 40
 
@@ -44,11 +44,8 @@ def _filled(file: Path) -> None:
     """A few pages of chats, in the file itself and in no file beside it."""
     connection = open_to_write(file).connection
     chats = Chats(connection)
-    with chats.transaction():
-        for index in range(12):
-            chats.save(type(CHAT)(f"{CHAT.id}{index}", CHAT.title * index, CHAT.created, CHAT.updated, leaf="d"))
-            for message in MESSAGES:
-                chats.add(f"{CHAT.id}{index}", message)
+    for index in range(12):
+        keep(chats, f"{CHAT.id}{index}", CHAT.title * index)
     connection.execute("PRAGMA journal_mode = DELETE")
     connection.close()
 

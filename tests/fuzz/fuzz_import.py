@@ -11,7 +11,7 @@ from specchat.errors import SpecchatError
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
 from specchat.store.interchange import read_file, take_in, write_json
-from tests.fuzz.chats import CHAT, MESSAGES, exported_again, use
+from tests.fuzz.chats import CHAT, MESSAGES, exported_again, keep, use
 
 ATTEMPTS = 60
 
@@ -38,10 +38,7 @@ def attempt(seed: int, folder: Path) -> None:
 
     chats = Chats((opened := open_to_write(folder / "chats.db")).connection)
     try:
-        with chats.transaction():
-            chats.save(CHAT)
-            for message in MESSAGES:
-                chats.add(CHAT.id, message)
+        keep(chats)
         before = chats.chat(CHAT.id)
         refused = _imported(chats, folder / "chat.json")
         assert not (whole and refused), refused
