@@ -20,7 +20,7 @@ from specchat.cli.models import app as models_app
 from specchat.cli.own_pairs import add, forget
 from specchat.cli.streams import drop_output, flush_output, open_missing_streams, output_error
 from specchat.cli.web import web
-from specchat.engine.text import visible
+from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError, UsageError
 
 app = typer.Typer(
@@ -170,7 +170,7 @@ app.command()(web)
 @app.command(hidden=True)
 def engine() -> None:
     """Run an engine that speaks its protocol over standard input and output."""
-    from specchat.engine.host import serve
+    from specchat.engine.far.host import serve
 
     serve()
 

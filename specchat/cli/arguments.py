@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import typer
 
-from specchat.engine.text import visible
+from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 
 

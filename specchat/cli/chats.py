@@ -57,8 +57,8 @@ def search(
 @app.command()
 def show(id: Id) -> None:
     """Print a chat, the branch that was read last."""
-    from specchat.engine.text import visible
-    from specchat.tui.exports import as_markdown
+    from specchat.engine.protocol.text import visible
+    from specchat.tui.draw.export import as_markdown
 
     with reading() as chats:
         typer.echo(visible(as_markdown(*chats.chat(chats.find(id)))), nl=False)
@@ -75,7 +75,7 @@ def export(
     ] = "",
 ) -> None:
     """Write a chat to a file, or to standard output."""
-    from specchat.tui.exports import FORMATS, format_of, write
+    from specchat.tui.draw.export import FORMATS, format_of, write
 
     kind = format_of(format, file)
     with reading() as chats:
@@ -174,7 +174,7 @@ def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = Fals
 
 def _lines(summaries: Sequence[Summary], previews: bool) -> Iterator[tuple[str, str]]:
     """A line for each chat and its style. Titles stand last, so that a narrow window cuts them and never an id."""
-    from specchat.tui.format import when
+    from specchat.tui.text.numbers import when
 
     now = datetime.now().astimezone()
     rows = [(_clean(chat.id), when(chat.updated, now), f"{chat.messages:,}", _clean(chat.title)) for chat in summaries]
@@ -192,6 +192,6 @@ def _lines(summaries: Sequence[Summary], previews: bool) -> Iterator[tuple[str, 
 
 
 def _clean(text: str) -> str:
-    from specchat.engine.text import visible
+    from specchat.engine.protocol.text import visible
 
     return visible(" ".join(text.split()))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.models.machine import threads_for
 
 SCRIPTED = "run --pair scripted --seed 7 --max-tokens 4"

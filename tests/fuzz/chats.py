@@ -8,9 +8,9 @@ from specchat.cli.chats import _lines
 from specchat.store.chats import Chats
 from specchat.store.interchange import read_json
 from specchat.store.records import Chat, Facts, Message
-from specchat.tui.chat import Chat as ChatOnScreen
-from specchat.tui.exports import FORMATS
-from specchat.tui.kept import turn_of
+from specchat.tui.draw.export import FORMATS
+from specchat.tui.state.session import Chat as ChatOnScreen
+from specchat.tui.state.stored_chat import turn_of
 
 WHEN = "2026-01-31T12:00:00.000Z"
 STATS = {"tokens": 3, "rounds": 2, "drafted": 4, "accepted": 1}

@@ -12,9 +12,9 @@ from specchat.config import load_catalog, settings_of, user_app, user_keys, user
 from specchat.config.own_pairs import forget_pair
 from specchat.config.saving import set_app, set_for_pair, set_general, set_key, start_with, unset, unset_in
 from specchat.errors import SpecchatError
-from specchat.models import weights
-from specchat.tui.keys import problems
-from specchat.tui.theme import unknown_theme
+from specchat.models import fetch
+from specchat.tui.control.key_bindings import problems
+from specchat.tui.draw.theme import unknown_theme
 
 ATTEMPTS = 60
 
@@ -133,7 +133,7 @@ def _catalog() -> None:
     for pair in catalog.pairs.values():
         settings_of(pair)
         for model in catalog.models_of(pair):
-            weights.state(model)
+            fetch.state(model)
 
 
 def _told(do: Callable[[], object], home: Path, *, whole: bool) -> str:

@@ -1,0 +1,68 @@
+"""Starting an engine for a command: which command line, which log."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from specchat.config import private_dir, state_dir, user_settings
+from specchat.engine.near.client import Engine
+from specchat.errors import UsageError
+
+
+def start_engine(command: str, settings: dict[str, Any], wake: Callable[[], None] | None = None) -> Engine:
+    """An engine process: on this machine, or wherever the given command line starts one (no shell is involved)."""
+    try:
+        words = shlex.split(command) if command else None
+    except ValueError as error:
+        raise UsageError(f"--engine {command!r} is no command line: {error}") from None
+    threads = int({**user_settings(), **settings}.get("threads", 0))
+    log = engine_log()
+    _sweep_logs(log.parent)
+    return Engine(log, words, threads=threads, wake=wake)
+
+
+def engine_log() -> Path:
+    """Where this process's engine writes what nobody asked for; elsewhere if nothing can be written there."""
+    folder = state_dir() / "logs"
+    try:
+        writable = os.access(private_dir(folder), os.W_OK)
+    except OSError:
+        writable = False
+    return (folder if writable else _spare_folder()) / f"engine-{os.getpid()}.log"
+
+
+def _sweep_logs(folder: Path) -> None:
+    """Remove the logs of processes that were killed and could not do it themselves."""
+    if os.name == "nt":  # there, to signal a process is to end it
+        return
+    for log in folder.glob("engine-*.log"):
+        number = log.stem.removeprefix("engine-")
+        if number.isdecimal() and not _runs(int(number)):
+            with suppress(OSError):
+                log.unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
+
+
+@functools.cache
+def _spare_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="specchat-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
