@@ -13,6 +13,9 @@ from specchat.errors import SpecchatError, UsageError
 _PIPE_PATIENCE_S = 0.5
 """How long to wait for a first byte on a pipe when a prompt was given as well: it may be nobody's."""
 
+_WIDEST_TABLE = 400
+"""In a pipe nothing is cut, and a line stays one that can be read."""
+
 _LONGEST_INPUT_BYTES = 64 * 1024 * 1024
 """Far more than any context holds; without a limit a pipe without end would fill the memory."""
 
@@ -29,6 +32,11 @@ def open_missing_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def table_width() -> int | None:
+    """Columns for a table: those of the terminal (None), or in a file or pipe as many as the table likes."""
+    return None if sys.stdout.isatty() else _WIDEST_TABLE
 
 
 def flush_output() -> None:

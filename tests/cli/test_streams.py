@@ -60,6 +60,14 @@ def test_a_reader_that_leaves_early_hears_no_complaint(command):
     assert (ended.stdout, ended.stderr) == (b"{\n", b"")
 
 
+@pytest.mark.parametrize(("command", "cells"), [("methods", b"token_recycling"), ("models list", b"qwen3, qwen3-l")])
+def test_tables_cut_nothing_in_a_pipe(command, cells):
+    ended = shell(f"specchat {command}", COLUMNS="40")
+    assert ended.returncode == 0
+    assert "…".encode() not in ended.stdout
+    assert cells in ended.stdout
+
+
 def test_a_character_that_the_output_lacks_stops_no_command():
     ended = shell("specchat methods", PYTHONIOENCODING="ascii")
     assert (ended.returncode, ended.stderr) == (0, b"")

@@ -14,7 +14,7 @@ from fake import hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.near.replay import Player, Recording, timeline
 from specchat.engine.protocol import events as ev
-from specchat.errors import EngineError
+from specchat.errors import EngineError, UsageError
 
 HEADER = ev.Header(ev.PROTOCOL, "0", "2026-01-01T00:00:00Z")
 QUESTION = [ev.Message("user", "hi")]
@@ -73,7 +73,7 @@ def test_a_broken_recording_is_one_line_naming_file_and_line(content, line):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(EngineError, match="nowhere\\.jsonl: the recording cannot be read"):
+    with pytest.raises(UsageError, match="nowhere\\.jsonl: the recording cannot be read"):
         Recording.read(tmp_path / "nowhere.jsonl")
 
 
