@@ -14,7 +14,8 @@ from specchat.models.gguf_reader import GROUP, FourBit
 from specchat.models.kernels import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
 from specchat.models.kernels_cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
 from specchat.models.shape import Shape
-from specchat.models.weight_source import PairedSource, WeightSource
+from specchat.models.weight_check import checked
+from specchat.models.weight_source import WeightSource
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Builder:
 
     def __init__(self, shape: Shape, source: WeightSource, precision: str, device: torch.device) -> None:
         self._shape = shape
-        self._source = PairedSource(source, shape.head_dim)
+        self._source = checked(shape, source)
         self._precision = precision
         self._device = device
         self._on_processor = device.type == "cpu"
@@ -142,7 +143,6 @@ class Builder:
 
     def _bias(self, names: Sequence[str], layer: int | None) -> Tensor | None:
         parts = [self._source.dense(name, layer, "bias") for name in names if self._source.has(name, layer, "bias")]
-        assert len(parts) in (0, len(names)), "weights that share their input all have a bias, or none has"
         return torch.cat(parts) if parts else None
 
     def _head_norm(self, name: str, layer: int) -> Tensor | None:

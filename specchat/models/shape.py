@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from specchat.errors import ModelError
+from specchat.models.limits import LIMITS, wrong_number
 from specchat.models.portrait import FAMILIES
 
 _ROTATIONS = ("default", "linear", "llama3")
@@ -18,6 +21,7 @@ class Shape:
     """Sizes and switches of a decoder.
 
     Args:
+        inner: width of the feed-forward layers.
         rotates: for each layer, whether queries and keys are rotated by position (SmolLM3 leaves some alone).
         frequencies: (head_dim / 2,) float32, the rotation's angle per position.
         rotation_scale: factor on the rotated values.
@@ -30,6 +34,7 @@ class Shape:
     head_dim: int
     vocab_size: int
     epsilon: float
+    inner: int
     tied: bool
     rotates: tuple[bool, ...]
     frequencies: Tensor
@@ -37,11 +42,17 @@ class Shape:
 
     @classmethod
     def of(cls, config: Any) -> Shape:
-        """The shape a configuration describes. Call `unsupported` first."""
+        """The shape a configuration describes. Call `unsupported` first.
+
+        Raises:
+            ModelError: its numbers are out of bounds, or do not go together.
+        """
+        if wrong := wrong_number({key: getattr(config, key, None) for key in LIMITS}):
+            raise ModelError(f"the configuration says {wrong}")
         layers = config.num_hidden_layers
         frequencies, rotation_scale = _rotation(config)
         without = getattr(config, "no_rope_layers", None)  # SmolLM3: 1 means rotated, in spite of the name
-        return cls(
+        shape = cls(
             layers=layers,
             hidden=config.hidden_size,
             heads=config.num_attention_heads,
@@ -49,11 +60,44 @@ class Shape:
             head_dim=_head_dim(config),
             vocab_size=config.vocab_size,
             epsilon=config.rms_norm_eps,
+            inner=config.intermediate_size,
             tied=bool(config.tie_word_embeddings),
             rotates=tuple(bool(flag) for flag in without) if without else (True,) * layers,
             frequencies=frequencies.float(),
             rotation_scale=float(rotation_scale),
         )
+        if wrong := shape._contradiction():
+            raise ModelError(f"the configuration says {wrong}")
+        return shape
+
+    def matrix(self, name: str) -> tuple[int, int]:
+        """(outputs, inputs) of a weight by our own name: `q`, `down`, `embed`, …"""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return {
+            "embed": (self.vocab_size, self.hidden),
+            "head": (self.vocab_size, self.hidden),
+            "q": (queries, self.hidden),
+            "k": (keys, self.hidden),
+            "v": (keys, self.hidden),
+            "o": (self.hidden, queries),
+            "gate": (self.inner, self.hidden),
+            "up": (self.inner, self.hidden),
+            "down": (self.hidden, self.inner),
+        }[name]
+
+    def _contradiction(self) -> str:
+        """What does not go together, empty where all does."""
+        if self.heads % self.kv_heads:
+            return f"num_attention_heads = {self.heads}, no multiple of num_key_value_heads = {self.kv_heads}"
+        if self.head_dim % 2:
+            return f"head_dim = {self.head_dim}, which is odd: values rotate in pairs"
+        if len(self.rotates) != self.layers:
+            return f"num_hidden_layers = {self.layers} and no_rope_layers for {len(self.rotates)}"
+        if self.frequencies.shape != (self.head_dim // 2,):
+            return f"head_dim = {self.head_dim} and a rotation of {2 * len(self.frequencies)} values"
+        if not (bool(self.frequencies.isfinite().all()) and math.isfinite(self.rotation_scale)):
+            return "a rotation by angles that are not finite"
+        return ""
 
     def turns(self, positions: int) -> Tensor:
         """(positions, 1, head_dim / 2) complex64: what rotates a pair of values at each position."""

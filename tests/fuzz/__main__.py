@@ -17,6 +17,9 @@ from tests.fuzz.registry import Fuzzer, fuzzers, make_attempt
 FIRST = 1000
 """The first seed of a long run; pytest runs the ones before."""
 
+MOST_FINDINGS = 20
+"""After so many a fuzzer stops: they have one cause, or few."""
+
 BLOCKED_S = 300
 """Time on the clock after which an attempt that neither ends nor computes is ended with its process."""
 
@@ -73,7 +76,7 @@ def _run_here(fuzzer: Fuzzer, first: int, seconds: float) -> int:
     current = Path(os.environ["SPECCHAT_FUZZ_CURRENT"])
     until = time.monotonic() + seconds
     seed, findings = first, 0
-    while time.monotonic() < until:
+    while time.monotonic() < until and findings < MOST_FINDINGS:
         current.write_text(str(seed))
         faulthandler.dump_traceback_later(BLOCKED_S, exit=True)
         try:

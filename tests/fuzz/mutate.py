@@ -117,5 +117,5 @@ def _changed(value: Any, random: Random) -> Any:
 
 def _other(value: Any, random: Random) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and random.random() < 0.5:
-        return random.choice((value + 1, value - 1, -value, value * 2, value * 1000, value / 2, str(value), [value]))
+        return random.choice((value + 1, value - 1, -value, value * 2, value * 1000, value // 2, str(value), [value]))
     return _copied(random.choice(VALUES))

@@ -17,7 +17,8 @@ from specchat.models.native.product import LANES, CProduct, Product, address
 from specchat.models.network import Pass
 from specchat.models.said import Said
 from specchat.models.shape import Shape
-from specchat.models.weight_source import PairedSource, WeightSource
+from specchat.models.weight_check import checked
+from specchat.models.weight_source import WeightSource
 
 
 class _CLayer(ctypes.Structure):
@@ -83,7 +84,7 @@ class NativeNetwork:
         self.keys_together = LANES
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
-        self._source: WeightSource = PairedSource(source, shape.head_dim)
+        self._source: WeightSource = checked(shape, source)
         packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:
             self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
@@ -94,7 +95,7 @@ class NativeNetwork:
         self._c_layers = (_CLayer * shape.layers)(*(layer.as_c() for layer in self._layers))
         self._c = _CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
-            *(self._layers[0].products[4].out, shape.vocab_size, shape.epsilon),
+            *(shape.inner, shape.vocab_size, shape.epsilon),
             *(self._c_layers, address(self._norm), self._head.as_c()),
         )
 

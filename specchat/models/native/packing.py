@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specchat.models.gguf_header import FOUR_BIT, Kind
+from specchat.models.gguf_formats import FOUR_BIT, Kind
 from specchat.models.gguf_reader import GROUP
 from specchat.models.native.arena import Arena
 from specchat.models.native.kernels import Kernels
