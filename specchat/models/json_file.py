@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from specchat.errors import WeightsError
 
 _MOST_BYTES = 256 << 20
 """Tokenizers of the largest vocabularies have some 35 MB."""
+
+
+@contextmanager
+def opened_file(file: Path) -> Iterator[BinaryIO]:
+    """The file, opened to be read. A pipe or a device is none: it would keep the reader waiting.
+
+    Raises:
+        WeightsError: it cannot be opened, or reading fails.
+    """
+    try:
+        if file.exists() and not file.is_file():
+            raise WeightsError(f"{file} is no ordinary file")
+        with file.open("rb") as opened:
+            yield opened
+    except OSError as error:
+        raise WeightsError(f"{file} cannot be read: {error.strerror or error}") from None
 
 
 def read_object(file: Path) -> dict[str, Any]:
@@ -18,11 +36,8 @@ def read_object(file: Path) -> dict[str, Any]:
     Raises:
         WeightsError: it cannot be read, or is no JSON object.
     """
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise WeightsError(f"{file} cannot be read: {error.strerror or error}") from None
+    with opened_file(file) as opened:
+        data = opened.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise WeightsError(f"{file} is larger than {_MOST_BYTES >> 20} MB")
     return parse_object(data, str(file))

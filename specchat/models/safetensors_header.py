@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specchat.errors import WeightsError
-from specchat.models.json_file import parse_object, read_object
+from specchat.models.json_file import opened_file, parse_object, read_object
 from specchat.models.limits import shown
 
 INDEX = "model.safetensors.index.json"
@@ -64,15 +65,12 @@ def read_entries(file: Path) -> dict[str, TensorEntry]:
     Raises:
         WeightsError: no safetensors file that can be read.
     """
-    try:
-        size = file.stat().st_size
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
-            if not 2 <= length <= min(size - _LENGTH_BYTES, _MOST_HEADER_BYTES):
-                raise WeightsError(f"{file} is no safetensors file: its header would have {length} bytes")
-            said = parse_object(opened.read(length), str(file))
-    except OSError as error:
-        raise WeightsError(f"{file} cannot be read: {error.strerror or error}") from None
+    with opened_file(file) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
+        if not 2 <= length <= min(size - _LENGTH_BYTES, _MOST_HEADER_BYTES):
+            raise WeightsError(f"{file} is no safetensors file: its header would have {length} bytes")
+        said = parse_object(opened.read(length), str(file))
     said.pop("__metadata__", None)
     spans = {name: _span(entry) for name, entry in said.items()}
     end = 0

@@ -1,4 +1,4 @@
-"""What a model's files say is compared with what they hold before anything of it is packed, multiplied or passed to C."""
+"""What a model's files say is compared with what they hold before any of it is packed, multiplied or passed to C."""
 
 import json
 
