@@ -20,7 +20,7 @@ from specchat.models.foreign_errors import first_line, one_line
 from specchat.models.gguf_file import converted_folder
 from specchat.models.json_file import read_object
 from specchat.models.limits import shown
-from specchat.models.machine import available_bytes, choose_precision
+from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.memory import needed_bytes
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.network import NativeNetwork
@@ -129,7 +129,9 @@ def own_network(
             if kernels == "native":
                 raise
             notes = (f"slower than it could be: the native kernels are not in use, since {error}",)
-    weights = Builder(shape, source, precision, device).build()
+    builder = Builder(shape, source, precision, device)
+    weights = builder.build()
+    notes += builder.notes
     if device.type == "cuda":
         return cuda_network(weights)
     return EagerNetwork(weights), notes
@@ -232,7 +234,8 @@ def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: s
         NotEnoughMemory: with what it needs and what there is.
     """
     seen = portrait(path)
-    others = "int8" if device.type == "cpu" else "bfloat16"  # on CUDA perhaps 8 bits, and a table of embeddings
+    # On CUDA perhaps 8 bits, and a table of embeddings.
+    others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"
     needed = needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
     available = available_bytes(device)
     if available is not None and needed > available:
