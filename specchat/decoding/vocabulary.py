@@ -7,7 +7,7 @@ import json
 from functools import cached_property
 from typing import Any, Protocol
 
-from specchat.models.foreign_errors import one_line
+from specchat.models.files.foreign_errors import one_line
 
 
 class Vocabulary(Protocol):

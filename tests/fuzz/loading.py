@@ -11,7 +11,7 @@ from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.errors import SpecchatError
-from specchat.models.fit import Fit, fit_of
+from specchat.models.inspect.pair_check import Fit, fit_of
 from specchat.models.loading import load_model
 
 _MESSAGES = [{"role": "user", "content": "hello"}]
@@ -25,7 +25,7 @@ def look_at(path: Path) -> Fit:
         fit = fit_of([spec, spec])
     except SpecchatError as error:
         raise AssertionError(f"looking at it failed: {error}") from error
-    for line in fit.refusals:
+    for line in (*fit.refusals, *fit.remarks):
         _check_line(line)
     return fit
 

@@ -7,8 +7,8 @@ from gguf import GGML_QUANT_SIZES
 from tiny_models import tiny_gguf
 
 from specchat.errors import WeightsError
-from specchat.models.gguf_formats import FORMATS
-from specchat.models.gguf_header import read_header
+from specchat.models.files.gguf_formats import FORMATS
+from specchat.models.files.gguf_header import read_header
 
 HUGE = 2**64 - 1
 U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
@@ -67,6 +67,11 @@ DAMAGE = {
     "a tensor far away": ({"tensors": [tensor(offset=2**63)]}, "past the end"),
     "a tensor between the blocks": ({"tensors": [tensor(sizes=(8,), offset=8)]}, "no multiple of 32"),
     "two tensors of one name": ({"tensors": [tensor(), tensor()]}, "one name"),
+    "an architecture of two lines": (
+        {"entries": [entry("general.architecture", STRING, text("lla\nma"))]},
+        r"'lla\nma' is no name",
+    ),
+    "a name of many lines": ({"tensors": [tensor(name="\n" * 500, kind=77)]}, r"tensor '\n\n\n"),
     "a tensor without a name": ({"tensors": [tensor(name="")]}, "a name has 0"),
 }
 

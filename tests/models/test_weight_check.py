@@ -11,7 +11,7 @@ from tiny_models import HIDDEN, INNER, KV_HEADS, TOKENS, hub_sizes, tiny_folder,
 from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
 from specchat.errors import SpecchatError
-from specchat.models.fit import fit_of
+from specchat.models.inspect.pair_check import fit_of
 from specchat.models.loading import load_model
 
 CPU = torch.device("cpu")
@@ -125,7 +125,7 @@ def test_numbers_that_cannot_be_are_refused(tmp_path, wrong, kernels):
         ({"rope_scaling": [1]}, "rope_scaling = [1] is not an object"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "factor = 0"),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": "x"}}, "rope_theta = 'x'"),
-        ({"layer_types": [1, 2]}, "layer_types = [1, 2] is not a list of texts"),
+        ({"layer_types": [1, 2]}, "layer_types = [1, 2] is not a list of names"),
         ({"architectures": 3}, "architectures = 3"),
         ({"eos_token_id": "stop"}, "eos_token_id = 'stop'"),
         ({"text_config": 7}, "text_config = 7"),

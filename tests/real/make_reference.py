@@ -34,11 +34,11 @@ def main() -> None:
 
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
-    from specchat.models import weights
+    from specchat.models import fetch
     from specchat.models.loading import end_tokens, open_config
-    from specchat.models.reference_network import load_network
+    from specchat.models.other.reference_network import load_network
 
-    path = weights.fetch(load_catalog().model(MODEL))
+    path = fetch.fetch(load_catalog().model(MODEL))
     folder, config = open_config(path)
     network = load_network(path, config, torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
