@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat import __version__
+from specchat.cli.streams import table_width
 from specchat.config import cache_dir
 from specchat.engine.protocol.environment import engine_environment
 
@@ -31,7 +32,7 @@ def print_report() -> None:
 
     from specchat.cli.pair_states import judged, known_pairs
 
-    console = Console(file=sys.stdout, highlight=False, markup=False)
+    console = Console(file=sys.stdout, highlight=False, markup=False, width=table_width())
     pairs = [judged(pair) for pair in known_pairs()]
     for title, rows in (("versions", _versions()), ("machine", _machine()), ("pairs", _pairs(pairs))):
         table = Table(box=None, show_header=False, pad_edge=False, title=title, title_justify="left")
