@@ -145,6 +145,4 @@ class Catalog:
 
 def numbered(template: str, number: int) -> str:
     """The template with `{n}`, `{n:02d}` or `{n-1}` replaced by the number; any other brace stays what it is."""
-    return re.sub(
-        r"\{n(?:-(\d))?(?::0(\d)d)?\}", lambda m: f"{number - int(m[1] or 0):0{int(m[2] or 1)}d}", template
-    )
+    return re.sub(r"\{n(?:-(\d))?(?::0(\d)d)?\}", lambda m: f"{number - int(m[1] or 0):0{int(m[2] or 1)}d}", template)
