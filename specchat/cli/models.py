@@ -162,6 +162,7 @@ def _print_table(catalog: Catalog) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from specchat.cli.streams import table_width
     from specchat.config import cache_dir
     from specchat.engine.protocol.text import visible
     from specchat.models import fetch
@@ -172,7 +173,7 @@ def _print_table(catalog: Catalog) -> None:
     problems = []
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("model", "state", "size", "pairs", "licence"):
-        table.add_column(heading, no_wrap=heading in ("model", "state", "size"))
+        table.add_column(heading, no_wrap=heading in ("model", "state", "size"), overflow="fold")
     for spec in catalog.models.values():
         state = fetch.state(spec)
         problem = broken(spec)
@@ -182,7 +183,7 @@ def _print_table(catalog: Catalog) -> None:
         pairs = ", ".join(pair.name for pair in catalog.pairs_using(spec.name))
         cells = (spec.name, Text(f"{glyph} {kind}", style), _size_of(spec, state), pairs, spec.licence)
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
-    console = Console()
+    console = Console(width=table_width())
     console.print(table)
     for problem in problems:
         console.print(Text(f"\n✕ {problem}", "red"), soft_wrap=True)
@@ -212,7 +213,8 @@ def _silent(_: str) -> None: ...
 
 def _print_event(progress: Progress) -> None:
     """One line of the engine's own protocol, for a program that watches."""
-    from specchat.engine.protocol.events import Loading, encode
+    from specchat.engine.protocol.codec import encode
+    from specchat.engine.protocol.events import Loading
 
     p = progress
     sys.stdout.buffer.write(encode(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate)))

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from specchat.errors import ModelError
+from specchat.models.files.families import LLAMA, Family
 from specchat.models.files.foreign_errors import one_line
 from specchat.models.files.gguf_formats import FORMATS
 from specchat.models.files.gguf_reader import GROUP, FourBit, GgufReader, StoredTensor
@@ -23,6 +26,8 @@ _GGUF_NAMES = {
     "norm": "output_norm",
     "input_norm": "attn_norm",
     "mlp_norm": "ffn_norm",
+    "post_attention_norm": "post_attention_norm",
+    "post_mlp_norm": "post_ffw_norm",
     "q": "attn_q",
     "k": "attn_k",
     "v": "attn_v",
@@ -32,22 +37,6 @@ _GGUF_NAMES = {
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
-}
-HUB_NAMES = {
-    "embed": "model.embed_tokens",
-    "head": "lm_head",
-    "norm": "model.norm",
-    "input_norm": "input_layernorm",
-    "mlp_norm": "post_attention_layernorm",
-    "q": "self_attn.q_proj",
-    "k": "self_attn.k_proj",
-    "v": "self_attn.v_proj",
-    "o": "self_attn.o_proj",
-    "q_norm": "self_attn.q_norm",
-    "k_norm": "self_attn.k_norm",
-    "gate": "mlp.gate_proj",
-    "up": "mlp.up_proj",
-    "down": "mlp.down_proj",
 }
 _PLAIN = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _PAIRED = ("q", "k", "q_norm", "k_norm")
@@ -120,6 +109,7 @@ class GgufSource:
 
     def __init__(self, path: Path) -> None:
         self._file = GgufReader(path)
+        self._embedding_rows = Lock()
         self._embedded: dict[int, Tensor] = {}  # words come back, and unpacking a row takes longer than finding it
         self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
 
@@ -154,12 +144,13 @@ class GgufSource:
         return self._file.tensor(self._name("embed", None, "weight"))
 
     def embed(self, ids: list[int]) -> Tensor:
-        if unknown := [token for token in dict.fromkeys(ids) if token not in self._embedded]:
-            if len(self._embedded) + len(unknown) > _EMBEDDED_ROWS:
-                self._embedded.clear()
-                unknown = list(dict.fromkeys(ids))
-            self._embedded.update(zip(unknown, self._embedding.rows(unknown), strict=True))
-        return torch.stack([self._embedded[token] for token in ids])
+        with self._embedding_rows:
+            if unknown := [token for token in dict.fromkeys(ids) if token not in self._embedded]:
+                if len(self._embedded) + len(unknown) > _EMBEDDED_ROWS:
+                    self._embedded.clear()
+                    unknown = list(dict.fromkeys(ids))
+                self._embedded.update(zip(unknown, self._embedding.rows(unknown), strict=True))
+            return torch.stack([self._embedded[token] for token in ids])
 
     def let_go(self) -> None:
         self._file.let_go()
@@ -175,13 +166,14 @@ class TensorSource:
     interleaved = False
     rounds = False
 
-    def __init__(self, tensors: Mapping[str, Any], place: str = "the network") -> None:
+    def __init__(self, tensors: Mapping[str, Any], family: Family = LLAMA, place: str = "the network") -> None:
         """Tensors by their names; `place` says where they are from, for errors."""
         self._tensors = tensors
+        self._family = family
         self._place = place
 
     @classmethod
-    def of_folder(cls, folder: Path) -> TensorSource:
+    def of_folder(cls, folder: Path, family: Family = LLAMA) -> TensorSource:
         """The weights of a folder of safetensors.
 
         Raises:
@@ -194,20 +186,21 @@ class TensorSource:
         for file in weight_files(folder):
             with one_line(f"{file} cannot be read"):
                 tensors |= load_file(file)
-        return cls(tensors, str(folder))
+        return cls(tensors, family, str(folder))
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return StoredRows.of_tensor(self._tensors[self._name(name, layer, "weight")])
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
         tensor: Tensor = self._tensors[self._name(name, layer, part)]
-        return tensor[rows].detach().float()
+        values = tensor[rows].detach().float()
+        return values + self._family.norm_offset if name.endswith("norm") else values
 
     def outputs(self, name: str, layer: int | None = None) -> int:
         return len(self._tensors[self._name(name, layer, "weight")])
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        return self._name(name, layer, part) in self._tensors
+        return name in self._family.hub_names and self._name(name, layer, part) in self._tensors
 
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
         stored = self._name(name, layer, part)
@@ -230,7 +223,7 @@ class TensorSource:
 
     def _name(self, name: str, layer: int | None, part: str) -> str:
         where = "" if layer is None else f"model.layers.{layer}."
-        return f"{where}{HUB_NAMES[name]}.{part}"
+        return f"{where}{self._family.hub_names[name]}.{part}"
 
 
 class _Passing:
@@ -321,4 +314,25 @@ class PairedSource(_Passing):
 
     def _order(self, rows: int) -> Tensor:
         assert self._pairs is not None, "asked only where the order differs"
+        if rows % self._head_dim:
+            raise ModelError(f"{rows} rows of queries or keys are no whole heads of {self._head_dim}")
         return (torch.arange(rows // self._head_dim)[:, None] * self._head_dim + self._pairs).flatten()
+
+
+class ScaledSource(_Passing):
+    """A source whose embeddings and whose norms of queries are multiplied by a family's factors.
+
+    The embedding as the head's weight stays as it is. Scaling the norm scales every query, before it is rotated.
+    """
+
+    def __init__(self, source: WeightSource, embedding_scale: float, query_scale: float) -> None:
+        super().__init__(source)
+        self._embedding_scale = embedding_scale
+        self._query_scale = query_scale
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        values = super().dense(name, layer, part, rows)
+        return values * self._query_scale if name == "q_norm" else values
+
+    def embed(self, ids: list[int]) -> Tensor:
+        return super().embed(ids) * self._embedding_scale
