@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
 from specchat.models.base.weight_check import compare_weights
 from specchat.models.files.weight_source import PairedSource, ScaledSource, WeightSource

@@ -167,11 +167,7 @@ def _views(config: Any, family: Family) -> tuple[tuple[View, ...], tuple[int, ..
     without = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers  # SmolLM3: 1 means rotated
     per_kind = _FULL in config.rope_parameters
     kinds = config.layer_types if per_kind else [None] * config.num_hidden_layers
-    windows, layers = windows_of(config), config.num_hidden_layers
-    for name, told in (("no_rope_layers", without), ("layer_types", kinds), ("layer_types", windows)):
-        if len(told) != layers:
-            raise ModelError(f"the configuration says num_hidden_layers = {layers} and {name} for {len(told)}")
-    keys = list(zip(windows, kinds, map(bool, without), strict=True))
+    keys = list(zip(windows_of(config), kinds, map(bool, without), strict=True))
     different = list(dict.fromkeys(keys))
     views: list[View] = []
     for window, kind, rotates in different:

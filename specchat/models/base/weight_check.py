@@ -11,7 +11,6 @@ _JOINED = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))
 
 _POST_NORMS = ("post_attention_norm", "post_mlp_norm")
 _HEAD_NORMS = ("q_norm", "k_norm")
-_POST_NORMS = ("post_attention_norm", "post_mlp_norm")
 
 
 def compare_weights(shape: Shape, source: WeightSource) -> None:
@@ -46,9 +45,6 @@ class _Check:
         if self._all_or_none(_HEAD_NORMS, layer, "weight") or self._shape.query_scale != 1.0:
             for name in _HEAD_NORMS:
                 self.vector(name, layer, self._shape.head_dim)
-        if self._all_or_none(_POST_NORMS, layer, "weight"):
-            for name in _POST_NORMS:
-                self.vector(name, layer, self._shape.hidden)
         for names in _JOINED:
             for name in names:
                 self.matrix(name, layer)
