@@ -21,6 +21,7 @@ from specchat.cli.flags import Output
 from specchat.cli.sinks import Sinks
 from specchat.engine import events
 from specchat.engine.client import Engine
+from specchat.engine.speedup import speedup_of, speedup_text
 from specchat.errors import EngineError, SpecchatError, UsageError
 
 _PIPE_PATIENCE_S = 0.5
@@ -144,7 +145,6 @@ class _Run:
         assert self.started is not None, "a reply starts before it finishes"
         chosen = self.started.settings
         names = ("drafter", "policy", "rule", "controller")
-        stats = msgspec.to_builtins(finished.stats)
         result = {
             "text": "".join(self.text),
             "tokens": self.tokens,
@@ -153,17 +153,16 @@ class _Run:
             **{name: chosen[name] for name in names},
             "lossless": self.started.loss.lossless,
             "seed": self.started.seed,
-            "stats": stats,
+            "stats": msgspec.to_builtins(finished.stats),
         }
-        self.sinks.summary(result, _line(stats))
+        self.sinks.summary(result, _line(finished.stats))
 
 
-def _line(stats: dict[str, Any]) -> str:
+def _line(stats: events.Stats) -> str:
     """The figures of a reply in one line."""
-    speedup = f"{stats['speedup']:.2f}× plain ({stats['speedup_source']})" if stats["speedup"] else "speed-up not known"
     return (
-        f"{stats['tokens']} tok · {stats['tokens_per_s']:.1f} tok/s · τ {stats['acceptance_length']:.2f} · "
-        f"{stats['accepted']} of {stats['drafted']} drafted accepted · {speedup}"
+        f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "
+        f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats))}"
     )
 
 

@@ -173,13 +173,6 @@ class Loss(Struct, frozen=True):
     reason: str
 
 
-class PlainSpeed(Struct, frozen=True, tag_field="type", tag="plain_speed"):
-    """Seconds per token of plain decoding on this machine, by context length; the denominator of speed-ups."""
-
-    points: list[tuple[int, float]]  # (context in tokens, seconds per token), ascending
-    measured: str  # when, ISO 8601
-
-
 class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     """A pair is loaded. `settings` are those in force, the pair's own defaults included."""
 
@@ -194,7 +187,6 @@ class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     load_s: float
     settings: dict[str, Any]
     loss: Loss
-    plain: PlainSpeed | None = None
     notes: list[str] = []
     kernels: str = ""  # what multiplies the target's weights: native, torch, transformers
 
@@ -297,7 +289,11 @@ class RoundDone(Struct, frozen=True, tag_field="type", tag="round"):
 
 
 class Stats(Struct, frozen=True):
-    """A reply in figures. Acceptance length counts the bonus token, acceptance rate does not."""
+    """A reply in figures. Acceptance length counts the bonus token, acceptance rate does not.
+
+    `speedup` is what plain decoding would have taken over what the reply took, by the reply's own plain rounds; low
+    and high are its 95 % interval. None where there were too few of those to say.
+    """
 
     rounds: int
     tokens: int
@@ -315,9 +311,10 @@ class Stats(Struct, frozen=True):
     offered_by_depth: list[int] = []  # rounds that drafted a node at depth 1, 2, …
     accepted_by_depth: list[int] = []  # rounds that accepted one there
     draft_passes: int = 0
-    plain_tokens_per_s: float | None = None  # at the contexts of this reply
     speedup: float | None = None
-    speedup_source: Literal["measured", "est."] = "est."
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    plain_rounds: int = 0
 
 
 class Finished(Struct, frozen=True, tag_field="type", tag="finished"):
@@ -384,7 +381,6 @@ Event = (
     Header
     | Hello
     | Loading
-    | PlainSpeed
     | Ready
     | Changed
     | Started

@@ -1,4 +1,4 @@
-"""The engine's one working thread: loads pairs, writes replies, answers questions, measures plain speed when idle."""
+"""The engine's one working thread: loads pairs, writes replies, answers questions, times passes when idle."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from specchat.core.ledger import Ledger
 from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
 from specchat.decoding.parting import Comparer
-from specchat.decoding.profiling import measure
+from specchat.decoding.profiling import measure_costs
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine import events
 from specchat.engine.convert import (
     compared_message,
-    curve_message,
     failure,
     finished_message,
     loss_message,
@@ -35,11 +34,14 @@ from specchat.engine.pacing import Pacing
 from specchat.engine.pairs import Loader
 from specchat.engine.profiles import Entry, ProfileStore
 from specchat.errors import EngineError, NotEnoughMemory, SpecchatError
-from specchat.models.machine import process_bytes
+from specchat.models.machine import process_bytes, processor_name
 from specchat.settings import OPTIONS, Settings
 
 _IDLE_S = 0.4
-"""After so long without a command, plain speed is measured if it is not known yet."""
+"""After so long without a command, passes are timed if what they cost is not known yet."""
+
+_ATTEMPTS = 3
+"""A machine that is too busy to be measured so often is planned for without, until the next pair is loaded."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,9 +55,9 @@ class Worker:
         self._pair: LoadedPair | None = None
         self._conversation: Conversation | None = None
         self._store = ProfileStore(state_dir() / "profiles.json")
-        self._plain: Entry | None = None
+        self._profile: Entry | None = None
         self._comparer: Comparer | None = None
-        self._measurable = True
+        self._attempts = _ATTEMPTS
         self._replies = 0
         self._totals = Ledger()
         self._deferred: list[events.Command] = []
@@ -69,12 +71,17 @@ class Worker:
                 self._answer(command)
 
     def _wait(self) -> events.Command | None:
-        if self._pair is None or self._plain is not None or not self._measurable:
+        if self._pair is None or self._known or not self._attempts:
             return self._mailbox.next()
         command = self._mailbox.next(_IDLE_S)
         if command is None:
             self._measure()
         return command
+
+    @property
+    def _known(self) -> bool:
+        """What passes cost is known, and was measured not long ago."""
+        return self._profile is not None and not self._profile.old
 
     def _answer(self, command: events.Command) -> None:
         """Do what the command says; a failure is an answer too, and the engine goes on."""
@@ -113,18 +120,19 @@ class Worker:
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> None:
         """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
-        plain = self._store.get(loaded.key)
+        profile = self._store.get(loaded.key, processor_name(loaded.device))
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
             loaded.vocabulary,
             settings,
-            plain.costs if plain else None,
+            profile.costs if profile else None,
+            plain_rounds=True,
         )
         if loaded is not self._pair:
             self._replies, self._totals, self._comparer = 0, Ledger(), None
         self._pair, self._conversation = loaded, conversation
-        self._plain, self._measurable = plain, True
+        self._profile, self._attempts = profile, _ATTEMPTS
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
         """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
@@ -162,7 +170,6 @@ class Worker:
             load_s=pair.load_s,
             settings=settings_message(conversation.settings),
             loss=loss_message(conversation.losslessness),
-            plain=curve_message(self._plain.curve, self._plain.measured) if self._plain else None,
             notes=pair.notes,
             kernels=pair.target.kernels,
         )
@@ -172,7 +179,7 @@ class Worker:
     def _generate(self, command: events.Generate) -> None:
         conversation = self._asked(command)
         prompt = _encode(conversation, command.messages)
-        id, begun, plain_s = command.id, None, 0.0
+        id, begun = command.id, None
         watch = Stopwatch()
         self._pacing.begin(id)
 
@@ -188,14 +195,13 @@ class Worker:
                     begun = event
                     self._emit(self._started(command, event, conversation))
                 case Spoken():
-                    plain_s += self._plain_seconds(event)
                     self._emit(round_message(id, event, conversation.vocabulary))
                     self._answer_between_rounds()
                     if not event.last:
                         self._rest(watch, cancelled)
                 case Ended():
                     assert begun is not None, "a reply begins before it ends"
-                    self._emit(finished_message(id, event, self._stats(begun, event, plain_s)))
+                    self._emit(finished_message(id, event, self._stats(begun, event)))
         self._pacing.end()
         self._mailbox.forget_cancel(id)
 
@@ -211,35 +217,14 @@ class Worker:
             pair=conversation.settings.pair,
         )
 
-    def _stats(self, begun: Begun, ended: Ended, plain_s: float) -> events.Stats:
+    def _stats(self, begun: Begun, ended: Ended) -> events.Stats:
         """The reply's figures. Decoding time is what passed on the clock, sending events included."""
         ledger = ended.ledger
         decode_s = ended.at_s - ended.prefill_s
         ledger.other_s = max(0.0, decode_s - ledger.draft_s - ledger.verify_s)
         self._replies += 1
         self._totals.add_ledger(ledger)
-        known = plain_s > 0 and ledger.tokens > 0
-        return stats_message(
-            ledger,
-            ended.prefill_s,
-            prompt_tokens=begun.prompt_tokens,
-            reused_tokens=begun.reused_tokens,
-            plain_tokens_per_s=ledger.tokens / plain_s if known else None,
-            speedup=plain_s / decode_s if known and decode_s else None,
-            speedup_source="measured" if self._plain else "est.",
-        )
-
-    def _plain_seconds(self, spoken: Spoken) -> float:
-        """What plain decoding would have needed for this round's tokens.
-
-        Until it is measured, the estimate is this round's own pass: one token costs at most that.
-        """
-        round = spoken.round
-        if self._plain is not None:
-            each = self._plain.curve.seconds_at(round.start)
-        else:
-            each = round.timings.verify_s + round.timings.other_s
-        return each * len(round.emitted)
+        return stats_message(ledger, ended.prefill_s, ended.gaps, begun.prompt_tokens, begun.reused_tokens)
 
     def _answer_between_rounds(self) -> None:
         for command in self._mailbox.pending():
@@ -293,16 +278,17 @@ class Worker:
             return not self._mailbox.empty
 
         try:
-            measured = measure(conversation.target, draft, interrupted)
+            costs = measure_costs(conversation.target, draft, interrupted)
         except Exception:
             _log.exception("while measuring")
-            self._measurable = False
+            self._attempts = 0
             return
-        if measured is not None:
-            curve, costs = measured
-            self._plain = self._store.put(pair.key, curve, costs)
+        if costs is None:
+            return
+        self._attempts -= 1
+        if costs.plausible:
+            self._profile = self._store.put(pair.key, processor_name(pair.device), costs)
             conversation.learn_costs(costs)
-            self._emit(curve_message(curve, self._plain.measured))
 
     def _asked(self, command: events.Generate | events.Compare) -> Conversation:
         """The conversation a command is about: the chat's, or one of its own."""

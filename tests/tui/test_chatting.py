@@ -25,9 +25,12 @@ async def test_a_reply_streams_into_markdown_and_ends_with_its_figures():
         assert d.app.chat.turns[-1].reply.text == told
         assert markdown_of(d) == told
         assert "200\u00a0tok ·" in d.app.query_one(ReplyView)._figures.text
-        assert "2.7×\u00a0plain\u00a0(measured)" in d.app.query_one(ReplyView)._figures.text
+        assert (
+            "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)"
+            in d.app.query_one(ReplyView)._figures.text
+        )
         assert "lossless" in d.drawn(d.app.stats)
-        assert "2.7× plain" in d.drawn(d.app.stats)
+        assert "2.7× ± 0.1  12 plain rounds here" in d.drawn(d.app.stats)
 
 
 async def test_the_open_block_is_tinted_by_who_wrote_it():
