@@ -116,9 +116,13 @@ class Conversation:
         """What may be claimed for the settings in force."""
         return losslessness(assemble(self._settings, self.target, self._draft).rule, self._settings.rule)
 
-    def apart(self, changes: Mapping[str, Any]) -> Conversation:
-        """The same models with some settings changed and parts that have learnt nothing; this one stays as it is."""
-        return Conversation(self.target, self._draft, self.vocabulary, self._settings.but(changes), self._costs)
+    def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Conversation:
+        """The same models with some settings changed and parts that have learnt nothing; this one stays as it is.
+
+        `target` is one to use instead: the same weights with a cache of its own.
+        """
+        settings = self._settings.but(changes)
+        return Conversation(target or self.target, self._draft, self.vocabulary, settings, self._costs)
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""

@@ -35,17 +35,29 @@ class Load(Struct, frozen=True, tag_field="type", tag="load"):
     settings: dict[str, Any] = {}
 
 
+class Beside(Struct, frozen=True):
+    """A second reply that is written by turns with the first: its id, and the settings that hold for it alone."""
+
+    id: int
+    apart: dict[str, Any]
+
+
 class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     """Write one reply to these messages. Answered by Started, Prefilled…, RoundDone…, Finished (or Failed).
 
     `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
     and it is written by parts that know nothing of other replies and are forgotten afterwards.
+
+    With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
+    moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
+    them must be plain decoding (controller off).
     """
 
     id: int
     messages: list[Message]
     seed: int | None = None
     apart: dict[str, Any] | None = None
+    beside: Beside | None = None
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import torch
 
 from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
+from specchat.core.seams import Model
 from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
 from specchat.decoding.parting import Comparer
@@ -33,7 +35,8 @@ from specchat.engine.loaded_pair import LoadedPair
 from specchat.engine.pacing import Pacing
 from specchat.engine.pairs import Loader
 from specchat.engine.profiles import Entry, ProfileStore
-from specchat.errors import EngineError, NotEnoughMemory, SpecchatError
+from specchat.engine.turns import Side, by_turns
+from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
 from specchat.models.machine import process_bytes, processor_name
 from specchat.settings import OPTIONS, Settings
 
@@ -57,6 +60,7 @@ class Worker:
         self._store = ProfileStore(state_dir() / "profiles.json")
         self._profile: Entry | None = None
         self._comparer: Comparer | None = None
+        self._twin: Model | None = None  # of the target, while replies are written by turns
         self._attempts = _ATTEMPTS
         self._replies = 0
         self._totals = Ledger()
@@ -130,7 +134,7 @@ class Worker:
             plain_rounds=True,
         )
         if loaded is not self._pair:
-            self._replies, self._totals, self._comparer = 0, Ledger(), None
+            self._replies, self._totals, self._comparer, self._twin = 0, Ledger(), None, None
         self._pair, self._conversation = loaded, conversation
         self._profile, self._attempts = profile, _ATTEMPTS
 
@@ -142,7 +146,7 @@ class Worker:
             if self._conversation is None:
                 raise
         before = self._conversation.settings
-        self._pair = self._conversation = None
+        self._pair = self._conversation = self._twin = None
         _free_memory()
         try:
             return loader.load(settings)
@@ -177,17 +181,54 @@ class Worker:
     # ------------------------------------------------------------------------------------------- replies
 
     def _generate(self, command: events.Generate) -> None:
-        conversation = self._asked(command)
+        if command.beside is not None:
+            self._generate_two(command, command.beside)
+            return
+        self._twin = None
+        watch = Stopwatch()
+
+        def cancelled() -> bool:
+            return self._mailbox.cancelled(command.id)
+
+        self._pacing.begin(command.id)
+        for spoken in self._write(command, self._asked(command), watch, cancelled):
+            if not spoken.last:
+                self._rest(watch, cancelled)
+        self._pacing.end()
+        self._mailbox.forget_cancel(command.id)
+
+    def _generate_two(self, command: events.Generate, beside: events.Beside) -> None:
+        """Two replies by turns. The plain one has the target's weights with a cache of its own."""
+        commands = (command, msgspec.structs.replace(command, id=beside.id, apart=beside.apart, beside=None))
+        plainly = [(one.apart or {}).get("controller") == "off" for one in commands]
+        if sorted(plainly) != [False, True]:
+            raise UsageError("of two replies by turns one must be plain decoding, with controller = 'off'")
+        conversation = self._loaded()
+        assert self._pair is not None, "a conversation has a pair"
+        if self._twin is None:
+            self._twin = self._pair.target.model.twin()
+
+        def cancelled() -> bool:
+            return any(self._mailbox.cancelled(one.id) for one in commands)
+
+        def side(one: events.Generate, plain: bool) -> Side:
+            apart, watch = conversation.apart(one.apart or {}, self._twin if plain else None), Stopwatch()
+            spoken = self._write(one, apart, watch, cancelled)
+            return Side((len(event.round.emitted) for event in spoken), watch)
+
+        by_turns(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
+        for one in commands:
+            self._mailbox.forget_cancel(one.id)
+
+    def _write(
+        self, command: events.Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
+    ) -> Iterator[Spoken]:
+        """Write a reply and tell of it, round by round."""
         prompt = _encode(conversation, command.messages)
         id, begun = command.id, None
-        watch = Stopwatch()
-        self._pacing.begin(id)
 
         def on_prefill(progress: Prefilled) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
-
-        def cancelled() -> bool:
-            return self._mailbox.cancelled(id)
 
         for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch):
             match event:
@@ -197,13 +238,10 @@ class Worker:
                 case Spoken():
                     self._emit(round_message(id, event, conversation.vocabulary))
                     self._answer_between_rounds()
-                    if not event.last:
-                        self._rest(watch, cancelled)
+                    yield event
                 case Ended():
                     assert begun is not None, "a reply begins before it ends"
                     self._emit(finished_message(id, event, self._stats(begun, event)))
-        self._pacing.end()
-        self._mailbox.forget_cancel(id)
 
     def _started(self, command: events.Generate, begun: Begun, conversation: Conversation) -> events.Started:
         return events.Started(

@@ -175,9 +175,11 @@ def patterns() -> st.SearchStrategy[Pattern]:
 @given(patterns(), st.sampled_from(["fixed", "goodput"]))
 def test_under_any_load_the_figure_is_true_within_its_interval_and_never_above_tau(load, controller):
     written = write(load, controller=controller)
-    found = written.gaps.speedup
-    assert found is not None, "a reply of so many rounds has enough plain ones"
-    assert found.high <= len(written.tokens) / len(written.rounds)
+    found, tau = written.gaps.speedup, len(written.tokens) / len(written.rounds)
+    if found is None:
+        assert written.truth > 0.75 * tau, "only a figure near τ can come out above it"
+        return
+    assert found.high <= tau
     assert found.low - _ROUNDING <= written.truth <= found.high + _ROUNDING
 
 
