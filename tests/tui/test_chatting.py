@@ -212,14 +212,13 @@ async def test_token_view_shows_every_token_and_flips_back():
         assert not view.token_view
 
 
-async def test_the_speed_up_is_not_claimed_without_a_denominator():
-    async with driving(loaded=False) as d:
-        await d.hear(hello(), ready(plain=None))
+async def test_no_speed_up_is_claimed_without_plain_rounds():
+    async with driving() as d:
         await d.say("hi")
         rounds = await d.reply(upto=6, finish=False)
-        assert "not measured yet" in d.drawn(d.app.stats)
-        await d.hear(ev.Finished(1, "end", "", stats_of(rounds, speedup=None), 1.0))
-        assert "not\u00a0measured\u00a0yet" in d.app.query_one(ReplyView)._figures.text
+        assert "—  0 of 8 plain rounds" in d.drawn(d.app.stats)
+        await d.hear(ev.Finished(1, "end", "", stats_of(rounds, speedup=None, plain_rounds=0), 1.0))
+        assert "×\u00a0plain\u00a0—" in d.app.query_one(ReplyView)._figures.text
 
 
 async def test_ctrl_c_stops_first_and_quits_only_when_pressed_twice():
