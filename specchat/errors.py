@@ -3,7 +3,8 @@
     SpecchatError                 anything we say on purpose
     ├── UsageError                what was asked for does not exist or does not fit (exit code 2)
     │   ├── ConfigError           … in a file: names the file, the table, the key
-    │   └── CombinationError      … parts that cannot work together, and the nearest that can
+    │   ├── CombinationError      … parts that cannot work together, and the nearest that can
+    │   └── RecordingError        … a file that is no recording, or one that contradicts itself
     ├── WeightsError              weights could not be found, fetched, trusted or read
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
@@ -39,6 +40,10 @@ class ConfigError(UsageError):
 
 class CombinationError(UsageError):
     """Parts that cannot work together."""
+
+
+class RecordingError(UsageError):
+    """A file that is no recording, or one that contradicts itself."""
 
 
 class WeightsError(SpecchatError):

@@ -33,6 +33,10 @@ def option(
     return field(default=default, metadata=about)
 
 
+_WIDEST = 2**63
+"""Whole numbers are smaller: larger ones fit into no message, no file and no tensor."""
+
+
 @dataclass(frozen=True)
 class Option:
     """One option as flags, panel, `--help` and docs see it."""
@@ -81,7 +85,10 @@ class Option:
                 case "int":
                     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
                         raise ValueError
-                    return int(value)
+                    whole = int(value)
+                    if not -_WIDEST <= whole < _WIDEST:
+                        raise OverflowError
+                    return whole
                 case "float":
                     if isinstance(value, bool):
                         raise ValueError

@@ -17,7 +17,9 @@ from specchat.cli.config import app as config_app
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
 from specchat.cli.own_pairs import add, forget
+from specchat.cli.safe_output import guard_terminals
 from specchat.cli.web import web
+from specchat.engine.protocol.text import one_line
 from specchat.errors import SpecchatError, UsageError
 
 app = typer.Typer(
@@ -165,7 +167,7 @@ app.command()(web)
 @app.command(hidden=True)
 def engine() -> None:
     """Run an engine that speaks its protocol over standard input and output."""
-    from specchat.engine.host import serve
+    from specchat.engine.far.host import serve
 
     serve()
 
@@ -194,10 +196,11 @@ def _resumable(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """Run the command line: exit code 0 done, 1 failed, 2 usage, 130 interrupted."""
+    guard_terminals()
     try:
         app(args=_resumable(sys.argv[1:]))
     except SpecchatError as error:
-        print(f"specchat: {error}", file=sys.stderr)
+        print(one_line(f"specchat: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

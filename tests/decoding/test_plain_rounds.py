@@ -21,7 +21,7 @@ from specchat.core.speedup import Gaps
 from specchat.decoding import speculate, stopwatch
 from specchat.decoding.conversation import Conversation, Ended, Spoken
 from specchat.decoding.plain_rounds import EVERY, PlainRounds
-from specchat.models.scripted import ScriptedModel
+from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
 
 Load = Callable[[int], float]

@@ -17,9 +17,10 @@ import pytest
 
 from specchat.core.speedup import FEWEST_PLAIN_ROUNDS, Gaps
 from specchat.core.tree import ROOT
-from specchat.engine import events as ev
-from specchat.engine.client import Engine, engine_environment, local_command
-from specchat.engine.speedup import add_round, speedup_of
+from specchat.engine.near.client import Engine, engine_environment, local_command
+from specchat.engine.near.speedup import add_round, speedup_of
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import decode_event, encode
 from specchat.errors import EngineError
 
 PATIENCE_S = 30
@@ -382,7 +383,7 @@ def test_a_load_may_be_stopped_before_it_has_begun(own):
 
 CHATTER = """
 import os, sys
-import specchat.engine.pairs as pairs
+import specchat.engine.far.pair_loading as pairs
 load = pairs.load_scripted
 def noisy(*arguments):
     print("a library says hello")
@@ -391,7 +392,7 @@ def noisy(*arguments):
     os.system("echo from a child process")
     return load(*arguments)
 pairs.load_scripted = noisy
-from specchat.engine.host import serve
+from specchat.engine.far.host import serve
 serve()
 """
 
@@ -410,17 +411,17 @@ def test_standard_output_carries_the_protocol_alone_whatever_libraries_print(tmp
 
 
 def test_closing_standard_input_ends_the_process():
-    load = ev.encode(ev.Load(SCRIPTED | {"nodes": 0, "max_tokens": 400}))
+    load = encode(ev.Load(SCRIPTED | {"nodes": 0, "max_tokens": 400}))
     ended = subprocess.run(
         local_command(),
-        input=load + ev.encode(ev.Generate(1, HELLO, 7)),
+        input=load + encode(ev.Generate(1, HELLO, 7)),
         capture_output=True,
         timeout=PATIENCE_S,
         env=engine_environment(1),
         check=False,
     )
     assert ended.returncode == 0
-    said = [ev.decode_event(line) for line in ended.stdout.splitlines()]
+    said = [decode_event(line) for line in ended.stdout.splitlines()]
     assert isinstance(said[0], ev.Hello)
 
 

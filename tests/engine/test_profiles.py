@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from specchat.core.costs import Costs
-from specchat.engine import events as ev
-from specchat.engine import profiles, worker
-from specchat.engine.host import Mailbox
-from specchat.engine.profiles import ProfileStore
-from specchat.engine.worker import Worker
+from specchat.engine.far import profiles, worker
+from specchat.engine.far.host import Mailbox
+from specchat.engine.far.profiles import ProfileStore
+from specchat.engine.far.worker import Worker
+from specchat.engine.protocol import events as ev
 
 COSTS = Costs(((1, 0.004), (2, 0.005), (4, 0.008)), ((1, 0.001), (4, 0.002)))
 DISTURBED = Costs(((1, 0.009), (2, 0.005), (4, 0.008)))

@@ -9,11 +9,11 @@ import pytest
 
 from specchat.decoding import stopwatch
 from specchat.decoding.stopwatch import Stopwatch
-from specchat.engine import events as ev
-from specchat.engine import turns
-from specchat.engine.host import Mailbox
-from specchat.engine.turns import TURN_TOKENS, Side, by_turns
-from specchat.engine.worker import Worker
+from specchat.engine.far import turns
+from specchat.engine.far.host import Mailbox
+from specchat.engine.far.turns import TURN_TOKENS, Side, by_turns
+from specchat.engine.far.worker import Worker
+from specchat.engine.protocol import events as ev
 
 HELLO = [ev.Message("user", "What are you?")]
 

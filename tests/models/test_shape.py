@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from specchat.models.shape import Shape
+from specchat.models.base.shape import Shape
 
 ROTATIONS = {
     "default": {},
@@ -28,15 +28,16 @@ def test_the_rotation_is_the_one_of_transformers(kind, head_dim):
     rotation = {"rope_type": kind, "rope_theta": 500000.0, **ROTATIONS[kind]}
     config = LlamaConfig(hidden_size=512, num_attention_heads=8, head_dim=head_dim, rope_parameters=rotation)
     shape, expected = Shape.of(config), LlamaRotaryEmbedding(config)
-    assert torch.equal(shape.frequencies, expected.inv_freq)
-    assert shape.rotation_scale == expected.attention_scaling
+    (view,) = shape.views
+    assert torch.equal(view.frequencies, expected.inv_freq)
+    assert view.rotation_scale == expected.attention_scaling
 
 
 def test_no_network_of_transformers_is_imported():
     program = """
 import sys
 from transformers import LlamaConfig
-from specchat.models.shape import Shape
+from specchat.models.base.shape import Shape
 Shape.of(LlamaConfig())
 assert "transformers.models.llama.configuration_llama" in sys.modules
 assert "transformers.models.llama.modeling_llama" not in sys.modules

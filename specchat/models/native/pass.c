@@ -10,34 +10,7 @@
 
 #include "attention.h"
 #include "best.h"
-#include "product.h"
-
-typedef struct {
-    const float *input_norm, *mlp_norm;
-    const float *q_norm, *k_norm; /* (head_dim), or NULL */
-    int32_t rotates;
-    Product qkv[3], o, gate_up[2], down;
-} Layer;
-
-typedef struct {
-    int32_t layers, hidden, heads, kv_heads, head_dim, inter, vocab_size;
-    float epsilon;
-    const Layer *layer;
-    const float *norm;
-    Product head;
-} Decoder;
-
-/* The rows of one pass. Row r is written to cache row places[r] and sees the cache rows whose mask is set; all rows see
- * the first `common`. What lies in the cache and is not seen must be finite. */
-typedef struct {
-    int32_t rows, common, end, capacity;
-    float *hidden;         /* (rows, hidden), in place */
-    const float *turns;    /* (rows, head_dim / 2, 2): cosine and sine */
-    const int32_t *places; /* (rows) */
-    const uint8_t *mask;   /* (rows, end) */
-    uint16_t *keys;        /* (layers, kv_heads, capacity / LANES, head_dim, LANES) float16 */
-    uint16_t *values;      /* (layers, kv_heads, capacity, head_dim) float16 */
-} Rows;
+#include "check.h"
 
 typedef struct {
     Team *team;
@@ -46,8 +19,10 @@ typedef struct {
     const Layer *layer;
     const float *norm;
     uint16_t *keys, *values; /* of this layer */
+    const View *view; /* of this layer */
     Rounded x, inner;
     float *qkv, *mixed, *hidden;
+    float *added; /* (rows, hidden), what a norm goes over before it is added to the state */
     float *weights; /* (threads, SET, room for weights) */
 } Pass;
 
@@ -67,6 +42,14 @@ static void norm_row(const float *x, const float *weight, int length, float epsi
     int i = 0;
     for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
     for (; i < length; i++) to[i] = x[i] * factor * weight[i];
+}
+
+/* Add what was computed to a row's state, normalised. */
+static void add_normed(Pass *p, int row) {
+    int length = p->decoder->hidden;
+    float *state = p->hidden + (size_t)row * length, *added = p->added + (size_t)row * length;
+    norm_row(added, p->norm, length, p->decoder->epsilon, added);
+    for (int i = 0; i < length; i++) state[i] += added[i];
 }
 
 static void norm_and_round(Pass *p, int row) {
@@ -100,11 +83,11 @@ static void turn_and_write(Pass *p, int row) {
     const Decoder *d = p->decoder;
     int size = d->head_dim;
     float *qkv = p->qkv + (size_t)row * (d->heads + 2 * d->kv_heads) * size;
-    const float *turns = p->rows->turns + (size_t)row * size;
+    const float *turns = p->view->turns ? p->view->turns + (size_t)row * size : NULL;
     for (int h = 0; h < d->heads + d->kv_heads; h++) {
         const float *weight = h < d->heads ? p->layer->q_norm : p->layer->k_norm;
         if (weight) norm_row(qkv + h * size, weight, size, d->epsilon, qkv + h * size);
-        if (p->layer->rotates) turn(qkv + h * size, turns, size);
+        if (turns) turn(qkv + h * size, turns, size);
     }
     int place = p->rows->places[row];
     for (int h = 0; h < d->kv_heads; h++) {
@@ -113,6 +96,16 @@ static void turn_and_write(Pass *p, int row) {
         keep_half(key, qkv + (d->heads + h) * size, size, LANES);
         keep_half(p->values + head + (size_t)place * (size_t)size, qkv + (d->heads + d->kv_heads + h) * size, size, 1);
     }
+}
+
+/* The first row that one of these queries sees, or some before it: whole blocks of keys. */
+static int start_of(const Set *s, int count) {
+    int start = s->common > 0 ? 0 : s->end;
+    for (int n = 0; n < count && start > 0; n++) {
+        const uint8_t *seen = memchr(s->mask[n], 1, (size_t)start);
+        if (seen) start = (int)(seen - s->mask[n]);
+    }
+    return start / LANES * LANES;
 }
 
 /* The last row that one of these queries sees, and one more. */
@@ -130,7 +123,7 @@ static void attend_sets(void *job, int from, int to, int thread) {
     Pass *p = job;
     const Decoder *d = p->decoder;
     int sets = sets_of(p), size = d->head_dim, group = d->heads / d->kv_heads, queries = p->rows->rows * group;
-    Set s = {.room = room_for_weights(p), .common = p->rows->common};
+    Set s = {.room = room_for_weights(p), .common = p->view->common};
     s.weights = p->weights + (size_t)thread * SET * (size_t)s.room;
     for (int piece = from; piece < to; piece++) {
         int shared = piece / sets, set = piece % sets;
@@ -138,11 +131,14 @@ static void attend_sets(void *job, int from, int to, int thread) {
         for (int n = 0; n < count; n++) {
             int row = (first + n) / group, head = shared * group + (first + n) % group;
             s.query[n] = p->qkv + ((size_t)row * (size_t)(d->heads + 2 * d->kv_heads) + (size_t)head) * (size_t)size;
-            s.mask[n] = p->rows->mask + (size_t)row * (size_t)p->rows->end;
+            s.mask[n] = p->view->mask + (size_t)row * (size_t)p->rows->end;
             s.to[n] = p->mixed + ((size_t)row * (size_t)d->heads + (size_t)head) * (size_t)size;
         }
         s.end = end_of(&s, count, p->rows->end);
-        size_t before = (size_t)shared * (size_t)p->rows->capacity * (size_t)size;
+        int start = start_of(&s, count);
+        for (int n = 0; n < count; n++) s.mask[n] += start;
+        s.end -= start;
+        size_t before = ((size_t)shared * (size_t)p->rows->capacity + (size_t)start) * (size_t)size;
         attend(&s, count, p->keys + before, p->values + before, size);
     }
 }
@@ -166,7 +162,8 @@ static void gate_groups(void *job, int from, int to, int thread) {
                 vf a[TILE], b[TILE];
                 block_of(gate, 2 * g + half, &p->x, first / TILE, count, a);
                 block_of(up, 2 * g + half, &p->x, first / TILE, count, b);
-                for (int r = 0; r < count; r++) store(inner[r] + half * LANES, silu16(a[r]) * b[r]);
+                for (int r = 0; r < count; r++)
+                    store(inner[r] + half * LANES, (p->decoder->gelu ? gelu16(a[r]) : silu16(a[r])) * b[r]);
             }
             for (int r = 0; r < count; r++) round_group(inner[r], valid, &p->inner, first + r, g);
         }
@@ -176,6 +173,11 @@ static void gate_groups(void *job, int from, int to, int thread) {
 static void norm_rows(void *job, int from, int to, int thread) {
     (void)thread;
     for (int row = from; row < to; row++) norm_and_round(job, row);
+}
+
+static void add_rows(void *job, int from, int to, int thread) {
+    (void)thread;
+    for (int row = from; row < to; row++) add_normed(job, row);
 }
 
 static void turn_rows(void *job, int from, int to, int thread) {
@@ -190,6 +192,14 @@ static void mixed_rows(void *job, int from, int to, int thread) {
 
 enum { FEW_ROWS = 8 }; /* what is done row by row is too little to share out for so many */
 
+/* Add a product to the states; with a norm, the product normalised. */
+static void add_product(Pass *p, const Product *product, const Rounded *x, const float *norm) {
+    int rows = p->rows->rows;
+    multiply(p->team, product, 1, x, rows, norm ? p->added : p->hidden, norm == NULL);
+    p->norm = norm;
+    if (norm) together(p->team, add_rows, p, rows, FEW_ROWS);
+}
+
 static void layer_pass(Pass *p) {
     Team *team = p->team;
     const Decoder *d = p->decoder;
@@ -202,12 +212,12 @@ static void layer_pass(Pass *p) {
     together(team, attend_sets, p, sets_of(p) * d->kv_heads, 1);
     p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
     together(team, mixed_rows, p, rows, FEW_ROWS);
-    multiply(team, &p->layer->o, 1, &p->x, rows, p->hidden, true);
+    add_product(p, &p->layer->o, &p->x, p->layer->post_attention_norm);
     p->norm = p->layer->mlp_norm;
     p->x.groups = (d->hidden + GROUP - 1) / GROUP;
     together(team, norm_rows, p, rows, FEW_ROWS);
     together(team, gate_groups, p, p->inner.groups, 1);
-    multiply(team, &p->layer->down, 1, &p->inner, rows, p->hidden, true);
+    add_product(p, &p->layer->down, &p->inner, p->layer->post_mlp_norm);
 }
 
 static size_t up_to_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -237,31 +247,30 @@ static void lay_out(Pass *p, char *base, size_t *bytes) {
     p->inner = rounded_part(base, bytes, tiles, ((size_t)d->inter + GROUP - 1) / GROUP);
     p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
     p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
+    p->added = part(base, bytes, rows * (size_t)d->hidden * sizeof(float));
     p->weights = part(base, bytes, (size_t)p->team->threads * SET * (size_t)room_for_weights(p) * sizeof(float));
 }
 
-/* 0, or −1 where there is no memory. */
+/* Some layers over rows; an Outcome. The decoder was checked when it was built. */
 int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int first, int last) {
+    if (rows_check(decoder, rows, first, last)) return REFUSED;
     Pass p = {.team = team, .decoder = decoder, .rows = rows, .hidden = rows->hidden};
     size_t bytes;
     lay_out(&p, NULL, &bytes);
     char *memory = aligned_alloc(64, bytes);
-    if (memory == NULL) return -1;
+    if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     size_t layer_bytes = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim;
     for (int i = first; i < last; i++) {
         p.layer = &decoder->layer[i];
+        p.view = &rows->view[p.layer->view];
         p.keys = rows->keys + layer_bytes * (size_t)i;
         p.values = rows->values + layer_bytes * (size_t)i;
         layer_pass(&p);
     }
     free(memory);
-    return 0;
+    return DONE;
 }
-
-enum { STRETCH = 4096 };
-
-static int stretches_of(int width) { return (width + STRETCH - 1) / STRETCH; }
 
 typedef struct {
     Multiply multiply;
@@ -294,11 +303,20 @@ static void total_stretches(void *job, int from, int to, int thread) {
     }
 }
 
+/* Whether as many tokens were named as there are: one with a logit that is no number never is. */
+static bool all_named(const int32_t *tokens, int rows, int vocab_size) {
+    int last = (vocab_size < BEST ? vocab_size : BEST) - 1;
+    for (int row = 0; row < rows; row++)
+        if (tokens[(size_t)row * BEST + (size_t)last] == INT32_MAX) return false;
+    return true;
+}
+
 /* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
  * BEST), the highest first, of equals the one with the lower number; and, unless NULL, the logarithm of the sum of the
- * exponentials of its logits, (rows). 0, or −1 where there is no memory. */
+ * exponentials of its logits, (rows). An Outcome: logits that are no numbers are refused. */
 int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens,
                  float *totals) {
+    if (head_check(decoder, rows)) return REFUSED;
     Rows few = {.rows = rows};
     Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
     size_t bytes;
@@ -306,7 +324,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     int stretches = stretches_of(decoder->head.out);
     size_t lists = up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
     char *memory = aligned_alloc(64, bytes + lists + up_to_64((size_t)rows * (size_t)stretches * sizeof(float)));
-    if (memory == NULL) return -1;
+    if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},
                  .best = (Best *)(memory + bytes),
@@ -327,6 +345,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
             totals[row] = head.best[row].score[0] + (float)log(sum);
         }
     }
+    bool finite = all_named(tokens, rows, decoder->vocab_size);
     free(memory);
-    return 0;
+    return finite ? DONE : refuse("logits that are no numbers: weights or what was read are damaged");
 }

@@ -1,0 +1,358 @@
+"""The engine's one working thread: loads pairs, writes replies, answers questions, times passes when idle."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import torch
+
+from specchat.config import load_catalog, settings_of, state_dir, user_settings
+from specchat.core.ledger import Ledger
+from specchat.core.seams import Model
+from specchat.decoding.assemble import sampling
+from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
+from specchat.decoding.first_divergence import Comparer
+from specchat.decoding.profiling import measure_costs
+from specchat.decoding.stopwatch import Stopwatch
+from specchat.engine.far.convert import (
+    compared_message,
+    failure,
+    finished_message,
+    loss_message,
+    round_message,
+    stats_message,
+)
+from specchat.engine.far.host import Mailbox
+from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.pacing import Pacing
+from specchat.engine.far.pair_loading import Loader
+from specchat.engine.far.profiles import Entry, ProfileStore
+from specchat.engine.far.turns import Side, by_turns
+from specchat.engine.protocol import events
+from specchat.engine.protocol.describe import settings_message
+from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
+from specchat.models.machine import process_bytes, processor_name
+from specchat.settings import OPTIONS, Settings
+
+_IDLE_S = 0.4
+"""After so long without a command, passes are timed if what they cost is not known yet."""
+
+_ATTEMPTS = 3
+"""A machine that is too busy to be measured so often is planned for without, until the next pair is loaded."""
+
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    """Answers commands one by one; between two rounds of a reply it answers those that can be answered then."""
+
+    def __init__(self, mailbox: Mailbox, emit: Callable[[events.Event], None]) -> None:
+        self._mailbox = mailbox
+        self._emit = emit
+        self._pair: LoadedPair | None = None
+        self._conversation: Conversation | None = None
+        self._store = ProfileStore(state_dir() / "profiles.json")
+        self._profile: Entry | None = None
+        self._comparer: Comparer | None = None
+        self._twin: Model | None = None  # of the target, while replies are written by turns
+        self._attempts = _ATTEMPTS
+        self._replies = 0
+        self._totals = Ledger()
+        self._deferred: list[events.Command] = []
+        self._pacing = Pacing()
+
+    def run(self) -> None:
+        """Work until told to quit."""
+        while not self._mailbox.quitting.is_set():
+            command = self._deferred.pop(0) if self._deferred else self._wait()
+            if command is not None and not isinstance(command, events.Quit):
+                self._answer(command)
+
+    def _wait(self) -> events.Command | None:
+        if self._pair is None or self._known or not self._attempts:
+            return self._mailbox.next()
+        command = self._mailbox.next(_IDLE_S)
+        if command is None:
+            self._measure()
+        return command
+
+    @property
+    def _known(self) -> bool:
+        """What passes cost is known, and was measured not long ago."""
+        return self._profile is not None and not self._profile.old
+
+    def _answer(self, command: events.Command) -> None:
+        """Do what the command says; a failure is an answer too, and the engine goes on."""
+        during = type(command).__struct_config__.tag or ""
+        try:
+            match command:
+                case events.Load():
+                    self._load(command)
+                case events.Generate():
+                    self._generate(command)
+                case events.Change():
+                    self._change(command.settings)
+                case events.Pace():
+                    self._pacing.take(command)
+                case events.Count():
+                    self._count(command)
+                case events.Compare():
+                    self._compare(command)
+                case events.Statistics():
+                    self._emit(events.Totals(self._replies, stats_message(self._totals)))
+        except Exception as error:
+            if not hasattr(error, "exit_code"):
+                _log.exception("while answering %s", during)
+            self._emit(failure(error, str(during), getattr(command, "id", None)))
+
+    # ------------------------------------------------------------------------------------------- loading
+
+    def _load(self, command: events.Load) -> None:
+        catalog = load_catalog()
+        name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
+        settings = settings_of(catalog.pair(name), command.settings)
+        loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
+        here = self._pair if self._pair is not None and self._serves(self._pair, settings) else None
+        self._take(here.using(settings.threads) if here else self._load_pair(loader, settings), settings)
+        self._emit(self._ready())
+
+    def _take(self, loaded: LoadedPair, settings: Settings) -> None:
+        """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
+        profile = self._store.get(loaded.key, processor_name(loaded.device))
+        conversation = Conversation(
+            loaded.target.model,
+            loaded.draft.model if loaded.draft else None,
+            loaded.vocabulary,
+            settings,
+            profile.costs if profile else None,
+            plain_rounds=True,
+        )
+        if loaded is not self._pair:
+            self._replies, self._totals, self._comparer, self._twin = 0, Ledger(), None, None
+        self._pair, self._conversation = loaded, conversation
+        self._profile, self._attempts = profile, _ATTEMPTS
+
+    def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
+        """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
+        try:
+            return loader.load(settings)
+        except NotEnoughMemory:
+            if self._conversation is None:
+                raise
+        before = self._conversation.settings
+        self._pair = self._conversation = self._twin = None
+        _free_memory()
+        try:
+            return loader.load(settings)
+        except SpecchatError:
+            self._take(replace(loader, cancelled=lambda: False).load(before), before)
+            raise
+
+    def _serves(self, pair: LoadedPair, settings: Settings) -> bool:
+        before = self._conversation.settings if self._conversation else Settings()
+        names = [name for name, option in OPTIONS.items() if not option.live and name != "threads"]
+        return all(getattr(before, name) == getattr(settings, name) for name in names)
+
+    def _ready(self) -> events.Ready:
+        pair, conversation = self._pair, self._loaded()
+        assert pair is not None, "a conversation has a pair"
+        return events.Ready(
+            pair=pair.name,
+            target=pair.target.name,
+            draft=pair.draft.name if pair.draft else None,
+            device=str(pair.device),
+            dtype=pair.precision,
+            threads=pair.threads,
+            context_tokens=conversation.target.context_tokens,
+            memory_bytes=_memory_bytes(pair.device),
+            load_s=pair.load_s,
+            settings=settings_message(conversation.settings),
+            loss=loss_message(conversation.losslessness),
+            notes=pair.notes,
+            kernels=pair.target.kernels,
+        )
+
+    # ------------------------------------------------------------------------------------------- replies
+
+    def _generate(self, command: events.Generate) -> None:
+        if command.beside is not None:
+            self._generate_two(command, command.beside)
+            return
+        self._twin = None
+        watch = Stopwatch()
+
+        def cancelled() -> bool:
+            return self._mailbox.cancelled(command.id)
+
+        self._pacing.begin(command.id)
+        for spoken in self._write(command, self._asked(command), watch, cancelled):
+            if not spoken.last:
+                self._rest(watch, cancelled)
+        self._pacing.end()
+        self._mailbox.forget_cancel(command.id)
+
+    def _generate_two(self, command: events.Generate, beside: events.Beside) -> None:
+        """Two replies by turns. The plain one has the target's weights with a cache of its own."""
+        commands = (command, msgspec.structs.replace(command, id=beside.id, apart=beside.apart, beside=None))
+        plainly = [(one.apart or {}).get("controller") == "off" for one in commands]
+        if sorted(plainly) != [False, True]:
+            raise UsageError("of two replies by turns one must be plain decoding, with controller = 'off'")
+        conversation = self._loaded()
+        assert self._pair is not None, "a conversation has a pair"
+        if self._twin is None:
+            self._twin = self._pair.target.model.twin()
+
+        def cancelled() -> bool:
+            return any(self._mailbox.cancelled(one.id) for one in commands)
+
+        def side(one: events.Generate, plain: bool) -> Side:
+            apart, watch = conversation.apart(one.apart or {}, self._twin if plain else None), Stopwatch()
+            spoken = self._write(one, apart, watch, cancelled)
+            return Side((len(event.round.emitted) for event in spoken), watch)
+
+        by_turns(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
+        for one in commands:
+            self._mailbox.forget_cancel(one.id)
+
+    def _write(
+        self, command: events.Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
+    ) -> Iterator[Spoken]:
+        """Write a reply and tell of it, round by round."""
+        prompt = _encode(conversation, command.messages)
+        id, begun = command.id, None
+
+        def on_prefill(progress: Prefilled) -> None:
+            self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
+
+        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch):
+            match event:
+                case Begun():
+                    begun = event
+                    self._emit(self._started(command, event, conversation))
+                case Spoken():
+                    self._emit(round_message(id, event, conversation.vocabulary))
+                    self._answer_between_rounds()
+                    yield event
+                case Ended():
+                    assert begun is not None, "a reply begins before it ends"
+                    self._emit(finished_message(id, event, self._stats(begun, event)))
+
+    def _started(self, command: events.Generate, begun: Begun, conversation: Conversation) -> events.Started:
+        return events.Started(
+            id=command.id,
+            messages=command.messages,
+            prompt_tokens=begun.prompt_tokens,
+            reused_tokens=begun.reused_tokens,
+            seed=begun.seed,
+            settings=settings_message(conversation.settings),
+            loss=loss_message(conversation.losslessness),
+            pair=conversation.settings.pair,
+        )
+
+    def _stats(self, begun: Begun, ended: Ended) -> events.Stats:
+        """The reply's figures. Decoding time is what passed on the clock, sending events included."""
+        ledger = ended.ledger
+        decode_s = ended.at_s - ended.prefill_s
+        ledger.other_s = max(0.0, decode_s - ledger.draft_s - ledger.verify_s)
+        self._replies += 1
+        self._totals.add_ledger(ledger)
+        return stats_message(ledger, ended.prefill_s, ended.gaps, begun.prompt_tokens, begun.reused_tokens)
+
+    def _answer_between_rounds(self) -> None:
+        for command in self._mailbox.pending():
+            self._answer_or_defer(command)
+
+    def _answer_or_defer(self, command: events.Command) -> None:
+        if isinstance(command, events.Change | events.Pace | events.Count | events.Statistics):
+            self._answer(command)
+        else:
+            self._deferred.append(command)
+
+    def _rest(self, watch: Stopwatch, cancelled: Callable[[], bool]) -> None:
+        """Wait as long as the pace says, answering what can be answered meanwhile."""
+        told = time.monotonic()
+        while (wait_s := self._pacing.wait_s(time.monotonic() - told)) != 0.0 and not cancelled():
+            with watch.stopped():
+                command = self._mailbox.next(wait_s)
+            if command is not None:
+                self._answer_or_defer(command)
+        self._pacing.went()
+
+    # ----------------------------------------------------------------------------------------- the rest
+
+    def _change(self, changes: dict[str, Any]) -> None:
+        conversation = self._loaded()
+        conversation.change(conversation.settings.but(changes))
+        claim = loss_message(conversation.losslessness)
+        self._emit(events.Changed(settings_message(conversation.settings), claim))
+
+    def _count(self, command: events.Count) -> None:
+        conversation = self._loaded()
+        tokens = _encode(conversation, command.messages)
+        self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
+
+    def _compare(self, command: events.Compare) -> None:
+        pair, conversation = self._pair, self._asked(command)
+        assert pair is not None, "a conversation has a pair"
+        size = conversation.target.vocab_size
+        if (token := max([0, *command.plain, *command.other])) >= size:
+            raise UsageError(f"token {token} is outside the vocabulary of {size}")
+        if self._comparer is None:
+            self._comparer = Comparer(pair.target.model, exact=pair.precision == "float32")
+        law = sampling(conversation.settings)
+        prompt = _encode(conversation, command.messages)
+        parting = self._comparer.parting(prompt, command.plain, command.other, law, command.seed)
+        self._emit(compared_message(command, parting, conversation.vocabulary))
+
+    def _measure(self) -> None:
+        pair, conversation = self._pair, self._loaded()
+        assert pair is not None, "a conversation has a pair"
+        draft = pair.draft.model if pair.draft else None
+
+        def interrupted() -> bool:
+            return not self._mailbox.empty
+
+        try:
+            costs = measure_costs(conversation.target, draft, interrupted)
+        except Exception:
+            _log.exception("while measuring")
+            self._attempts = 0
+            return
+        if costs is None:
+            return
+        self._attempts -= 1
+        if costs.plausible:
+            self._profile = self._store.put(pair.key, processor_name(pair.device), costs)
+            conversation.learn_costs(costs)
+
+    def _asked(self, command: events.Generate | events.Compare) -> Conversation:
+        """The conversation a command is about: the chat's, or one of its own."""
+        conversation = self._loaded()
+        return conversation if command.apart is None else conversation.apart(command.apart)
+
+    def _loaded(self) -> Conversation:
+        if self._conversation is None:
+            raise EngineError("no pair is loaded")
+        return self._conversation
+
+
+def _encode(conversation: Conversation, messages: list[events.Message]) -> list[int]:
+    return conversation.encode([{"role": message.role, "content": message.content} for message in messages])
+
+
+def _free_memory() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # else what was freed still counts as taken
+
+
+def _memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.memory_allocated(device))
+    return process_bytes()

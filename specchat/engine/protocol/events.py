@@ -1,0 +1,428 @@
+"""What crosses the process boundary: one JSON object per line, each with its `type`.
+
+Commands go to the engine, events come back. The same events drive the app, `specchat run`,
+recordings, replay, tests and benchmarks; a recording is a `Header` line followed by events.
+
+The types of the fields say which values they take; `codec` holds every message to them, and `checks` to what types
+cannot say.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from specchat.engine.protocol.bounds import (
+    MOST_NODES,
+    ExitCode,
+    Id,
+    Kind,
+    LogProbability,
+    Margin,
+    Name,
+    Node,
+    Parent,
+    Rate,
+    Role,
+    Seconds,
+    Seed,
+    Token,
+    Whole,
+    Words,
+)
+
+PROTOCOL = 1
+"""Raised when a message changes its meaning; host and client must agree on it."""
+
+Origin = Literal["drafted", "target"]
+Reason = Literal["accepted", "rejected", "unreached", "pruned", "cut"]
+StopReason = Literal["end", "length", "stop", "context", "cancelled"]
+
+
+class Message(Struct, frozen=True):
+    """One turn of a chat. `role` is `system`, `user` or `assistant`."""
+
+    role: Role
+    content: str
+
+
+# ---------------------------------------------------------------------------------------------- commands
+
+
+class Load(Struct, frozen=True, tag_field="type", tag="load"):
+    """Load the pair that the settings name (or switch to it). Answered by Loading…, then Ready or Failed."""
+
+    settings: dict[str, Any] = {}
+
+
+class Beside(Struct, frozen=True):
+    """A second reply that is written by turns with the first: its id, and the settings that hold for it alone."""
+
+    id: Id
+    apart: dict[str, Any]
+
+
+class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
+    """Write one reply to these messages. Answered by Started, Prefilled…, RoundDone…, Finished (or Failed).
+
+    `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
+    and it is written by parts that know nothing of other replies and are forgotten afterwards.
+
+    With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
+    moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
+    them must be plain decoding (controller off).
+    """
+
+    id: Id
+    messages: list[Message]
+    seed: Seed | None = None
+    apart: dict[str, Any] | None = None
+    beside: Beside | None = None
+
+
+class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
+    """Stop reply `id` at the next round, out of band; or stop loading when `id` is None."""
+
+    id: Id | None = None
+
+
+class Change(Struct, frozen=True, tag_field="type", tag="change"):
+    """Change live settings; acts before the next round, also of a running reply. Answered by Changed or Failed."""
+
+    settings: dict[str, Any]
+
+
+class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
+    """How the rounds of reply `id` follow each other from now on, so that they can be watched. Not answered.
+
+    Held, it does `rounds` more and then waits for the next `Pace`, a `Cancel` or a `Quit`; else a round begins no
+    sooner than `gap_s` after the one before it was told. Changes act meanwhile, and waiting counts in no figure.
+    Sent before its Generate, it acts from the first round on.
+    """
+
+    id: Id
+    hold: bool = False
+    rounds: Whole = 0
+    gap_s: Seconds = 0.0
+
+
+class Count(Struct, frozen=True, tag_field="type", tag="count"):
+    """How many tokens would these messages take? Answered by Counted."""
+
+    id: Id
+    messages: list[Message]
+
+
+class Compare(Struct, frozen=True, tag_field="type", tag="compare"):
+    """Where do two replies to these messages part, both written with this seed? Answered by Compared.
+
+    `plain` and `other` are their tokens; `apart` is the settings they were sampled with, as in Generate.
+    """
+
+    id: Id
+    messages: list[Message]
+    seed: Seed
+    plain: list[Token]
+    other: list[Token]
+    apart: dict[str, Any] | None = None
+
+
+class Statistics(Struct, frozen=True, tag_field="type", tag="statistics"):
+    """Ask for totals since the pair was loaded. Answered by Totals."""
+
+
+class Quit(Struct, frozen=True, tag_field="type", tag="quit"):
+    """Leave. Closing standard input means the same."""
+
+
+Command = Load | Generate | Cancel | Change | Pace | Count | Compare | Statistics | Quit
+
+
+# ------------------------------------------------------------------------------------------------ events
+
+
+class Header(Struct, frozen=True, tag_field="type", tag="header"):
+    """First line of a recording."""
+
+    version: Whole
+    specchat: Name
+    made: Name  # ISO 8601, UTC
+    command: Words = ""
+    machine: Words = ""
+
+
+class OptionInfo(Struct, frozen=True):
+    """One option, as the settings panel needs it. `kind` is int, float, str or bool."""
+
+    name: Name
+    kind: Kind
+    default: Any
+    help: Words
+    unit: Name = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: list[Name] = []
+    live: bool = True
+
+
+class MethodInfo(Struct, frozen=True):
+    """One method, as `specchat methods` prints it."""
+
+    family: Name
+    name: Name
+    summary: Words
+    source: Words
+    lossless: Words
+    options: list[OptionInfo] = []
+    needs_draft_model: bool = False
+
+
+class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
+    """First event of every engine: who it is and what it can do."""
+
+    protocol: Whole
+    specchat: Name
+    methods: list[MethodInfo]
+    settings: list[OptionInfo]
+    pid: Whole = 0
+
+
+class Loading(Struct, frozen=True, tag_field="type", tag="loading"):
+    """Progress while a pair is fetched, verified, read and warmed. `total` 0 means unknown."""
+
+    stage: Literal["import", "fetch", "verify", "read", "measure"]
+    item: Words
+    done: Whole = 0
+    total: Whole = 0
+    rate: Rate = 0.0  # units per second
+    unit: Literal["bytes", "steps"] = "bytes"
+
+
+class Loss(Struct, frozen=True):
+    """Whether the combination in force is lossless, computed from its parts, and why."""
+
+    lossless: bool
+    reason: Words
+
+
+class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
+    """A pair is loaded. `settings` are those in force, the pair's own defaults included."""
+
+    pair: Name
+    target: Name
+    draft: Name | None
+    device: Name
+    dtype: Name
+    threads: Whole
+    context_tokens: Whole
+    memory_bytes: Whole
+    load_s: Seconds
+    settings: dict[str, Any]
+    loss: Loss
+    notes: list[Words] = []
+    kernels: Name = ""  # what multiplies the target's weights: native, torch, transformers
+
+
+class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
+    """The settings now in force and what they mean for losslessness."""
+
+    settings: dict[str, Any]
+    loss: Loss
+
+
+class Started(Struct, frozen=True, tag_field="type", tag="started"):
+    """A reply begins. `reused_tokens` of the prompt were still in the target's cache."""
+
+    id: Id
+    messages: list[Message]
+    prompt_tokens: Whole
+    reused_tokens: Whole
+    seed: Seed
+    settings: dict[str, Any]
+    loss: Loss
+    pair: Name
+
+
+class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):
+    """Prompt tokens read so far, out of those that had to be read."""
+
+    id: Id
+    done: Whole
+    total: Whole
+    at_s: Seconds
+
+
+class Draw(Struct, frozen=True):
+    """How a child came into the tree: who proposed it, of what kind the draw was, how likely the drafter held it."""
+
+    child: Node
+    kind: Literal["iid", "wor", "point"]
+    proposer: Name
+    draft_logprob: LogProbability | None = None
+
+
+class Tree(Struct, frozen=True):
+    """A round's token tree, parents first; node 0 is the root, the last token emitted before the round.
+
+    `texts` are for showing: half a character reads `⟨e2⟩`. `target_logprob[i]` is what the target gives node i
+    after its parent (None where the target was not asked: the root, and children of nodes never visited).
+    """
+
+    tokens: Annotated[list[Token], Meta(min_length=1, max_length=MOST_NODES)]
+    parents: list[Parent]  # -1 for the root
+    texts: list[Words]
+    draws: list[Draw]
+    target_logprob: list[LogProbability | None]
+
+
+class Verdict(Struct, frozen=True):
+    """What stood. `reasons` has one entry per node; the root's is `accepted`.
+
+    `bonus` is None only where the reply ended on a drafted token.
+    """
+
+    path: list[Node]
+    bonus: Token | None
+    bonus_text: Words
+    bonus_logprob: LogProbability | None
+    reasons: list[Reason]
+
+
+class Piece(Struct, frozen=True):
+    """One emitted token, where it came from, and the text that became readable with it (may be empty)."""
+
+    token: Token
+    text: str
+    origin: Origin
+
+
+class Timings(Struct, frozen=True):
+    """Seconds one round spent drafting, verifying, and on everything else."""
+
+    draft_s: Seconds
+    verify_s: Seconds
+    other_s: Seconds
+
+
+class RoundDone(Struct, frozen=True, tag_field="type", tag="round"):
+    """One round: plan, draft, verify, judge, keep, learn. Joining the pieces' texts gives the reply so far."""
+
+    id: Id
+    index: Whole
+    at_s: Seconds  # since Started
+    context_tokens: Whole  # history before this round, the root included
+    budget: dict[Name, Whole | Rate]  # nodes, depth, width, floor
+    tree: Tree
+    verdict: Verdict
+    pieces: list[Piece]
+    timings: Timings
+    draft_passes: Whole = 0  # forward passes of a draft model in this round
+    why: Words = ""  # what made the controller choose this budget, in a few words
+
+
+class Stats(Struct, frozen=True):
+    """A reply in figures. Acceptance length counts the bonus token, acceptance rate does not.
+
+    `speedup` is what plain decoding would have taken over what the reply took, by the reply's own plain rounds; low
+    and high are its 95 % interval. None where there were too few of those to say.
+    """
+
+    rounds: Whole
+    tokens: Whole
+    drafted: Whole
+    accepted: Whole
+    tokens_per_s: Rate  # decoding only, prefill apart
+    acceptance_length: Rate
+    acceptance_rate: Rate
+    prefill_s: Seconds
+    draft_s: Seconds
+    verify_s: Seconds
+    other_s: Seconds
+    prompt_tokens: Whole = 0
+    reused_tokens: Whole = 0
+    offered_by_depth: list[Whole] = []  # rounds that drafted a node at depth 1, 2, …
+    accepted_by_depth: list[Whole] = []  # rounds that accepted one there
+    draft_passes: Whole = 0
+    speedup: Rate | None = None
+    speedup_low: Rate | None = None
+    speedup_high: Rate | None = None
+    plain_rounds: Whole = 0
+
+
+class Finished(Struct, frozen=True, tag_field="type", tag="finished"):
+    """A reply is complete. `tail` is text that was held back (half a stop string, half a character) and is now due."""
+
+    id: Id
+    stop: StopReason
+    tail: str
+    stats: Stats
+    at_s: Seconds
+    stop_string: Words | None = None
+
+
+class Counted(Struct, frozen=True, tag_field="type", tag="counted"):
+    """Answer to Count."""
+
+    id: Id
+    tokens: Whole
+    context_tokens: Whole
+
+
+class Compared(Struct, frozen=True, tag_field="type", tag="compared"):
+    """Answer to Compare. `place` is the first token at which the replies differ, None where they do not.
+
+    There `plain_text` and `other_text` stand (empty where a reply ended), and plain decoding prefers its own by
+    `margin`: a difference of logits, or, when sampling, of noisy log-probabilities; None where one reply just ended.
+    Up to `allowed` two tokens count as tied, since that is what passes of different sizes differ by.
+    """
+
+    id: Id
+    place: Whole | None = None
+    plain_text: Words = ""
+    other_text: Words = ""
+    margin: Margin | None = None
+    allowed: Rate = 0.0
+    tie: bool = False
+
+
+class Totals(Struct, frozen=True, tag_field="type", tag="totals"):
+    """Answer to Statistics."""
+
+    replies: Whole
+    stats: Stats
+
+
+class Failed(Struct, frozen=True, tag_field="type", tag="failed"):
+    """Something asked for did not happen; the engine goes on. `kind` is the error's class name."""
+
+    kind: Name
+    message: Words
+    exit_code: ExitCode = 1
+    id: Id | None = None
+    during: Name = ""  # the type of the command that failed
+
+
+class Died(Struct, frozen=True, tag_field="type", tag="died"):
+    """Made by the client, never sent: the engine process is gone without being asked to go."""
+
+    returncode: int | None
+    last_words: str
+
+
+Event = (
+    Header
+    | Hello
+    | Loading
+    | Ready
+    | Changed
+    | Started
+    | Prefilled
+    | RoundDone
+    | Finished
+    | Counted
+    | Compared
+    | Totals
+    | Failed
+    | Died
+)
