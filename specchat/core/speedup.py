@@ -67,9 +67,7 @@ class Gaps:
     seconds: float = 0.0
     _stretches: list[_Stretch] = field(default_factory=list)
     _since: list[tuple[int, float]] = field(default_factory=list)  # rounds after the last plain one
-    _last: tuple[int, float, bool] | None = (
-        None  # the running gap: tokens, when it began, whether it is a plain round's
-    )
+    _last: tuple[int, float, bool] | None = None  # the running gap: tokens, its beginning, whether the round is plain
 
     @property
     def plain_rounds(self) -> int:
