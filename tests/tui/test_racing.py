@@ -12,6 +12,7 @@ from fake import TEXT, hello, ready
 from races import Clock, asked, begun, ended, fast_heat, fast_rounds, plain_heat, plain_rounds, warm_up
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import decode_command, encode
 from specchat.tui.screens.race import RaceScreen
 
 APART = {"controller": "off"}
@@ -58,6 +59,16 @@ async def test_a_race_writes_both_replies_apart_by_turns_and_with_one_seed():
         assert (asked.apart, asked.beside.apart) == (APART, {})
         assert asked.messages == [ev.Message("user", "Hello")]
         assert not any(isinstance(c, ev.Change) for c in d.link.sent)
+
+
+async def test_an_engine_understands_what_a_race_asks_for():
+    async with racing() as (d, _):
+        await warm_up(d)
+        await plain_heat(d)
+        await fast_heat(d, text=f"{TEXT} and more")
+        sent = [c for c in d.link.sent if isinstance(c, ev.Generate | ev.Compare)]
+        assert {type(c) for c in sent} == {ev.Generate, ev.Compare}
+        assert [decode_command(encode(c)) for c in sent] == sent
 
 
 async def test_both_columns_show_the_same_time_while_they_are_written():
@@ -176,7 +187,7 @@ async def test_r_runs_the_same_race_again():
         await fast_heat(d)
         await d.pilot.press("end", "r")
         again = d.link.last(ev.Generate)
-        assert again.id < first.id, "not before the first has ended"
+        assert again.id > first.id, "not before the first has ended"
         assert (again.messages, again.seed) == (first.messages, first.seed)
         assert lane(d, "plain") == lane(d, "speculative") == ""
         await warm_up(d)
