@@ -69,9 +69,8 @@ class Engine:
                 process_group=0 if apart and command is None else None,
             )
         except OSError as error:
-            raise EngineError(
-                f"the engine could not be started: {' '.join(command or local_command())}: {error}"
-            ) from None
+            words = " ".join(command or local_command())
+            raise EngineError(f"the engine could not be started: {words}: {error.strerror or error}") from None
         finally:
             os.close(handle)
         threading.Thread(target=self._read, name="engine-events", daemon=True).start()
@@ -86,10 +85,11 @@ class Engine:
 
     def send(self, command: Command) -> None:
         """Hand over one command. A dead engine is no error here: its `Died` event says so."""
+        line = encode(command)  # what cannot be written down is not mistaken for an engine that is gone
         with self._write_lock:
             assert self._process.stdin is not None, "the engine was started with a pipe"
             try:
-                self._process.stdin.write(encode(command))
+                self._process.stdin.write(line)
                 self._process.stdin.flush()
             except (BrokenPipeError, ValueError, OSError):
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import msgspec
 
@@ -20,8 +20,11 @@ _events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(message: Command | Event) -> bytes:
-    """One line, newline included."""
-    return _encoder.encode(message) + b"\n"
+    """One line, newline included; half of a surrogate pair, which can be pasted, becomes a replacement character."""
+    try:
+        return _encoder.encode(message) + b"\n"
+    except UnicodeEncodeError:
+        return _encoder.encode(_whole(msgspec.to_builtins(message))) + b"\n"
 
 
 def decode_command(line: bytes) -> Command:
@@ -53,6 +56,14 @@ def lines_of(stream: IO[bytes]) -> Iterator[bytes]:
         yield line
         while len(line) > LONGEST_LINE_BYTES and not line.endswith(b"\n"):
             line = stream.readline(LONGEST_LINE_BYTES + 1)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_whole(key): _whole(inner) for key, inner in value.items()}
+    return [_whole(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _decoded(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T:
