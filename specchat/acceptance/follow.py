@@ -10,9 +10,10 @@ import torch
 from specchat.acceptance.walk import walk
 from specchat.core.among import draw_among
 from specchat.core.best import best_token
+from specchat.core.context import Context
 from specchat.core.drawing import draw_each
 from specchat.core.noise import Stream
-from specchat.core.seams import Context, Reading
+from specchat.core.reading import Reading
 from specchat.core.transfer import sent
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.core.verdict import Verdict

@@ -6,7 +6,8 @@ from typing import Final
 
 from specchat.acceptance.recursion import token_after
 from specchat.acceptance.walk import walk
-from specchat.core.seams import Context, Reading
+from specchat.core.context import Context
+from specchat.core.reading import Reading
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.core.verdict import Verdict
 from specchat.registry import NoOptions

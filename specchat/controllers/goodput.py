@@ -8,9 +8,10 @@ import math
 from dataclasses import dataclass, field
 
 from specchat.controllers.options import GoodputOptions
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.costs import Costs, interpolate, marginal
 from specchat.core.round import Round
-from specchat.core.seams import Budget, Context
 from specchat.core.tree import TokenTree
 
 _UNKNOWN_ROW = 0.1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specchat.core.seams import Budget, Reading
+from specchat.core.budget import Budget
+from specchat.core.reading import Reading
 from specchat.core.tree import TokenTree
 from specchat.core.verdict import Verdict
 

@@ -2,176 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from specchat.core.best import best_tokens
-from specchat.core.noise import Noise
-from specchat.core.sampling import Counts, Law, Sampling, law, penalise
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.reading import Counters, Reading
+from specchat.core.request import OnLayer, Rider
+from specchat.core.round import Round
 from specchat.core.tree import DrawKind, Guess, TokenTree
-
-if TYPE_CHECKING:
-    from specchat.core.round import Round
-    from specchat.core.verdict import Verdict
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How hard to speculate in a round. 0 nodes is plain decoding.
-
-    Args:
-        prices: for the first node, the second, …: the least chance to stand (the product of the probabilities down to
-            it) that earns it its row, never falling; the last holds for all that follow. Empty: nodes cost nothing.
-        why: what made the controller choose so, in a few words for the screen.
-    """
-
-    nodes: int
-    depth: int = 1
-    width: int = 1
-    prices: tuple[float, ...] = ()
-    why: str = field(default="", compare=False)
-
-    @property
-    def floor(self) -> float:
-        """The least chance that earns any node its row."""
-        return self.prices[0] if self.prices else 0.0
-
-    def price(self, node: int) -> float:
-        """The least chance that earns the node its row; the first node is 1."""
-        return self.prices[min(node, len(self.prices)) - 1] if self.prices else 0.0
-
-
-@dataclass
-class Context:
-    """What a round knows: the text so far, how the target samples, the noise.
-
-    Args:
-        history: prompt and reply so far; the last token is the root. Grows by `emit`.
-        prompt_tokens: how many of them are the prompt.
-        vocab_size: V.
-        wanted: the kind of draws the acceptance rule can use best; a drafter that cannot draw so proposes points.
-        round: rounds done so far in this reply.
-    """
-
-    history: list[int]
-    prompt_tokens: int
-    vocab_size: int
-    sampling: Sampling = field(default_factory=Sampling)
-    noise: Noise = field(default_factory=lambda: Noise(0))
-    wanted: DrawKind = DrawKind.POINT
-    round: int = 0
-    counts: Counts = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.counts = Counts(frozenset(self.history[: self.prompt_tokens]))
-        self.counts.reply.update(self.history[self.prompt_tokens :])
-
-    @property
-    def root(self) -> int:
-        return self.history[-1]
-
-    def position(self, tree: TokenTree, node: int) -> int:
-        """Index in the text of the token that follows `node`; all decisions about it use this position's noise."""
-        return len(self.history) + tree.depths[node]
-
-    def emit(self, tokens: Sequence[int]) -> None:
-        """Append what a round emitted."""
-        self.history.extend(tokens)
-        self.counts.reply.update(tokens)
-        self.round += 1
-
-    def law_after(self, tree: TokenTree, node: int, logits: Tensor) -> Law:
-        """The processed law of the token that follows `node`, from its raw (V,) logits."""
-        path = tree.path_tokens(node) if self.sampling.penalised else ()
-        return law(penalise(logits, self.sampling, self.counts, path), self.sampling)
-
-
-@dataclass(frozen=True)
-class Rider:
-    """An extra row that a drafter attaches to the target's own pass, so that its next proposal costs no pass.
-
-    The row attends to the prefix, to its parent node's path, and to the riders it comes after.
-
-    Args:
-        parent: the node it hangs below.
-        embedding: (d,) what stands in for a token's embedding (a mask or prompt embedding).
-        after: index of the rider it follows, or None where it follows the node itself.
-    """
-
-    parent: int
-    embedding: Tensor
-    after: int | None = None
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a network says after every node it read.
-
-    Args:
-        nodes: (R,) the nodes read in this pass, ascending.
-        logits: (R, V) raw, on the model's device; row i is what follows `nodes[i]`. Of dropped nodes it holds
-            nothing that may be used.
-        alive: the nodes that stayed to the end of the pass.
-        pruned: for every dropped node, the layer after which it went.
-        taps: layer → (R, d) hidden states after that layer, where asked for.
-        rider_logits: (riders, V), in the order the riders were given.
-        rider_states: layer → (riders, d), for the tapped layers.
-        likeliest: (R, K) the tokens with the highest logits, best first, of equals the one with the lower number, where
-            the model found them on the way.
-        totals: (R,) logarithm of the sum of the exponentials of the logits, likewise.
-    """
-
-    nodes: tuple[int, ...]
-    logits: Tensor
-    alive: frozenset[int]
-    pruned: Mapping[int, int] = field(default_factory=dict)
-    taps: Mapping[int, Tensor] = field(default_factory=dict)
-    rider_logits: Tensor | None = None
-    rider_states: Mapping[int, Tensor] = field(default_factory=dict)
-    likeliest: Tensor | None = None
-    totals: Tensor | None = None
-
-    def after(self, node: int) -> Tensor:
-        """(V,) raw logits of the token that follows `node`, which must have been read and be alive."""
-        assert node in self.alive, f"node {node} was not read to the end"
-        return self.logits[self.row(node)]
-
-    def best_after(self, nodes: Sequence[int], count: int) -> list[list[int]]:
-        """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""
-        rows = [self.row(node) for node in nodes]
-        if self.likeliest is not None and count <= self.likeliest.shape[1]:
-            return self.likeliest[rows, :count].tolist()
-        return best_tokens(self.logits[rows], count)[1].tolist()
-
-    def totals_after(self, nodes: Sequence[int]) -> Tensor:
-        """(n,) float32: what is to be taken from the logits after these nodes to make log-probabilities of them."""
-        rows = [self.row(node) for node in nodes]
-        return torch.logsumexp(self.logits[rows].float(), dim=-1) if self.totals is None else self.totals[rows]
-
-    def row(self, node: int) -> int:
-        """The row of `node`; a whole tree's reading has the node's own number."""
-        if node < len(self.nodes) and self.nodes[node] == node:
-            return node
-        return self.nodes.index(node)
-
-
-OnLayer = Callable[[int, Tensor, Sequence[int]], Collection[int] | None]
-"""Called after each layer with (layer, hidden states (R, d) of the rows read, their nodes).
-
-Returns the nodes that stay, or None to only look. A node that goes takes its subtree with it; the root stays."""
-
-
-@dataclass
-class Counters:
-    """What a model has done since it was loaded; tests read them, so that no saving is only claimed."""
-
-    passes: int = 0
-    rows: int = 0
-    node_layers: int = 0  # rows times the layers they went through
+from specchat.core.verdict import Verdict
 
 
 class Model(Protocol):

@@ -9,9 +9,10 @@ from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS
+from specchat.core.budget import Budget
 from specchat.core.costs import Costs
 from specchat.core.sampling import Sampling
-from specchat.core.seams import AcceptanceRule, Budget, Drafter, Model
+from specchat.core.seams import AcceptanceRule, Drafter, Model
 from specchat.core.tree import DrawKind
 from specchat.decoding.families import methods
 from specchat.decoding.pruning import EarlyPruning

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise
 from specchat.core.round import Round
-from specchat.core.seams import Context, Model
+from specchat.core.seams import Model
 from specchat.decoding.assemble import (
     Losslessness,
     assemble,

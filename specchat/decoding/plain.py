@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from specchat.acceptance.follow import Follow
 from specchat.controllers.off import Off
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.costs import interpolate
-from specchat.core.seams import Budget, Context, Model
+from specchat.core.seams import Model
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.nothing import Nothing
 from specchat.drafters.parts import Parts

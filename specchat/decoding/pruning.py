@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.core.seams import Model, OnLayer
+from specchat.core.request import OnLayer
+from specchat.core.seams import Model
 from specchat.core.tree import ROOT, TokenTree
 
 

@@ -6,8 +6,10 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
+from specchat.core.context import Context
+from specchat.core.request import OnLayer
 from specchat.core.round import Round, Timings
-from specchat.core.seams import AcceptanceRule, Context, Controller, Drafter, Model, OnLayer, TreePolicy
+from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import TokenTree
 from specchat.decoding.pruning import EarlyPruning
 

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from specchat.core.best import best_tokens
+from specchat.core.context import Context
 from specchat.core.noise import Stream
+from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.sampling import Law, penalise
-from specchat.core.seams import Context, Proposal, Rider
+from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts

@@ -10,8 +10,11 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
+from specchat.core.context import Context
+from specchat.core.reading import Reading
+from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Context, Drafter, Proposal, Reading, Rider
+from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.options import MergeOptions

@@ -8,8 +8,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from specchat.core.context import Context
+from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Context, Proposal, Rider
+from specchat.core.seams import Proposal
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts

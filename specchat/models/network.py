@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specchat.core.seams import Counters
+from specchat.core.reading import Counters
 from specchat.core.transfer import sent
 from specchat.models.kv_cache import KVCache
 from specchat.models.rows import Plan

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.core.seams import Counters, OnLayer, Reading, Rider
+from specchat.core.reading import Counters, Reading
+from specchat.core.request import OnLayer, Rider
 from specchat.core.tree import TokenTree
 from specchat.models.kv_cache import KVCache
 from specchat.models.rows import Plan, Rows, common_prefix

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.core.seams import Rider
+from specchat.core.request import Rider
 from specchat.core.tree import ROOT, TokenTree
 
 CHUNK_TOKENS = 256

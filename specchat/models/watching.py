@@ -7,7 +7,8 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from specchat.core.seams import OnLayer, Reading
+from specchat.core.reading import Reading
+from specchat.core.request import OnLayer
 from specchat.core.transfer import sent
 from specchat.core.tree import TokenTree
 from specchat.models.rows import Plan, surviving

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.trees.options import BestFirstOptions
 from specchat.trees.worth import after_drawing, chances

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 from specchat.trees.levels import grow_by_levels
 from specchat.trees.options import ExpansionOptions

@@ -22,9 +22,9 @@ from contracts.kit import (
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.recursion import trials
+from specchat.core.budget import Budget
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.speculate import Speculator

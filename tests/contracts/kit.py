@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise, Stream
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
-from specchat.core.seams import AcceptanceRule, Budget, Context, Controller, Drafter, Model, TreePolicy
+from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
 from specchat.decoding.speculate import Speculator

@@ -12,7 +12,8 @@ import torch
 from frozen import FrozenRecorder
 from torch import Tensor
 
-from specchat.core.seams import Counters, Model, Reading
+from specchat.core.reading import Counters, Reading
+from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
 from specchat.models.decoder import Decoder
 from specchat.models.decoder_weights import Builder

@@ -7,21 +7,14 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 from torch import Tensor
 
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.noise import Stream
+from specchat.core.reading import Reading
+from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.sampling import law, penalise
-from specchat.core.seams import (
-    AcceptanceRule,
-    Budget,
-    Context,
-    Drafter,
-    Model,
-    Proposal,
-    Reading,
-    Rider,
-    TreePolicy,
-    TreeTransform,
-)
+from specchat.core.seams import AcceptanceRule, Drafter, Model, Proposal, TreePolicy, TreeTransform
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.speculate import Speculator

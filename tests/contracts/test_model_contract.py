@@ -9,7 +9,9 @@ import torch
 from contracts.kit import random_tree
 from contracts.models import HIDDEN, Subject, V, every_model, network_models
 
-from specchat.core.seams import Model, Reading, Rider
+from specchat.core.reading import Reading
+from specchat.core.request import Rider
+from specchat.core.seams import Model
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.rows import LAZY_TOKENS
 

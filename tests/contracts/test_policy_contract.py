@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from contracts.kit import Proposing, V, context_for, counting_up, every, make_policy
 
-from specchat.core.seams import Budget
+from specchat.core.budget import Budget
 from specchat.core.tree import ROOT, DrawKind, Guess
 from specchat.errors import ProposalError
 from specchat.trees import TREE_POLICIES

@@ -8,9 +8,11 @@ import torch
 
 from specchat.controllers.goodput import Goodput, expected_accepted
 from specchat.controllers.options import GoodputOptions
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.costs import Costs, interpolate
+from specchat.core.reading import Reading
 from specchat.core.round import Round, Timings
-from specchat.core.seams import Budget, Context, Reading
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 

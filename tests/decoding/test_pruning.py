@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from specchat.core.context import Context
 from specchat.core.noise import Noise
-from specchat.core.seams import Context
 from specchat.core.verdict import Reason
 from specchat.decoding.assemble import assemble, sampling
 from specchat.settings import Settings

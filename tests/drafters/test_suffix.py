@@ -10,8 +10,8 @@ import torch
 from contracts.kit import Always, V, context_for, make_policy, make_rule, plain_text, scripted_target, speak
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS

@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from specchat.core.seams import Rider
+from specchat.core.request import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.decoder import Decoder
 from specchat.models.decoder_weights import Builder

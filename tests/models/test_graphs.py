@@ -5,7 +5,7 @@ import torch
 from frozen import FrozenRecorder, RefusingRecorder
 from test_decoder import FAMILIES, V, branching_tree, network, prompt
 
-from specchat.core.seams import Rider
+from specchat.core.request import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.decoder import Decoder
 from specchat.models.decoder_weights import Builder

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 from specchat.bench.gpu.clocks import wait_for
+from specchat.core.context import Context
 from specchat.core.noise import Noise
-from specchat.core.seams import Context
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.speculate import Speculator
 from specchat.models.decoder import Decoder
