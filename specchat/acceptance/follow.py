@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
@@ -31,6 +31,7 @@ class Follow:
     """
 
     lossless: Final = True
+    taps: Sequence[int] = ()
     wanted: Final = DrawKind.POINT
 
     def __init__(self, options: NoOptions) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from specchat.acceptance.recursion import token_after
@@ -23,6 +24,7 @@ class MultiStep:
     """
 
     lossless: Final = True
+    taps: Sequence[int] = ()
     wanted: Final = DrawKind.IID
 
     def __init__(self, options: NoOptions) -> None:

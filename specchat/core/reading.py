@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.best import best_tokens
+from specchat.core.states import TextStates
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,11 @@ class Reading:
         taps: layer → (R, d) hidden states after that layer, where asked for.
         rider_logits: (riders, V), in the order the riders were given.
         rider_states: layer → (riders, d), for the tapped layers.
+        rider_likeliest: (riders, K), like `likeliest`.
         likeliest: (R, K) the tokens with the highest logits, best first, of equals the one with the lower number, where
             the model found them on the way.
         totals: (R,) logarithm of the sum of the exponentials of the logits, likewise.
+        text_states: the tapped states of tokens of the text that were read in the same pass, where there were any.
     """
 
     nodes: tuple[int, ...]
@@ -36,8 +39,10 @@ class Reading:
     taps: Mapping[int, Tensor] = field(default_factory=dict)
     rider_logits: Tensor | None = None
     rider_states: Mapping[int, Tensor] = field(default_factory=dict)
+    rider_likeliest: Tensor | None = None
     likeliest: Tensor | None = None
     totals: Tensor | None = None
+    text_states: TextStates | None = None
 
     def after(self, node: int) -> Tensor:
         """(V,) raw logits of the token that follows `node`, which must have been read and be alive."""
@@ -46,10 +51,12 @@ class Reading:
 
     def best_after(self, nodes: Sequence[int], count: int) -> list[list[int]]:
         """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""
-        rows = [self.row(node) for node in nodes]
-        if self.likeliest is not None and count <= self.likeliest.shape[1]:
-            return self.likeliest[rows, :count].tolist()
-        return best_tokens(self.logits[rows], count)[1].tolist()
+        return _best(self.logits, self.likeliest, [self.row(node) for node in nodes], count)
+
+    def best_after_riders(self, riders: Sequence[int], count: int) -> list[list[int]]:
+        """The same after riders, by their numbers."""
+        assert self.rider_logits is not None, "no riders went along"
+        return _best(self.rider_logits, self.rider_likeliest, riders, count)
 
     def totals_after(self, nodes: Sequence[int]) -> Tensor:
         """(n,) float32: what is to be taken from the logits after these nodes to make log-probabilities of them."""
@@ -63,10 +70,17 @@ class Reading:
         return self.nodes.index(node)
 
 
+def _best(logits: Tensor, likeliest: Tensor | None, rows: Sequence[int], count: int) -> list[list[int]]:
+    rows = list(rows)
+    if likeliest is not None and count <= likeliest.shape[1]:
+        return likeliest[rows, :count].tolist()
+    return best_tokens(logits[rows], count)[1].tolist()
+
+
 @dataclass
 class Counters:
     """What a model has done since it was loaded; tests read them, so that no saving is only claimed."""
 
     passes: int = 0
     rows: int = 0
-    node_layers: int = 0  # rows times the layers they went through
+    node_layers: float = 0  # rows times the layers they went through; half a layer where attention or MLP is left out

@@ -25,7 +25,36 @@ class Rider:
     after: int | None = None
 
 
-OnLayer = Callable[[int, Tensor, Sequence[int]], Collection[int] | None]
-"""Called after each layer with (layer, hidden states (R, d) of the rows read, their nodes).
+@dataclass(frozen=True)
+class LayerHook:
+    """A look at the states after some layers while the pass runs. Nodes may be dropped there.
 
-Returns the nodes that stay, or None to only look. A node that goes takes its subtree with it; the root stays."""
+    Args:
+        layers: after which layers `look` is called; layers count from 0. The others cost nothing.
+        look: called with (layer, hidden states (R, d) of the nodes still alive, those nodes). Returns the nodes that
+            stay, or None to only look. A node that goes takes its subtree with it; the root stays. The states may be
+            written over after the call: whoever keeps them copies them.
+    """
+
+    layers: frozenset[int]
+    look: Callable[[int, Tensor, Sequence[int]], Collection[int] | None]
+
+
+@dataclass(frozen=True)
+class PassRequest:
+    """What is asked of one pass, by all parts of an engine together.
+
+    Args:
+        taps: layers whose states are wanted: of every node, of every rider, and of the tokens of the text that are read
+            in the same pass. Layers count from 0; tap i is the state after layer i.
+        riders: extra rows; their results come back in the same order.
+        hooks: looks between layers. Where several drop nodes after one layer, each sees what the one before left.
+    """
+
+    taps: frozenset[int] = frozenset()
+    riders: tuple[Rider, ...] = ()
+    hooks: tuple[LayerHook, ...] = ()
+
+
+LOGITS_ONLY = PassRequest()
+"""Nothing besides logits."""

@@ -11,46 +11,88 @@ from torch import Tensor
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.reading import Counters, Reading
-from specchat.core.request import OnLayer, Rider
+from specchat.core.request import LOGITS_ONLY, LayerHook, PassRequest, Rider
 from specchat.core.round import Round
+from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 
 
-class Model(Protocol):
-    """What does this network say after every node? The same thing serves as target and as draft model."""
+class Weights(Protocol):
+    """A network's weights and what can be made of them without touching its cache.
+
+    Layers count from 0, in views as in what they are views of.
+    """
 
     vocab_size: int
+    hidden_size: int
+    layers: int
     context_tokens: int
-    counters: Counters
     device: torch.device
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) what the first layer gets for these tokens."""
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
+
+    def twin(self) -> Model:
+        """The same network with a cache of its own."""
+
+    def view(
+        self,
+        layers: Collection[int] | None = None,
+        skip_attention: Collection[int] = (),
+        skip_mlp: Collection[int] = (),
+    ) -> Model:
+        """The same network with some of its layers or half layers left out, and a cache of its own.
+
+        What is left out adds nothing to the states and costs nothing.
+
+        Args:
+            layers: those that take part; None for all.
+            skip_attention: layers whose attention is left out.
+            skip_mlp: layers whose MLP is left out.
+        """
+
+
+class Model(Weights, Protocol):
+    """What does this network say after every node? The same thing serves as target and as draft model."""
+
+    counters: Counters
 
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
 
-    def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        on_chunk: Callable[[int, int], None] | None = None,
+        tap: StateTap | None = None,
+    ) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet.
 
         Ends a round that was not kept: rows of its tree are forgotten. `on_chunk(done, total)` is told about
         progress and may raise to stop; what was read so far stays in the cache. A handful of missing tokens may
-        be put off until the next `read`, which then reads them in the same pass.
+        be put off until the next `read`, which then reads them in the same pass. `tap` is given the states of what
+        is read here; those of tokens that were put off come with that `read`, if it asks for taps.
+        """
+
+    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
+        """Make the cache hold some rows of a text: copies of those that the model it was made from holds.
+
+        To what is read afterwards it is as if the text's other tokens could not be seen; positions stay those of the
+        text. `prefill` and `keep` go on from there.
+
+        Args:
+            tokens: a text that the other model holds (`cached` says so).
+            positions: ascending, which of them; empty for none.
         """
 
     def read(
-        self,
-        tree: TokenTree,
-        new_nodes: Sequence[int] | None = None,
-        riders: Sequence[Rider] = (),
-        taps: Collection[int] = (),
-        on_layer: OnLayer | None = None,
+        self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
     ) -> Reading:
-        """Read nodes of a tree in one pass: all of it, or the new ones (ascending, their parents read before).
-
-        Layers count from 0; tap i is the state after layer i.
-        """
-
-    def head(self, hidden: Tensor) -> Tensor:
-        """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
+        """Read nodes of a tree in one pass: all of it, or the new ones (ascending, their parents read before)."""
 
     def keep(self, path: Sequence[int]) -> None:
         """End the round: keep the root and the accepted path, forget the rest of the tree.
@@ -73,6 +115,15 @@ class Drafter(Protocol):
     def taps(self) -> Collection[int]:
         """Layers of the target whose states it wants to find in the round's reading."""
 
+    @property
+    def text_tap(self) -> StateTap | None:
+        """Who takes the target's states of the text itself, or None.
+
+        It is given the states of every token that the target read, each exactly once and without a gap, those of the
+        prompt included; never those of rejected nodes. States that begin at a position it was given before replace what
+        it knows from there on: the text was edited or cut.
+        """
+
     def start(self, history: Sequence[int]) -> None:
         """A text begins or changed other than by a round: new chat, edit, branch, switch of methods."""
 
@@ -94,6 +145,13 @@ class Drafter(Protocol):
 class TreePolicy(Protocol):
     """Which guesses deserve a place?"""
 
+    @property
+    def taps(self) -> Collection[int]:
+        """Layers of the target whose states it wants to find in the round's reading."""
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """Looks into the target's pass over this tree, which may drop nodes on the way."""
+
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen tree below the root, within the budget; of the root alone where the budget is 0 or nothing is
         proposed."""
@@ -101,6 +159,10 @@ class TreePolicy(Protocol):
 
 class AcceptanceRule(Protocol):
     """Which guesses stand?"""
+
+    @property
+    def taps(self) -> Collection[int]:
+        """Layers of the target whose states it wants to find in the reading."""
 
     @property
     def lossless(self) -> bool:

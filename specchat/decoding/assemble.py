@@ -12,11 +12,12 @@ from specchat.controllers import CONTROLLERS
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
 from specchat.core.sampling import Sampling
-from specchat.core.seams import AcceptanceRule, Drafter, Model
+from specchat.core.seams import AcceptanceRule, Drafter, Model, TreePolicy
 from specchat.core.tree import DrawKind
 from specchat.decoding.families import methods
 from specchat.decoding.pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
+from specchat.decoding.state_feed import StateFeed
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
 from specchat.errors import CombinationError, UsageError, nearest
@@ -87,13 +88,13 @@ def assemble(
     settings: Settings,
     target: Model,
     draft: Model | None,
-    drafter: Drafter | None = None,
+    feed: StateFeed | None = None,
     costs: Costs | None = None,
 ) -> Speculator:
     """The speculator these settings ask for.
 
     Args:
-        drafter: one to go on using (it has learnt something), instead of building it anew.
+        feed: one whose drafter is to go on being used (it has learnt something), instead of building it anew.
         costs: what passes cost on this machine, as far as it has been measured.
 
     Raises:
@@ -103,14 +104,19 @@ def assemble(
     check_settings(settings, draft is not None)
     budget = Budget(settings.nodes, settings.depth, settings.width)
     controller = CONTROLLERS[settings.controller]
-    return Speculator(
+    policy: TreePolicy = _make(TREE_POLICIES[settings.policy], settings)
+    if settings.prune_layer:
+        policy = EarlyPruning(policy, target, settings.prune_layer, settings.prune_keep)
+    feed = feed or StateFeed(make_drafter(choose_drafter(settings), target, draft))
+    speculator = Speculator(
         target=target,
-        drafter=drafter or make_drafter(choose_drafter(settings), target, draft),
-        policy=_make(TREE_POLICIES[settings.policy], settings),
+        drafter=feed.drafter,
+        policy=policy,
         rule=_make(ACCEPTANCE_RULES[settings.rule], settings),
-        pruning=EarlyPruning(target, settings.prune_layer, settings.prune_keep) if settings.prune_layer else None,
         controller=controller.load()(controller.make_options(settings.options_for(controller.name)), budget, costs),
     )
+    speculator.feed = feed
+    return speculator
 
 
 def losslessness(rule: AcceptanceRule, name: str) -> Losslessness:

@@ -94,7 +94,7 @@ class Conversation:
         self._costs = costs
         self._speculator = assemble(settings, target, draft, costs=costs)
         self._drafter_choice = choose_drafter(settings)
-        self._drafters = {self._drafter_choice: self._speculator.drafter}
+        self._feeds = {self._drafter_choice: self._speculator.feed}
         self._assembled: Settings | None = settings
 
     @property
@@ -152,7 +152,7 @@ class Conversation:
         watch = watch or Stopwatch()
         watch.start()
 
-        yield Begun(len(prompt), self.target.cached(context.history[:-1]), seed)
+        yield Begun(len(prompt), speculator.feed.reusable(self.target, context.history[:-1]), seed)
 
         def on_chunk(done: int, total: int) -> None:
             on_prefill(Prefilled(done, total, watch.seconds))
@@ -194,13 +194,11 @@ class Conversation:
         if self._settings is not self._assembled:
             choice = choose_drafter(self._settings)
             stays = choice == self._drafter_choice
-            self._speculator = assemble(
-                self._settings, self.target, self._draft, self._drafters.get(choice), self._costs
-            )
-            self._drafters[choice] = self._speculator.drafter
+            self._speculator = assemble(self._settings, self.target, self._draft, self._feeds.get(choice), self._costs)
+            self._feeds[choice] = self._speculator.feed
             self._assembled, self._drafter_choice = self._settings, choice
             if not stays and context is not None:
-                self._speculator.drafter.start(context.history)
+                self._speculator.start(context.history)
         return self._speculator
 
     def _limits(self, context: Context) -> Limits:

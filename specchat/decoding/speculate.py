@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from specchat.core.context import Context
-from specchat.core.request import OnLayer
+from specchat.core.request import PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import TokenTree
-from specchat.decoding.pruning import EarlyPruning
+from specchat.decoding.state_feed import StateFeed
 
 Cut = Callable[[Sequence[int]], int]
 """Emitted tokens → how many of them the reply still takes."""
@@ -24,19 +24,25 @@ def take_all(emitted: Sequence[int]) -> int:
 
 @dataclasses.dataclass
 class Speculator:
-    """Parts that fit together. `decoding.assemble` makes one; nothing else decides what fits."""
+    """Parts that fit together. `decoding.assemble` makes one; nothing else decides what fits.
+
+    Args:
+        feed: gives the drafter the states it asks for, and knows which it was given.
+    """
 
     target: Model
     drafter: Drafter
     policy: TreePolicy
     rule: AcceptanceRule
     controller: Controller
-    on_layer: OnLayer | None = None
-    pruning: EarlyPruning | None = None
+    feed: StateFeed = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.feed = StateFeed(self.drafter)
 
     def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Read the prompt up to its last token, which is the first root."""
-        self.target.prefill(history[:-1], on_chunk)
+        self.feed.read(self.target, history[:-1], on_chunk)
         self.drafter.start(history)
 
     def round(self, context: Context, cut: Cut = take_all) -> Round:
@@ -50,9 +56,9 @@ class Speculator:
         budget = self.controller.plan(context)
         planned = time.perf_counter()
         tree = self.policy.grow(self.drafter, context, budget)
-        riders = self.drafter.riders(tree)
+        request = self._request(tree)
         drafted = time.perf_counter()
-        reading = self.target.read(tree, riders=riders, taps=self.drafter.taps, on_layer=self._watching(tree))
+        reading = self.target.read(tree, request=request)
         verified = time.perf_counter()
         verdict = self.rule.judge(tree, reading, context)
         verdict = verdict.cut(cut(verdict.emitted(tree)))
@@ -70,12 +76,19 @@ class Speculator:
             draft_passes=self.drafter.passes - passes,
             timings=Timings(draft_s, verify_s, time.perf_counter() - began - draft_s - verify_s),
         )
+        self.feed.take(round)
         self.drafter.observe(round)
         self.controller.observe(round)
         context.emit(round.emitted)
         other_s = time.perf_counter() - began - draft_s - verify_s
         return dataclasses.replace(round, timings=Timings(draft_s, verify_s, other_s))
 
-    def _watching(self, tree: TokenTree) -> OnLayer | None:
-        """Who looks into the target's pass: whoever was named, or early pruning."""
-        return self.on_layer if self.pruning is None else self.pruning.watching(tree)
+    def _request(self, tree: TokenTree) -> PassRequest:
+        """What drafter, policy and rule together ask of the target's pass over this tree."""
+        tap = self.drafter.text_tap
+        layers = frozenset() if tap is None else tap.layers
+        return PassRequest(
+            taps=layers.union(self.drafter.taps, self.policy.taps, self.rule.taps),
+            riders=tuple(self.drafter.riders(tree)),
+            hooks=tuple(self.policy.hooks(tree)),
+        )

@@ -17,6 +17,7 @@ from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.sampling import Law, penalise
 from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
@@ -46,6 +47,7 @@ class DraftModel:
     """
 
     taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
 
     @staticmethod
     def draw_kinds(options: DraftModelOptions) -> frozenset[DrawKind]:

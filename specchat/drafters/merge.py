@@ -15,6 +15,7 @@ from specchat.core.reading import Reading
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
+from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.options import MergeOptions
@@ -58,6 +59,20 @@ class Merge:
     @property
     def taps(self) -> Collection[int]:
         return sorted({layer for member in self._members for layer in member.taps})
+
+    @property
+    def text_tap(self) -> StateTap | None:
+        """One tap for all members that want states of the text: each is given those of its own layers."""
+        taps = [member.text_tap for member in self._members]
+        wanted = [tap for tap in taps if tap is not None]
+        if not wanted:
+            return None
+
+        def take(states: TextStates) -> None:
+            for tap in wanted:
+                tap.take(states.only(tap.layers))
+
+        return StateTap(frozenset().union(*(tap.layers for tap in wanted)), take)
 
     @property
     def passes(self) -> int:
@@ -176,6 +191,7 @@ def _with_riders(reading: Reading, start: int, end: int) -> Reading:
         reading,
         rider_logits=reading.rider_logits[start:end],
         rider_states={layer: rows[start:end] for layer, rows in reading.rider_states.items()},
+        rider_likeliest=None if reading.rider_likeliest is None else reading.rider_likeliest[start:end],
     )
 
 

@@ -8,6 +8,7 @@ from specchat.core.context import Context
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.drafters.parts import Parts
 from specchat.registry import NoOptions
@@ -17,6 +18,7 @@ class Nothing:
     """No guess for any node."""
 
     taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     @staticmethod

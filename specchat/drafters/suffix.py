@@ -12,6 +12,7 @@ from specchat.core.context import Context
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts
@@ -42,6 +43,7 @@ class Suffix:
     """
 
     taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     def __init__(self, options: SuffixOptions, parts: Parts) -> None:

@@ -10,6 +10,7 @@ from specchat.core.context import Context
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import TokenRecyclingOptions
 from specchat.drafters.parts import Parts
@@ -35,6 +36,7 @@ class TokenRecycling:
     """
 
     taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     def __init__(self, options: TokenRecyclingOptions, parts: Parts) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from specchat.models.decoder_weights import DecoderWeights, Layer
 from specchat.models.network import Pass
 from specchat.models.pieces import PLAIN, Pieces
 from specchat.models.said import Said
+from specchat.models.sub_layers import SubLayers
 
 
 @dataclass
@@ -27,6 +28,8 @@ class Ground:
         keys, values: (layers, kv, capacity, head_dim).
         seen: so many rows of the cache are attended to,
         mask: as far as this, added to the scores, lets them be seen.
+        parts: which halves of layers are computed.
+        place_of: where a layer's keys and values lie in the cache.
     """
 
     turns: Tensor
@@ -36,6 +39,8 @@ class Ground:
     seen: int
     mask: Tensor | None
     attend: Attention
+    parts: SubLayers
+    place_of: Mapping[int, int]
 
 
 class EagerNetwork:
@@ -67,10 +72,10 @@ class EagerNetwork:
         ground = self._ground(running)
         added: Tensor | None = None
         for index in range(self.shape.layers):
-            running.counters.node_layers += len(hidden)
+            running.counters.node_layers += running.parts.computed(range(index, index + 1)) * len(hidden)
             hidden, added = self.layer(index, hidden, added, ground)
             if watch is not None and watch.wants(index):
-                hidden, added = hidden + added, None
+                hidden, added = hidden if added is None else hidden + added, None
                 stay = watch.after_layer(index, hidden)
                 if stay is not None:
                     hidden, seen = hidden[stay], seen[stay]
@@ -78,23 +83,29 @@ class EagerNetwork:
                     ground.mask = self._mask(seen)
         return hidden if added is None else hidden + added
 
-    def layer(self, index: int, hidden: Tensor, added: Tensor | None, ground: Ground) -> tuple[Tensor, Tensor]:
+    def layer(self, index: int, hidden: Tensor, added: Tensor | None, ground: Ground) -> tuple[Tensor, Tensor | None]:
         """One layer. The state after it is the sum of what is returned: the next norm adds it up on the way.
+
+        Halves that are left out add nothing.
 
         Args:
             hidden: (rows, d), to which `added`, if there is one, is yet to be added.
         """
         layer, pieces, epsilon = self.weights.layers[index], self.pieces, self.shape.epsilon
-        hidden, normed = pieces.add_norm(hidden, added, layer.input_norm, epsilon)
-        mixed = self._attend(index, layer, normed, ground)
-        hidden, normed = pieces.add_norm(hidden, layer.o(mixed), layer.mlp_norm, epsilon)
-        return hidden, layer.down(pieces.gated(layer.gate_up(normed)))
+        if index in ground.parts.attention:
+            hidden, normed = pieces.add_norm(hidden, added, layer.input_norm, epsilon)
+            added = layer.o(self._attend(index, layer, normed, ground))
+        if index in ground.parts.mlp:
+            hidden, normed = pieces.add_norm(hidden, added, layer.mlp_norm, epsilon)
+            added = layer.down(pieces.gated(layer.gate_up(normed)))
+        return hidden, added
 
     def _attend(self, index: int, layer: Layer, normed: Tensor, ground: Ground) -> Tensor:
         shape = self.shape
         qkv = layer.qkv(normed).view(len(normed), -1, shape.head_dim)
         turns = ground.turns if shape.rotates[index] else None
-        keys, values = ground.keys[index], ground.values[index]
+        place = ground.place_of[index]
+        keys, values = ground.keys[place], ground.values[place]
         queries = self.pieces.store_(qkv, layer.q_norm, layer.k_norm, shape.epsilon, turns, ground.places, keys, values)
         return ground.attend(queries, keys[:, : ground.seen], values[:, : ground.seen], ground.mask)
 
@@ -103,7 +114,7 @@ class EagerNetwork:
         keys, values = running.cache.room_for(end, self.like)
         places = torch.arange(start, end, device=self.device)
         turns, mask = self.pieces.turns(running.turns), self._mask(running.plan.mask)
-        return Ground(turns, places, keys, values, end, mask, fused)
+        return Ground(turns, places, keys, values, end, mask, fused, running.parts, running.cache.place_of)
 
     def _mask(self, seen: Tensor) -> Tensor | None:
         if bool(seen.all()):

@@ -33,11 +33,13 @@ class Bucket:
         rows: rows, padding included.
         context: cache rows looked at.
         embedded: whether embeddings are given, rather than tokens to look up.
+        taps: layers whose states are left behind.
     """
 
     rows: int
     context: int
     embedded: bool
+    taps: tuple[int, ...] = ()
 
 
 @dataclass
@@ -55,9 +57,10 @@ class _Recorded:
 class GraphNetwork:
     """Runs a pass in the smallest bucket that holds it; what fits none goes through the eager layers.
 
-    Both use the same weights and the same cache, so they may take turns. The states that `run` returns lie in a buffer
-    that the next pass writes over. The head is not recorded: it is two kernels, and its results outlive the pass, so
-    a recording would add two copies to save one launch.
+    Both use the same weights and the same cache, so they may take turns. Taps are recorded too; a pass that is
+    interrupted by a hook is not. The states that `run` returns lie in a buffer that the next pass writes over. The head
+    is not recorded: it is two kernels, and its results outlive the pass, so a recording would add two copies to save
+    one launch.
 
     Args:
         pieces: what recorded layers do between products; the eager layers keep theirs.
@@ -77,6 +80,7 @@ class GraphNetwork:
         self._recorder = recorder
         self._inputs: dict[int, Inputs] = {}
         self._buffers: tuple[Tensor, Tensor] | None = None
+        self._tapped: dict[int, Tensor] = {}
         self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
         self._attention: dict[tuple[int, int], Attention] = {}
 
@@ -90,19 +94,23 @@ class GraphNetwork:
         plan = running.plan
         rows, end = plan.mask.shape
         width = next((bucket for bucket in _ROWS if bucket >= rows), None)
-        if width is None or end - plan.common >= WINDOW or running.watched(self.shape.layers):
+        if width is None or end - plan.common >= WINDOW or running.interrupted(self.shape.layers):
             return self._eager.run(running)
         # One row more than are used: padding is written to the cache's last one.
         keys, values = running.cache.room_for(end + 1, self._eager.like)
         given = bool(running.riders) or self._eager.weights.table is None
-        bucket = Bucket(width, _context(end, keys.shape[2]), given)
+        taps = () if running.watch is None else running.watch.tapped(range(self.shape.layers))
+        bucket = Bucket(width, _context(end, keys.shape[2]), given, taps)
         embedded, out = self._room()
         if given:
             embedded[:rows] = running.hidden
         self._inputs_of(width).fill_(plan, spare=keys.shape[2] - 1)
         if not self._replay(bucket, running, keys, values):
             return self._eager.run(running)
-        running.counters.node_layers += rows * self.shape.layers
+        running.counters.node_layers += rows * running.parts.computed(range(self.shape.layers))
+        for layer in taps:
+            assert running.watch is not None, "somebody asked for them"
+            running.watch.after_layer(layer, self._tapped[layer][:rows])
         return out[:rows]
 
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
@@ -118,7 +126,7 @@ class GraphNetwork:
             return False
         try:
             attend = self._attention_for(bucket, keys, values)
-            static = self._static_pass(bucket, running.table, keys, values, attend)
+            static = self._static_pass(bucket, running, keys, values, attend)
             recorded.replays[bucket] = static, self._recorder.record(static.compute)
         except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
             self.trouble = str(error).strip().split("\n")[0] or type(error).__name__
@@ -127,19 +135,24 @@ class GraphNetwork:
         return True
 
     def _static_pass(
-        self, bucket: Bucket, table: Tensor, keys: Tensor, values: Tensor, attend: Attention
+        self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor, attend: Attention
     ) -> StaticPass:
         embedded, out = self._room()
+        for layer in bucket.taps:
+            self._tapped.setdefault(layer, torch.zeros_like(out))
         return StaticPass(
             network=self._layers,
             inputs=self._inputs_of(bucket.rows),
             context=bucket.context,
-            table=table,
+            table=running.table,
             keys=keys,
             values=values,
             embedded=embedded if bucket.embedded else None,
             out=out,
+            tapped={layer: self._tapped[layer] for layer in bucket.taps},
             attend=attend,
+            parts=running.parts,
+            place_of=running.cache.place_of,
         )
 
     def _attention_for(self, bucket: Bucket, keys: Tensor, values: Tensor) -> Attention:
@@ -153,8 +166,8 @@ class GraphNetwork:
 
             def seconds(attend: Attention) -> float:
                 def all_layers() -> None:
-                    for layer in range(shape.layers):
-                        attend(queries, keys[layer, :, : bucket.context], values[layer, :, : bucket.context], mask)
+                    for place in range(len(keys)):
+                        attend(queries, keys[place, :, : bucket.context], values[place, :, : bucket.context], mask)
 
                 try:
                     all_layers()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -19,13 +19,14 @@ class KVCache:
     It does not know which rows are valid: its owner counts them. Rows hold zeros or stale, finite values.
     """
 
-    def __init__(self, layers: int, max_rows: int, keys_together: int = 1) -> None:
+    def __init__(self, layers: Collection[int], max_rows: int, keys_together: int = 1) -> None:
         """Empty, for one text.
 
         Args:
+            layers: numbers of the layers that keep keys and values.
             keys_together: keys of so many rows lie side by side, value by value, for those who read them so.
         """
-        self._layers = layers
+        self.place_of = {layer: place for place, layer in enumerate(sorted(layers))}
         self._max_rows = max_rows
         self._together = keys_together
         self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
@@ -51,9 +52,10 @@ class KVCache:
         """
         end = self._start + keys.shape[2]
         stored_keys, stored_values = self.room_for(end, keys[0].transpose(0, 1))
-        stored_keys[layer, :, self._start : end] = keys[0]
-        stored_values[layer, :, self._start : end] = values[0]
-        return stored_keys[layer, :, :end].unsqueeze(0), stored_values[layer, :, :end].unsqueeze(0)
+        place = self.place_of[layer]
+        stored_keys[place, :, self._start : end] = keys[0]
+        stored_values[place, :, self._start : end] = values[0]
+        return stored_keys[place, :, :end].unsqueeze(0), stored_values[place, :, :end].unsqueeze(0)
 
     def keep_rows_(self, start: int, rows: Sequence[int]) -> int:
         """Keep these rows behind the first `start`, forget what lies between and after. In place.
@@ -82,8 +84,24 @@ class KVCache:
             values[:, :, to] = values[:, :, source]
         return end
 
+    def copy_rows_(self, source: KVCache, rows: Sequence[int]) -> None:
+        """Copy these rows of another cache to the front, for the layers that this one has. In place."""
+        if not rows:
+            return
+        assert source._keys is not None, "rows were written"
+        assert source._values is not None, "rows were written"
+        own_keys, own_values = self.room_for(len(rows), source._values[0].transpose(0, 1))
+        places = sent(torch.tensor([source.place_of[layer] for layer in self.place_of]), own_keys.device)[:, None]
+        wanted = sent(torch.tensor(rows), own_keys.device)
+        together, to = self._together, torch.arange(len(rows), device=own_keys.device)
+        taken = source._by_row(source._keys)[places, :, wanted // together, wanted % together]
+        self._by_row(own_keys)[:, :, to // together, to % together] = taken.transpose(1, 2)
+        own_values[:, :, : len(rows)] = source._values[places, :, wanted].transpose(1, 2)
+
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows.
+
+        A layer's number may be higher than its place among them: see `place_of`.
 
         Args:
             like: (…, heads, head_dim), whose format and device the cache takes when it is made.
@@ -102,7 +120,7 @@ class KVCache:
         return keys.view(layers, heads, -1, head_dim, self._together).transpose(3, 4)
 
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
-        new = zeros((self._layers, like.shape[-2], capacity, like.shape[-1]), like)
+        new = zeros((len(self.place_of), like.shape[-2], capacity, like.shape[-1]), like)
         if old is not None:
             new[:, :, : old.shape[2]] = old
         return new

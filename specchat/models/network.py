@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from specchat.core.reading import Counters
+from specchat.core.request import Rider
 from specchat.core.transfer import sent
 from specchat.models.kv_cache import KVCache
 from specchat.models.rows import Plan
 from specchat.models.said import Said
 from specchat.models.shape import Shape
+from specchat.models.sub_layers import SubLayers
 from specchat.models.watching import LayerWatch
 
 
@@ -27,8 +29,9 @@ class Pass:
     Args:
         embed: tokens → (n, d) rows.
         table: (positions, 1, head_dim / 2) complex64, what rotates queries and keys at each position.
+        parts: what of the layers is computed.
         watch: looks into the pass; None where nobody does.
-        riders: (d,) each, what stands in for the embeddings of the last rows.
+        riders: the last rows, which have an embedding of their own.
     """
 
     plan: Plan
@@ -36,23 +39,26 @@ class Pass:
     table: Tensor
     cache: KVCache
     counters: Counters
-    watch: LayerWatch | None
-    riders: Sequence[Tensor] = ()
+    parts: SubLayers
+    watch: LayerWatch | None = None
+    riders: Sequence[Rider] = ()
 
     @cached_property
     def hidden(self) -> Tensor:
         """(rows, d) embeddings, riders included; may be written over."""
         hidden = self.embed(self.plan.tokens)
-        return torch.cat([hidden, torch.stack(list(self.riders)).to(hidden)]) if self.riders else hidden
+        if not self.riders:
+            return hidden
+        return torch.cat([hidden, torch.stack([rider.embedding for rider in self.riders]).to(hidden)])
 
     @cached_property
     def turns(self) -> Tensor:
         """(rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
         return self.table[sent(torch.tensor(self.plan.positions), self.table.device)]
 
-    def watched(self, layers: int) -> bool:
-        """Whether anybody looks into the pass."""
-        return self.watch is not None and any(self.watch.wants(layer) for layer in range(layers))
+    def interrupted(self, layers: int) -> bool:
+        """Whether anybody must be asked before the pass is over."""
+        return self.watch is not None and any(self.watch.interrupts(layer) for layer in range(layers))
 
     def segments(self, layers: int) -> list[range]:
         """Runs of layers that nobody looks into, each up to and including one that somebody does."""

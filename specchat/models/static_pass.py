@@ -3,12 +3,15 @@ rows are padded, and the cache is seen up to a fixed row."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from specchat.models.attention import Attention, folded_mask
 from specchat.models.eager import EagerNetwork, Ground
 from specchat.models.rows import Plan
+from specchat.models.sub_layers import SubLayers
 
 WINDOW = 256
 """Cache rows behind those that everybody sees: a mask says row by row who sees them. The last one nobody does."""
@@ -59,6 +62,9 @@ class StaticPass:
         keys, values: (layers, kv, capacity, head_dim), written in place.
         embedded: (≥ rows, d) embeddings to start from, or None to look the tokens up.
         out: (≥ rows, d), where the states after the last layer are left.
+        tapped: layer → (≥ rows, d), where the states after some layers are left too.
+        parts: which halves of layers are computed.
+        place_of: where a layer's keys and values lie in the cache.
     """
 
     def __init__(
@@ -71,7 +77,10 @@ class StaticPass:
         values: Tensor,
         embedded: Tensor | None,
         out: Tensor,
+        tapped: Mapping[int, Tensor],
         attend: Attention,
+        parts: SubLayers,
+        place_of: Mapping[int, int],
     ) -> None:
         self._network = network
         self._inputs = inputs
@@ -81,7 +90,10 @@ class StaticPass:
         self._values = values
         self._embedded = embedded
         self._out = out
+        self._tapped = tapped
         self._attend = attend
+        self._parts = parts
+        self._place_of = place_of
 
     def compute(self) -> None:
         """Run the layers on what the buffers hold. Doing it again changes nothing."""
@@ -95,9 +107,13 @@ class StaticPass:
             seen=len(self._columns),
             mask=folded_mask(self._seen(), network.shape.heads // network.shape.kv_heads, hidden.dtype),
             attend=self._attend,
+            parts=self._parts,
+            place_of=self._place_of,
         )
         for index in range(network.shape.layers):
             hidden, added = network.layer(index, hidden, added, ground)
+            if index in self._tapped:
+                self._tapped[index][: inputs.rows] = hidden if added is None else hidden + added
         self._out[: inputs.rows] = hidden if added is None else hidden + added
 
     def _first(self) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Final
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.request import LayerHook
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.trees.options import BestFirstOptions
@@ -42,10 +43,14 @@ class BestFirst:
     """
 
     keeps_draws: Final = True
+    taps: Sequence[int] = ()
 
     def __init__(self, options: BestFirstOptions) -> None:
         self._batch = options.batch
         self._floor = options.floor
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         search = _Search(TokenTree(context.root, context.vocab_size), budget, max(self._floor, budget.floor))

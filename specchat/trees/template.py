@@ -8,6 +8,7 @@ from typing import Final
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.request import LayerHook
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
 from specchat.trees.options import RankPath, TemplateOptions
@@ -29,11 +30,15 @@ class Template:
     """
 
     keeps_draws: Final = True
+    taps: Sequence[int] = ()
 
     def __init__(self, options: TemplateOptions) -> None:
         self._paths = options.rank_paths()
         self._counts = options.per_depth()
         self._rates = options.by_rank()
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         tree = TokenTree(context.root, context.vocab_size)

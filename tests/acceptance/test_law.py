@@ -6,6 +6,7 @@ import pytest
 import torch
 from contracts.kit import (
     Always,
+    LookedInto,
     Proposing,
     context_for,
     draft_says,
@@ -52,11 +53,12 @@ def merged():
 
 def samples(rule, policy, drafter, on_layer=None, count=SAMPLES, budget=Budget(6, 2, 3)):  # noqa: B008
     target = scripted_target(SMALL)
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES[rule]), Always(budget))
+    policy = LookedInto(make_policy(TREE_POLICIES[policy]), on_layer)
+    parts = (policy, make_rule(ACCEPTANCE_RULES[rule]), Always(budget))
     texts, rounds = [], []
     for seed in range(count):
         context = context_for(WARM, seed, SMALL, PROMPT)
-        text, done = speak(Speculator(target, drafter, *parts, on_layer), 3, context)
+        text, done = speak(Speculator(target, drafter, *parts), 3, context)
         texts.append(text)
         rounds += done
     return texts, rounds

@@ -16,6 +16,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise, Stream
+from specchat.core.request import LayerHook, PassRequest, Rider
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
@@ -205,6 +206,27 @@ def plain_text(target: Model, count: int, sampling: Sampling | None = None, seed
     return context.history[began:]
 
 
+# ------------------------------------------------------------------------------------- looks into the pass
+
+
+def requested(riders: Sequence[Rider] = (), taps: Collection[int] = (), look: Any = None) -> PassRequest:
+    """A request; `look` is called after every layer there may be."""
+    hooks = () if look is None else (LayerHook(frozenset(range(64)), look),)
+    return PassRequest(frozenset(taps), tuple(riders), hooks)
+
+
+class LookedInto:
+    """A tree policy whose trees' passes are looked into after every layer."""
+
+    taps: Sequence[int] = ()
+
+    def __init__(self, policy: TreePolicy, look: Any) -> None:
+        self.grow, self._hooks = policy.grow, requested(look=look).hooks
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return self._hooks
+
+
 # ---------------------------------------------------------------------------------------- drafters by hand
 
 
@@ -212,6 +234,7 @@ class Proposing:
     """A drafter made of one function (tree, node, width, context) → guesses; remembers what it was asked."""
 
     taps: Sequence[int] = ()
+    text_tap = None
     passes = 0
 
     def __init__(self, guess: Callable[[TokenTree, int, int, Context], Sequence[Guess]]) -> None:

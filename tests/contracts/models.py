@@ -13,6 +13,7 @@ from frozen import FrozenRecorder
 from torch import Tensor
 
 from specchat.core.reading import Counters, Reading
+from specchat.core.request import PassRequest
 from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
 from specchat.models.decoder import Decoder
@@ -28,6 +29,7 @@ from specchat.models.reference import ReferenceModel
 from specchat.models.rows import Rows
 from specchat.models.scripted import ScriptedModel, random_says
 from specchat.models.shape import Shape
+from specchat.models.sub_layers import SubLayers
 from specchat.models.weight_source import TensorSource
 
 V = 61
@@ -201,15 +203,14 @@ def native(family: str, context_tokens: int) -> Subject:
         for token in tokens[:-1]:
             model.read(TokenTree(token, V).freeze())
             model.keep([])
-        return model.read(TokenTree(tokens[-1], V).freeze(), taps=taps)
+        return model.read(TokenTree(tokens[-1], V).freeze(), request=PassRequest(frozenset(taps)))
 
     def embedded(rows: Tensor) -> Tensor:
         one = make().network
         plan = Rows().plan_prefix(list(range(len(rows))))
         table = one.shape.turns(len(rows))
-        running = Pass(
-            plan, lambda tokens: rows.clone(), table, KVCache(layers, 64, one.keys_together), Counters(), None
-        )
+        cache, parts = KVCache(range(layers), 64, one.keys_together), SubLayers.of_all(layers)
+        running = Pass(plan, lambda tokens: rows.clone(), table, cache, Counters(), parts)
         return one.head(one.run(running)).logits[-1]
 
     layers = LAYERS[family]

@@ -11,10 +11,11 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.request import Rider
+from specchat.core.request import LayerHook, Rider
 from specchat.core.round import Round
 from specchat.core.sampling import law, penalise
 from specchat.core.seams import AcceptanceRule, Drafter, Model, Proposal, TreePolicy, TreeTransform
+from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.speculate import Speculator
@@ -30,6 +31,7 @@ class RidingDrafter:
     """
 
     taps: Collection[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     def __init__(self, mask: Tensor, length: int = 2) -> None:
@@ -65,6 +67,7 @@ class TappingDrafter:
     """Looks at the target's states of a layer and proposes what its own head reads from them (EAGLE's need)."""
 
     passes = 0
+    text_tap: StateTap | None = None
 
     def __init__(self, layer: int, head: Callable[[Tensor], Tensor]) -> None:
         self.taps: Collection[int] = (layer,)
@@ -101,6 +104,7 @@ class NestedEngine:
     """
 
     taps: Collection[int] = ()
+    text_tap: StateTap | None = None
 
     def __init__(
         self, inner: Callable[[Model], Speculator], draft: Model, ahead: int = 4, label: str | None = "nested"
@@ -154,6 +158,8 @@ class Residual:
     g is q for independent draws, and q without the proposer's earlier draws for draws without replacement. Then one
     draw from what remains: a point with that token stands, otherwise it is the bonus.
     """
+
+    taps: Collection[int] = ()
 
     def __init__(self, wanted: DrawKind, lossless: bool = True) -> None:
         self.wanted = wanted
@@ -222,6 +228,7 @@ class OneDraw:
     """Wrong on purpose: follows, but with the noise of one position for all of them."""
 
     lossless = True
+    taps: Collection[int] = ()
     wanted = DrawKind.POINT
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
@@ -238,6 +245,7 @@ class ArgmaxFirst:
     """Wrong on purpose: the first token after the prompt is the most likely one at any temperature."""
 
     lossless = True
+    taps: Collection[int] = ()
     wanted = DrawKind.POINT
 
     def __init__(self, rule: AcceptanceRule) -> None:
@@ -263,6 +271,7 @@ class SamplingDrafter:
     """
 
     taps: Collection[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     def __init__(
@@ -313,6 +322,7 @@ class Together:
     """Several drafters at once: their guesses stand side by side, and share a node where they agree."""
 
     taps: Collection[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     def __init__(self, *drafters: Drafter) -> None:
@@ -337,6 +347,11 @@ class Together:
 class AllOfThem:
     """A tree policy that gives every guess a place, so many levels deep: the law of the draws stays what it is."""
 
+    taps: Collection[int] = ()
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return ()
+
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         tree, frontier = TokenTree(context.root, context.vocab_size), [ROOT]
         for _ in range(budget.depth if budget.nodes else 0):
@@ -355,6 +370,11 @@ class AllOfThem:
 
 class Transformed:
     """A tree policy whose tree goes through a transform before anybody reads it."""
+
+    taps: Collection[int] = ()
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return ()
 
     def __init__(self, policy: TreePolicy, transform: TreeTransform) -> None:
         self._policy, self._transform = policy, transform

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 import torch
-from contracts.kit import random_tree
+from contracts.kit import random_tree, requested
 from contracts.models import HIDDEN, Subject, V, every_model, network_models
 
 from specchat.core.reading import Reading
@@ -314,7 +314,7 @@ def test_taps_are_the_states_of_a_plain_pass_after_those_layers(subject):
     tree = random_tree(V, 8, 7)
     layers = range(subject.layers)
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, taps=layers)
+    reading = subject.model.read(tree, request=requested(taps=layers))
     assert set(reading.taps) == set(layers)
     for node in range(len(tree)):
         truth = subject.states([*PREFIX, 3, *tree.path_tokens(node)])
@@ -342,7 +342,7 @@ def test_a_rider_says_what_its_embedding_would_say_at_the_end_of_the_path(subjec
     follows = [int(subject.truth(text).argmax()) for text in texts]
     riders = [Rider(node, stand_in(subject, follows[node])) for node in range(len(tree))]
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, riders=riders, taps=[0])
+    reading = subject.model.read(tree, request=requested(riders, taps=[0]))
     assert reading.rider_logits.shape == (len(riders), V)
     for node, text in enumerate(texts):
         torch.testing.assert_close(reading.rider_logits[node], subject.truth([*text, follows[node]]), **CLOSE)
@@ -361,7 +361,7 @@ def test_riders_may_follow_each_other(subject):
         riders.append(Rider(2, stand_in(subject, token), after=place - 1 if place else None))
         chain.append(token)
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, riders=riders)
+    reading = subject.model.read(tree, request=requested(riders))
     for place in range(3):
         truth = subject.truth(chain[: len(text) + place + 1])
         torch.testing.assert_close(reading.rider_logits[place], truth, **CLOSE)
@@ -371,7 +371,7 @@ def test_a_rider_may_be_no_token_at_all(network):
     tree = random_tree(V, 5, 8)
     mask = torch.linspace(-1, 1, HIDDEN)
     network.model.prefill(PREFIX)
-    reading = network.model.read(tree, riders=[Rider(ROOT, mask), Rider(4, mask), Rider(4, -mask, after=1)])
+    reading = network.model.read(tree, request=requested([Rider(ROOT, mask), Rider(4, mask), Rider(4, -mask, after=1)]))
     root_text, text = [*PREFIX, 3], [*PREFIX, 3, *tree.path_tokens(4)]
     below_root = torch.stack([*map(network.embed, root_text), mask])
     below = torch.stack([*map(network.embed, text), mask])
@@ -384,7 +384,7 @@ def test_riders_leave_nothing_in_the_cache(subject):
     tree = random_tree(V, 6, 9)
     path = deepest(tree)
     subject.model.prefill(PREFIX)
-    subject.model.read(tree, riders=[Rider(node, stand_in(subject, 1)) for node in (0, 2, 4)])
+    subject.model.read(tree, request=requested([Rider(node, stand_in(subject, 1)) for node in (0, 2, 4)]))
     subject.model.keep(path)
     kept = [*PREFIX, 3, *(tree.tokens[n] for n in path)]
     assert subject.model.cached([*kept, 1, 1, 1, 1]) == len(kept)
@@ -402,7 +402,7 @@ def test_looking_after_each_layer_changes_nothing(subject):
         seen.append((layer, hidden.shape[0], tuple(nodes)))
 
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, on_layer=look)
+    reading = subject.model.read(tree, request=requested(look=look))
     everyone = tuple(range(len(tree)))
     assert seen == [(layer, len(tree), everyone) for layer in range(subject.layers)]
     assert reading.alive == frozenset(everyone)
@@ -429,7 +429,7 @@ def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_sam
         return set(nodes) - {a}  # the descendants are offered to stay, and must not
 
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, on_layer=drop_a)
+    reading = subject.model.read(tree, request=requested(look=drop_a))
     assert reading.alive == {ROOT, b, b1}
     assert reading.pruned == {a: 0, a1: 0, a2: 0}
     assert all(nodes == (ROOT, b, b1) for nodes in asked[1:])
@@ -441,7 +441,7 @@ def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_sam
 def test_the_root_stays_even_if_nobody_wants_it(subject):
     tree, _ = pruning_tree()
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, on_layer=lambda layer, hidden, nodes: ())
+    reading = subject.model.read(tree, request=requested(look=lambda layer, hidden, nodes: ()))
     assert reading.alive == {ROOT}
     check(subject, reading, PREFIX, tree, [ROOT])
     subject.model.keep(())
@@ -452,7 +452,7 @@ def test_nodes_read_before_count_as_staying(subject):
     tree, (a, b, a1, b1, _) = pruning_tree()
     subject.model.prefill(PREFIX)
     subject.model.read(tree, [ROOT, a, b])
-    reading = subject.model.read(tree, [a1, b1], on_layer=lambda layer, hidden, nodes: {b1})
+    reading = subject.model.read(tree, [a1, b1], request=requested(look=lambda layer, hidden, nodes: {b1}))
     assert reading.alive == {b1}
     assert reading.pruned == {a1: 0}
     check(subject, reading, PREFIX, tree, [b1])

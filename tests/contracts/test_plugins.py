@@ -9,6 +9,7 @@ import torch
 from contracts.kit import (
     PROMPT,
     Always,
+    LookedInto,
     Proposing,
     V,
     context_for,
@@ -52,14 +53,9 @@ FOLLOW = ACCEPTANCE_RULES["follow"]
 
 
 def engine(target, drafter, policy=None, budget=None, on_layer=None) -> Speculator:
-    return Speculator(
-        target,
-        drafter,
-        policy or make_policy(TREE_POLICIES["expansion"]),
-        make_rule(FOLLOW),
-        Always(budget or Budget(8, 3, 2)),
-        on_layer,
-    )
+    policy = policy or make_policy(TREE_POLICIES["expansion"])
+    policy = policy if on_layer is None else LookedInto(policy, on_layer)
+    return Speculator(target, drafter, policy, make_rule(FOLLOW), Always(budget or Budget(8, 3, 2)))
 
 
 def network_plain(model, count, sampling, seed=7) -> list[int]:
@@ -218,8 +214,11 @@ def test_merged_trees_share_prefixes_and_keep_both_draws():
 class Merging:
     """Two drafters, a tree each, merged as tries."""
 
+    taps = ()
+
     def __init__(self, policy, first, second):
         self._policy, self._first, self._second = policy, first, second
+        self.hooks = policy.hooks
 
     def grow(self, drafter, context, budget):
         trees = [self._policy.grow(one, context, budget) for one in (self._first, self._second)]

@@ -185,6 +185,7 @@ class Riding:
     """Attaches so many riders, in a chain, and keeps what it is given back."""
 
     passes = 3
+    text_tap = None
 
     def __init__(self, layer, count, mark):
         self.taps = (layer, 7)
@@ -221,10 +222,11 @@ def test_every_member_sees_the_rows_of_its_own_riders():
     merged, tree = of(first, second), TokenTree(PROMPT[-1], V).freeze()
     merged.riders(tree)
     rows = torch.arange(5.0)[:, None].expand(5, V)
-    play(merged, tree, [2], rider_logits=rows, rider_states={4: rows * 10})
+    play(merged, tree, [2], rider_logits=rows, rider_states={4: rows * 10}, rider_likeliest=rows.int())
     assert first.seen.rider_logits[:, 0].tolist() == [0, 1]
     assert second.seen.rider_logits[:, 0].tolist() == [2, 3, 4]
     assert second.seen.rider_states[4][:, 0].tolist() == [20, 30, 40]
+    assert second.seen.rider_likeliest[:, 0].tolist() == [2, 3, 4]
 
 
 def test_members_learn():

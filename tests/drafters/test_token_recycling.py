@@ -7,6 +7,7 @@ import torch
 from contracts.kit import (
     PROMPT,
     Always,
+    LookedInto,
     Proposing,
     V,
     context_for,
@@ -35,8 +36,9 @@ def recycling(**options):
 
 
 def engine(drafter, policy="best_first", budget=Budget(16, 4, 8), on_layer=None):  # noqa: B008
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
-    return Speculator(scripted_target(), drafter, *parts, on_layer)
+    policy = LookedInto(make_policy(TREE_POLICIES[policy]), on_layer)
+    parts = (policy, make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
+    return Speculator(scripted_target(), drafter, *parts)
 
 
 def proposed(drafter, token, width=8):
@@ -49,7 +51,7 @@ class Watched:
 
     def __init__(self, drafter):
         self.inner, self.watcher = Proposing(counting_up), drafter
-        self.taps, self.passes = (), 0
+        self.taps, self.text_tap, self.passes = (), None, 0
         self.propose, self.riders = self.inner.propose, self.inner.riders
 
     def start(self, history):

@@ -11,12 +11,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specchat.models.kv_cache import KVCache
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
 from specchat.models.native.product import LANES, CProduct, Product, address
 from specchat.models.network import Pass
 from specchat.models.said import Said
 from specchat.models.shape import Shape
+from specchat.models.sub_layers import SubLayers
 from specchat.models.weight_source import PairedSource, WeightSource
 
 
@@ -48,6 +50,7 @@ class _CRows(ctypes.Structure):
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("rows", "common", "end", "capacity")],
         *[(name, ctypes.c_void_p) for name in ("hidden", "turns", "places", "mask", "keys", "values")],
+        *[(name, ctypes.c_void_p) for name in ("place_of", "mlp")],
     ]
 
 
@@ -114,11 +117,10 @@ class NativeNetwork:
     def run(self, running: Pass) -> Tensor:
         rows = _Rows(running, self.shape)
         for layers in running.segments(self.shape.layers):
-            running.counters.node_layers += len(layers) * len(rows.hidden)
+            running.counters.node_layers += running.parts.computed(layers) * len(rows.hidden)
             self._kernels.layers(self.threads, self._c, rows.as_c(), layers)
             if running.watch is not None and running.watch.wants(layers.stop - 1):
-                # What is looked at must stay as it is: the layers that follow write over the rows.
-                stay = running.watch.after_layer(layers.stop - 1, rows.hidden.clone())
+                stay = running.watch.after_layer(layers.stop - 1, rows.hidden)
                 if stay is not None:
                     rows.drop(stay)
         return rows.hidden
@@ -145,6 +147,7 @@ class _Rows:
         self._places = torch.arange(start, end, dtype=torch.int32)
         like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.float16)
         self._keys, self._values = running.cache.room_for(end, like)
+        self._place_of, self._mlp = _left_out(running.parts, running.cache)
 
     def drop(self, stay: list[int]) -> None:
         """Go on with these rows alone; `stay` are places among the rows so far."""
@@ -154,5 +157,17 @@ class _Rows:
     def as_c(self) -> _CRows:
         """The same for C; valid as long as this lives and nothing is dropped."""
         sizes = (len(self.hidden), self._common, self._seen.shape[1], self._keys.shape[2])
-        parts = (self.hidden, self._turns, self._places, self._seen, self._keys, self._values)
-        return _CRows(*sizes, *(address(part) for part in parts))
+        rows = (self.hidden, self._turns, self._places, self._seen, self._keys, self._values)
+        return _CRows(*sizes, *(address(part) for part in (*rows, self._place_of, self._mlp)))
+
+
+def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor | None]:
+    """(layers,) int32 where each layer's keys lie, −1 without attention; (layers,) bool which MLPs are computed.
+
+    None where nothing is left out.
+    """
+    if parts.complete:
+        return None, None
+    every = range(parts.layers)
+    places = [cache.place_of.get(layer, -1) for layer in every]
+    return torch.tensor(places, dtype=torch.int32), torch.tensor([layer in parts.mlp for layer in every])

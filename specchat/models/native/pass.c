@@ -37,6 +37,9 @@ typedef struct {
     const uint8_t *mask;   /* (rows, end) */
     uint16_t *keys;        /* (layers, kv_heads, capacity / LANES, head_dim, LANES) float16 */
     uint16_t *values;      /* (layers, kv_heads, capacity, head_dim) float16 */
+    /* What is left out; NULL where nothing is. */
+    const int32_t *place_of; /* (layers), where in the cache a layer's keys and values lie, −1 for one without attention */
+    const uint8_t *mlp;      /* (layers), whether its MLP is computed */
 } Rows;
 
 typedef struct {
@@ -190,7 +193,7 @@ static void mixed_rows(void *job, int from, int to, int thread) {
 
 enum { FEW_ROWS = 8 }; /* what is done row by row is too little to share out for so many */
 
-static void layer_pass(Pass *p) {
+static void attention_half(Pass *p) {
     Team *team = p->team;
     const Decoder *d = p->decoder;
     int rows = p->rows->rows;
@@ -203,8 +206,13 @@ static void layer_pass(Pass *p) {
     p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
     together(team, mixed_rows, p, rows, FEW_ROWS);
     multiply(team, &p->layer->o, 1, &p->x, rows, p->hidden, true);
+}
+
+static void mlp_half(Pass *p) {
+    Team *team = p->team;
+    int rows = p->rows->rows;
     p->norm = p->layer->mlp_norm;
-    p->x.groups = (d->hidden + GROUP - 1) / GROUP;
+    p->x.groups = (p->decoder->hidden + GROUP - 1) / GROUP;
     together(team, norm_rows, p, rows, FEW_ROWS);
     together(team, gate_groups, p, p->inner.groups, 1);
     multiply(team, &p->layer->down, 1, &p->inner, rows, p->hidden, true);
@@ -250,10 +258,14 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     lay_out(&p, memory, &bytes);
     size_t layer_bytes = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim;
     for (int i = first; i < last; i++) {
+        int place = rows->place_of ? rows->place_of[i] : i;
         p.layer = &decoder->layer[i];
-        p.keys = rows->keys + layer_bytes * (size_t)i;
-        p.values = rows->values + layer_bytes * (size_t)i;
-        layer_pass(&p);
+        if (place >= 0) {
+            p.keys = rows->keys + layer_bytes * (size_t)place;
+            p.values = rows->values + layer_bytes * (size_t)place;
+            attention_half(&p);
+        }
+        if (rows->mlp == NULL || rows->mlp[i]) mlp_half(&p);
     }
     free(memory);
     return 0;
