@@ -32,6 +32,7 @@ class Follow:
 
     lossless: Final = True
     taps: Sequence[int] = ()
+    wants_q: Final = False
     wanted: Final = DrawKind.POINT
 
     def __init__(self, options: NoOptions) -> None:

@@ -25,6 +25,7 @@ class MultiStep:
 
     lossless: Final = True
     taps: Sequence[int] = ()
+    wants_q: Final = False
     wanted: Final = DrawKind.IID
 
     def __init__(self, options: NoOptions) -> None:

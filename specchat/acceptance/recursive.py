@@ -25,6 +25,7 @@ class Recursive:
 
     lossless: Final = True
     taps: Sequence[int] = ()
+    wants_q: Final = False
     wanted: Final = DrawKind.WOR
 
     def __init__(self, options: NoOptions) -> None:

@@ -107,7 +107,7 @@ class Ours:
         pair = self._pair
         settings = (configuration or self.configuration).settings
         draft = pair.draft.model if pair.draft else None
-        return Conversation(pair.target.model, draft, pair.vocabulary, settings, self._costs)
+        return Conversation(pair.target.model, draft, pair.vocabulary, settings, self._costs, pair.supplies)
 
     def _empty_caches(self) -> None:
         self._pair.target.model.prefill(())

@@ -21,6 +21,7 @@ class Context:
         prompt_tokens: how many of them are the prompt.
         vocab_size: V.
         wanted: the kind of draws the acceptance rule can use best; a drafter that cannot draw so proposes points.
+        wants_q: whether the rule looks at the draft's law behind points too.
         round: rounds done so far in this reply.
     """
 
@@ -30,6 +31,7 @@ class Context:
     sampling: Sampling = field(default_factory=Sampling)
     noise: Noise = field(default_factory=lambda: Noise(0))
     wanted: DrawKind = DrawKind.POINT
+    wants_q: bool = False
     round: int = 0
     counts: Counts = field(init=False)
 

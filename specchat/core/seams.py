@@ -161,6 +161,10 @@ class AcceptanceRule(Protocol):
     """Which guesses stand?"""
 
     @property
+    def wants_q(self) -> bool:
+        """Whether it looks at the draft's law behind points too. Drafters that know it then let points carry q."""
+
+    @property
     def taps(self) -> Collection[int]:
         """Layers of the target whose states it wants to find in the reading."""
 
@@ -184,6 +188,16 @@ class Controller(Protocol):
 
     def observe(self, round: Round) -> None:
         """Learn from a round, its timings included."""
+
+
+class Engine(Protocol):
+    """Parts that fit together and write a text round by round. A drafter may let a smaller engine write ahead."""
+
+    def start(self, history: Sequence[int]) -> None:
+        """A text begins or changed other than by this engine's rounds."""
+
+    def round(self, context: Context) -> Round:
+        """Do one round and append what it emits to the context's history."""
 
 
 TreeTransform = Callable[[TokenTree], TokenTree]

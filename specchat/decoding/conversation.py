@@ -25,6 +25,7 @@ from specchat.decoding.speculate import Speculator
 from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.drafters.parts import Supplies
 from specchat.errors import UsageError
 from specchat.settings import Settings
 
@@ -86,13 +87,15 @@ class Conversation:
         vocabulary: Vocabulary,
         settings: Settings,
         costs: Costs | None = None,
+        supplies: Supplies | None = None,
     ) -> None:
         self.target = target
         self.vocabulary = vocabulary
         self._draft = draft
         self._settings = settings
         self._costs = costs
-        self._speculator = assemble(settings, target, draft, costs=costs)
+        self._supplies = supplies or Supplies(vocabulary)
+        self._speculator = assemble(settings, target, draft, costs=costs, supplies=self._supplies)
         self._drafter_choice = choose_drafter(settings)
         self._feeds = {self._drafter_choice: self._speculator.feed}
         self._assembled: Settings | None = settings
@@ -109,7 +112,8 @@ class Conversation:
 
     def apart(self, changes: Mapping[str, Any]) -> Conversation:
         """The same models with some settings changed and parts that have learnt nothing; this one stays as it is."""
-        return Conversation(self.target, self._draft, self.vocabulary, self._settings.but(changes), self._costs)
+        settings = self._settings.but(changes)
+        return Conversation(self.target, self._draft, self.vocabulary, settings, self._costs, self._supplies)
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
@@ -184,7 +188,6 @@ class Conversation:
             return len(texts)
 
         context.sampling = sampling(self._settings)
-        context.wanted = speculator.rule.wanted
         round = speculator.round(context, cut)
         ledger.add(round)
         return Spoken(round, tuple(texts), watch.seconds, emission.ended is not None)
@@ -194,7 +197,9 @@ class Conversation:
         if self._settings is not self._assembled:
             choice = choose_drafter(self._settings)
             stays = choice == self._drafter_choice
-            self._speculator = assemble(self._settings, self.target, self._draft, self._feeds.get(choice), self._costs)
+            self._speculator = assemble(
+                self._settings, self.target, self._draft, self._feeds.get(choice), self._costs, self._supplies
+            )
             self._feeds[choice] = self._speculator.feed
             self._assembled, self._drafter_choice = self._settings, choice
             if not stays and context is not None:

@@ -63,9 +63,7 @@ def measure_plain(
 
 def _measure_at(target: Model, context_tokens: int, interrupted: Callable[[], bool]) -> float | None:
     none = NoOptions()
-    plain = Speculator(
-        target, Nothing(none, Parts(target.vocab_size)), Chain(none), Follow(none), Off(none, Budget(nodes=0))
-    )
+    plain = Speculator(target, Nothing(none, Parts(target)), Chain(none), Follow(none), Off(none, Budget(nodes=0)))
     context = Context([0] * context_tokens, context_tokens, target.vocab_size)
     target.pretend(context_tokens - 1)
     seconds: list[float] = []

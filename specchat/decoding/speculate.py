@@ -53,6 +53,7 @@ class Speculator:
         """
         began = time.perf_counter()
         passes = self.drafter.passes
+        context.wanted, context.wants_q = self.rule.wanted, self.rule.wants_q
         budget = self.controller.plan(context)
         planned = time.perf_counter()
         tree = self.policy.grow(self.drafter, context, budget)

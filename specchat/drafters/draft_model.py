@@ -86,8 +86,11 @@ class DraftModel:
         tokens, logprobs = self._favourites(tree, frontier, context)
         if self._drawing == "coupled" or (self._drawing == "auto" and not context.sampling.greedy):
             positions = [context.position(tree, node) for node in frontier]
-            return _points(*_coupled(tokens, logprobs, positions, context), width)
-        return _points(tokens, logprobs, width)
+            tokens, logprobs = _coupled(tokens, logprobs, positions, context)
+        points = _points(tokens, logprobs, width)
+        if not context.wants_q:
+            return points
+        return [self._carrying(tree, node, some, context) for node, some in zip(frontier, points, strict=True)]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         return ()
@@ -129,6 +132,11 @@ class DraftModel:
         q = law.dense(context.vocab_size)
         tokens = self._sampled(law, node, width, context, context.position(tree, node))
         return [Guess(t, context.wanted, q, float(q[t].log()), "draft_model") for t in tokens]
+
+    def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
+        """The same points with the draft's law there."""
+        q = context.law_after(tree, node, self._logits[node]).dense(context.vocab_size)
+        return [point._replace(q=q) for point in points]
 
     def _sampled(self, law: Law, node: int, width: int, context: Context, position: int) -> list[int]:
         salt = (context.round, node)

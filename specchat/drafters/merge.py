@@ -49,7 +49,7 @@ class Merge:
     """
 
     def __init__(self, options: MergeOptions, parts: Parts) -> None:
-        self._members: list[Drafter] = [_member(name, parts) for name in options.members]
+        self._members: list[Drafter] = [parts.member(name, place) for place, name in enumerate(options.members)]
         self._models = {index for index, name in enumerate(options.members) if DRAFTERS[name].needs_draft_model}
         self._sure = options.sure
         self._trust = _Trust()
@@ -193,10 +193,3 @@ def _with_riders(reading: Reading, start: int, end: int) -> Reading:
         rider_states={layer: rows[start:end] for layer, rows in reading.rider_states.items()},
         rider_likeliest=None if reading.rider_likeliest is None else reading.rider_likeliest[start:end],
     )
-
-
-def _member(name: str, parts: Parts) -> Drafter:
-    method = DRAFTERS[name]
-    options = parts.options.get(name)
-    drafter: Drafter = method.load()(method.options() if options is None else options, parts)
-    return drafter

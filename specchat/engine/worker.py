@@ -120,6 +120,7 @@ class Worker:
             loaded.vocabulary,
             settings,
             plain.costs if plain else None,
+            loaded.supplies,
         )
         if loaded is not self._pair:
             self._replies, self._totals, self._comparer = 0, Ledger(), None

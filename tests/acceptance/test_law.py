@@ -43,12 +43,14 @@ PQ = pytest.mark.parametrize("rule", RULES)
 
 def draft_model(**options):
     method = DRAFTERS["draft_model"]
-    return method.load()(method.make_options(options), Parts(SMALL, scripted_draft(SMALL)))
+    return method.load()(method.make_options(options), Parts(scripted_target(SMALL), scripted_draft(SMALL)))
 
 
 def merged():
     method = DRAFTERS["merge"]
-    return method.load()(method.make_options({"of": "draft_model,suffix"}), Parts(SMALL, scripted_draft(SMALL)))
+    return method.load()(
+        method.make_options({"of": "draft_model,suffix"}), Parts(scripted_target(SMALL), scripted_draft(SMALL))
+    )
 
 
 def samples(rule, policy, drafter, on_layer=None, count=SAMPLES, budget=Budget(6, 2, 3)):  # noqa: B008

@@ -39,7 +39,7 @@ def every(table: Table) -> list[Any]:
 
 def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V) -> Drafter:
     """A drafter with its default options."""
-    drafter: Drafter = method.load()(method.options(), Parts(vocab_size, draft))
+    drafter: Drafter = method.load()(method.options(), Parts(scripted_target(vocab_size), draft))
     return drafter
 
 
@@ -82,6 +82,13 @@ class Letters:
         if token in self.eos_ids:
             return b""
         return self._texts.get(token, chr(ord("A") + token).encode())
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(character) - ord("A") for character in text]
 
     def token_label(self, token: int) -> str:
         return repr(token)
@@ -180,7 +187,6 @@ def reply(
 def speak(speculator: Speculator, count: int, context: Context) -> tuple[list[int], list[Round]]:
     """At least `count` tokens from parts put together by hand, cut to `count`; and the rounds."""
     speculator.start(context.history)
-    context.wanted = speculator.rule.wanted
     began, rounds = len(context.history), []
     while len(context.history) - began < count:
         rounds.append(speculator.round(context))

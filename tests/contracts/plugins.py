@@ -142,7 +142,6 @@ class NestedEngine:
         noise = context.noise if self._label is None else context.noise.child(self._label)
         inner = Context(list(context.history), context.prompt_tokens, context.vocab_size, context.sampling, noise)
         self._inner.start(inner.history)
-        inner.wanted = self._inner.rule.wanted
         while len(inner.history) < len(context.history) + self._ahead:
             self._inner.round(inner)
         return inner.history[len(context.history) :][: self._ahead]

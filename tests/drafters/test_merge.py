@@ -41,12 +41,12 @@ from specchat.trees import TREE_POLICIES
 
 def build(name, draft=None, **options):
     method = DRAFTERS[name]
-    return method.load()(method.make_options(options), Parts(V, draft))
+    return method.load()(method.make_options(options), Parts(scripted_target(V), draft))
 
 
 def of(*members):
     """A merge of drafters made by hand."""
-    merged = Merge(MergeOptions("none"), Parts(V))
+    merged = Merge(MergeOptions("none"), Parts(scripted_target(V)))
     merged._members = list(members)
     merged._riders = [0] * len(members)
     return merged
@@ -242,11 +242,13 @@ def test_members_learn():
 
 
 def test_members_get_their_own_options():
-    merged = Merge(MergeOptions("suffix"), Parts(V, options={"suffix": SuffixOptions(factor=0.0, offset=0)}))
+    merged = Merge(
+        MergeOptions("suffix"), Parts(scripted_target(V), options={"suffix": SuffixOptions(factor=0.0, offset=0)})
+    )
     history = [1, 2, 3, 1, 2]
     merged.start(history)
     assert ask(merged, context=context_for(prompt=history)) == []
-    default = Merge(MergeOptions("suffix"), Parts(V))
+    default = Merge(MergeOptions("suffix"), Parts(scripted_target(V)))
     default.start(history)
     assert [guess.token for guess in ask(default, context=context_for(prompt=history))] == [3]
 

@@ -26,7 +26,7 @@ POLICIES = ["chain", "expansion", "best_first", "template"]
 
 def suffix(**options):
     method = DRAFTERS["suffix"]
-    return method.load()(method.make_options(options), Parts(BIG))
+    return method.load()(method.make_options(options), Parts(scripted_target(BIG)))
 
 
 def numbers(count, seed=0, below=BIG):
@@ -208,7 +208,7 @@ def test_nodes_that_others_proposed_are_matched_anew():
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8)], ids=["greedy", "warm"])
 def test_the_text_is_the_targets_own(policy, sampling):
     method = DRAFTERS["suffix"]
-    drafter, accepted = method.load()(method.options(), Parts(V)), 0
+    drafter, accepted = method.load()(method.options(), Parts(scripted_target(V))), 0
     for seed in (1, 1, 2):
         text, rounds = speak(engine(scripted_target(), drafter, policy), 80, context_for(sampling, seed))
         assert text == plain_text(scripted_target(), 80, sampling, seed)

@@ -32,7 +32,7 @@ from specchat.trees import TREE_POLICIES
 
 def recycling(**options):
     method = DRAFTERS["token_recycling"]
-    return method.load()(method.make_options(options), Parts(V))
+    return method.load()(method.make_options(options), Parts(scripted_target(V)))
 
 
 def engine(drafter, policy="best_first", budget=Budget(16, 4, 8), on_layer=None):  # noqa: B008

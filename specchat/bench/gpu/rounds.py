@@ -71,7 +71,6 @@ class Running:
         settings = Settings().but(changes)
         speculator = assemble(settings, model, None)
         context = Context(list(prompt), len(prompt), model.vocab_size, sampling(settings), Noise(0))
-        context.wanted = speculator.rule.wanted
         speculator.start(context.history)
         return cls(model, speculator, context)
 
