@@ -73,7 +73,7 @@ class KVCache:
         """
         end = start + len(rows)
         moved = [(to, row) for to, row in zip(range(start, end), rows, strict=True) if to != row]
-        if moved:
+        if moved and self.place_of:
             assert self._keys is not None, "rows were written"
             assert self._values is not None, "rows were written"
             to, source = sent(torch.tensor(moved), self._keys.device).t()
@@ -86,7 +86,7 @@ class KVCache:
 
     def copy_rows_(self, source: KVCache, rows: Sequence[int]) -> None:
         """Copy these rows of another cache to the front, for the layers that this one has. In place."""
-        if not rows:
+        if not rows or not self.place_of:
             return
         assert source._keys is not None, "rows were written"
         assert source._values is not None, "rows were written"
@@ -116,8 +116,9 @@ class KVCache:
 
     def _by_row(self, keys: Tensor) -> Tensor:
         """(layers, heads, capacity / together, together, head_dim), a view."""
-        layers, heads, _, head_dim = keys.shape
-        return keys.view(layers, heads, -1, head_dim, self._together).transpose(3, 4)
+        layers, heads, capacity, head_dim = keys.shape
+        together = self._together
+        return keys.view(layers, heads, capacity // together, head_dim, together).transpose(3, 4)
 
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
         new = zeros((len(self.place_of), like.shape[-2], capacity, like.shape[-1]), like)

@@ -54,7 +54,7 @@ class ReferenceModel:
         self.counters = Counters()
         self.device: torch.device = network.get_input_embeddings().weight.device
         self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
-        self.cache = KVCache(range(self.layers), context_tokens)
+        self.cache = KVCache(self._parts.attention, context_tokens)
         self._rows = Rows()
 
     def cached(self, tokens: Sequence[int]) -> int:

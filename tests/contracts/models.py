@@ -190,13 +190,18 @@ def recorded_decoder(network: Any, context_tokens: int) -> Decoder:
     return Decoder(GraphNetwork(own.network, FrozenRecorder()), context_tokens)
 
 
+def native_decoder(network: Any, context_tokens: int) -> Decoder:
+    """The layers in C with a network's weights."""
+    shape, source = Shape.of(network.config), TensorSource(network.state_dict())
+    return Decoder(NativeNetwork(shape, source, "int8"), context_tokens)
+
+
 def native(family: str, context_tokens: int) -> Subject:
     """The layers in C. Its numbers are rounded, so the truth is itself, reading text without any tree from nothing."""
     network = shared_network(family)
 
     def make() -> Decoder:
-        shape, source = Shape.of(network.config), TensorSource(network.state_dict())
-        return Decoder(NativeNetwork(shape, source, "int8"), context_tokens)
+        return native_decoder(network, context_tokens)
 
     def last(tokens: Sequence[int], taps: Sequence[int] = ()) -> Reading:
         model = make()
@@ -236,6 +241,15 @@ MODELS: dict[str, Factory] = {
 if native_is_here():
     MODELS["native"] = native
 """A new implementation joins by one line, and every model test runs on it."""
+
+BUILDERS: dict[str, Callable[[Any, int], Model]] = {
+    "reference": ReferenceModel,
+    "decoder": own_decoder,
+    "graphs": recorded_decoder,
+}
+if native_is_here():
+    BUILDERS["native"] = native_decoder
+"""(network, context tokens) → a model with that network's weights, on every path that runs one."""
 
 
 def every_model() -> Iterator[Any]:
