@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """Low-rank additions to a network's products, for the rows that name it.
+
+    Where the network computes W x, such a row gets W x + up (down x); the others keep their bits.
+
+    Args:
+        factors: (layer, product) → down (rank, inputs) and up (outputs, rank). The products are q, k, v, o, gate, up
+            and down; rows of q and k are in transformers' order. Whatever is missing is left alone.
+    """
+
+    factors: Mapping[tuple[int, str], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -18,11 +32,13 @@ class Rider:
         parent: the node it hangs below.
         embedding: (d,) what stands in for a token's embedding (a mask or prompt embedding).
         after: index of the rider it follows, or None where it follows the node itself.
+        adapter: what is added to the network's products for this row alone.
     """
 
     parent: int
     embedding: Tensor
     after: int | None = None
+    adapter: Adapter | None = None
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.core.request import Adapter
 from specchat.core.transfer import sent
+from specchat.models.adapters import Adapted, Factors, checked, paired, sizes_of
 from specchat.models.attention import Attention, folded_mask, fused
 from specchat.models.decoder_weights import DecoderWeights, Layer
 from specchat.models.network import Pass
 from specchat.models.pieces import PLAIN, Pieces
 from specchat.models.said import Said
 from specchat.models.sub_layers import SubLayers
+
+_WHOLE_O, _WHOLE_DOWN = {"o": slice(None)}, {"down": slice(None)}
 
 
 @dataclass
@@ -30,6 +35,7 @@ class Ground:
         mask: as far as this, added to the scores, lets them be seen.
         parts: which halves of layers are computed.
         place_of: where a layer's keys and values lie in the cache.
+        adapted: the rows on which adapters act.
     """
 
     turns: Tensor
@@ -41,6 +47,7 @@ class Ground:
     attend: Attention
     parts: SubLayers
     place_of: Mapping[int, int]
+    adapted: Adapted | None = None
 
 
 class EagerNetwork:
@@ -57,6 +64,11 @@ class EagerNetwork:
         self.keys_together = 1
         self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
         shape = weights.shape
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        ends = (queries, queries + keys, queries + 2 * keys)
+        self._qkv = {"q": slice(0, ends[0]), "k": slice(ends[0], ends[1]), "v": slice(ends[1], ends[2])}
+        self._gate_up = {"gate": slice(0, weights.inner), "up": slice(weights.inner, 2 * weights.inner)}
+        self._adapters: WeakKeyDictionary[Adapter, Factors] = WeakKeyDictionary()
         self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=weights.activations, device=weights.device)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
@@ -94,15 +106,17 @@ class EagerNetwork:
         layer, pieces, epsilon = self.weights.layers[index], self.pieces, self.shape.epsilon
         if index in ground.parts.attention:
             hidden, normed = pieces.add_norm(hidden, added, layer.input_norm, epsilon)
-            added = layer.o(self._attend(index, layer, normed, ground))
+            mixed = self._attend(index, layer, normed, ground)
+            added = self._adapted(ground, index, _WHOLE_O, mixed, layer.o(mixed))
         if index in ground.parts.mlp:
             hidden, normed = pieces.add_norm(hidden, added, layer.mlp_norm, epsilon)
-            added = layer.down(pieces.gated(layer.gate_up(normed)))
+            inner = pieces.gated(self._adapted(ground, index, self._gate_up, normed, layer.gate_up(normed)))
+            added = self._adapted(ground, index, _WHOLE_DOWN, inner, layer.down(inner))
         return hidden, added
 
     def _attend(self, index: int, layer: Layer, normed: Tensor, ground: Ground) -> Tensor:
         shape = self.shape
-        qkv = layer.qkv(normed).view(len(normed), -1, shape.head_dim)
+        qkv = self._adapted(ground, index, self._qkv, normed, layer.qkv(normed)).view(len(normed), -1, shape.head_dim)
         turns = ground.turns if shape.rotates[index] else None
         place = ground.place_of[index]
         keys, values = ground.keys[place], ground.values[place]
@@ -114,7 +128,23 @@ class EagerNetwork:
         keys, values = running.cache.room_for(end, self.like)
         places = torch.arange(start, end, device=self.device)
         turns, mask = self.pieces.turns(running.turns), self._mask(running.plan.mask)
-        return Ground(turns, places, keys, values, end, mask, fused, running.parts, running.cache.place_of)
+        adapted = Adapted.of(running.riders, self._prepared, self.device)
+        return Ground(turns, places, keys, values, end, mask, fused, running.parts, running.cache.place_of, adapted)
+
+    def _adapted(self, ground: Ground, index: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> Tensor:
+        """The product `out` of x, with what adapters add to their rows."""
+        if ground.adapted is not None:
+            ground.adapted.add_(index, columns, x, out)
+        return out
+
+    def _prepared(self, adapter: Adapter) -> Factors:
+        """The adapter in this network's order and format."""
+        if adapter not in self._adapters:
+            shape, like = self.shape, self.like
+            checked(adapter, shape.layers, sizes_of(shape, self.weights.inner))
+            factors = paired(adapter, shape.head_dim)
+            self._adapters[adapter] = {where: (down.to(like), up.to(like)) for where, (down, up) in factors.items()}
+        return self._adapters[adapter]
 
     def _mask(self, seen: Tensor) -> Tensor | None:
         if bool(seen.all()):

@@ -58,9 +58,9 @@ class GraphNetwork:
     """Runs a pass in the smallest bucket that holds it; what fits none goes through the eager layers.
 
     Both use the same weights and the same cache, so they may take turns. Taps are recorded too; a pass that is
-    interrupted by a hook is not. The states that `run` returns lie in a buffer that the next pass writes over. The head
-    is not recorded: it is two kernels, and its results outlive the pass, so a recording would add two copies to save
-    one launch.
+    interrupted by a hook, or has riders with adapters, is not. The states that `run` returns lie in a buffer that the
+    next pass writes over. The head is not recorded: it is two kernels, and its results outlive the pass, so a recording
+    would add two copies to save one launch.
 
     Args:
         pieces: what recorded layers do between products; the eager layers keep theirs.
@@ -94,7 +94,7 @@ class GraphNetwork:
         plan = running.plan
         rows, end = plan.mask.shape
         width = next((bucket for bucket in _ROWS if bucket >= rows), None)
-        if width is None or end - plan.common >= WINDOW or running.interrupted(self.shape.layers):
+        if width is None or end - plan.common >= WINDOW or self._is_special(running):
             return self._eager.run(running)
         # One row more than are used: padding is written to the cache's last one.
         keys, values = running.cache.room_for(end + 1, self._eager.like)
@@ -112,6 +112,10 @@ class GraphNetwork:
             assert running.watch is not None, "somebody asked for them"
             running.watch.after_layer(layer, self._tapped[layer][:rows])
         return out[:rows]
+
+    def _is_special(self, running: Pass) -> bool:
+        """Whether a pass does what no recording does: ask somebody in the middle, or adapt some rows."""
+        return running.interrupted(self.shape.layers) or any(rider.adapter is not None for rider in running.riders)
 
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
         """Do the pass that the buffers describe; False where it cannot be recorded."""

@@ -14,6 +14,7 @@ from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
 from specchat.core.states import StateTap
 from specchat.core.tree import TokenTree
 from specchat.models.kv_cache import KVCache
+from specchat.models.reference_adapters import adapted_products
 from specchat.models.reference_view import without_parts
 from specchat.models.rows import Plan, Rows, common_prefix
 from specchat.models.said import Said
@@ -146,13 +147,14 @@ class ReferenceModel:
             extra = torch.stack([rider.embedding for rider in riders]).to(embedded)
             embedded = torch.cat([embedded, extra.unsqueeze(0)], dim=1)
         self.cache.write_at(plan.start)
-        hidden = self._decoder(
-            inputs_embeds=embedded,
-            attention_mask=plan.mask.to(self.device)[None, None],
-            position_ids=torch.tensor([plan.positions], device=self.device),
-            past_key_values=self.cache,
-            use_cache=True,
-        ).last_hidden_state[0]
+        with adapted_products(self._whole.get_decoder().layers, riders):
+            hidden = self._decoder(
+                inputs_embeds=embedded,
+                attention_mask=plan.mask.to(self.device)[None, None],
+                position_ids=torch.tensor([plan.positions], device=self.device),
+                past_key_values=self.cache,
+                use_cache=True,
+            ).last_hidden_state[0]
         self.counters.passes += 1
         self.counters.rows += rows
         self.counters.node_layers += rows * self._parts.computed(range(self.layers))

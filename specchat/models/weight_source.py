@@ -239,8 +239,7 @@ class PairedSource(_Passing):
     def __init__(self, source: WeightSource, head_dim: int) -> None:
         super().__init__(source)
         self._head_dim = head_dim
-        # Halves → pairs: value i rotates with value i + head_dim / 2.
-        self._pairs = None if source.interleaved else torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
+        self._as_it_is = source.interleaved
 
     @property
     def interleaved(self) -> bool:
@@ -248,22 +247,30 @@ class PairedSource(_Passing):
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         stored = super().stored(name, layer)
-        if stored is None or self._pairs is None or name not in _PAIRED:
+        if stored is None or self._as_it_is or name not in _PAIRED:
             return stored
         return stored.permuted(self._order(stored.rows))
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
-        if self._pairs is None or name not in _PAIRED:
+        if self._as_it_is or name not in _PAIRED:
             return super().dense(name, layer, part, rows)
         weight = super().dense(name, layer, part)
         return weight[self._order(len(weight))[rows]]
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         group = super().four_bit(name, layer)
-        if group is None or self._pairs is None or name not in _PAIRED:
+        if group is None or self._as_it_is or name not in _PAIRED:
             return group
         return group.permuted(self._order(len(group.numbers)))
 
     def _order(self, rows: int) -> Tensor:
-        assert self._pairs is not None, "asked only where the order differs"
-        return (torch.arange(rows // self._head_dim)[:, None] * self._head_dim + self._pairs).flatten()
+        return paired_rows(rows, self._head_dim)
+
+
+def paired_rows(rows: int, head_dim: int) -> Tensor:
+    """(rows,) where each row of q or k stood before those that rotate together were put side by side.
+
+    Halves become pairs: value i of a head rotates with value i + head_dim / 2.
+    """
+    pairs = torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
+    return (torch.arange(rows // head_dim)[:, None] * head_dim + pairs).flatten()

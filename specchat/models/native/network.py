@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.models.kv_cache import KVCache
+from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
 from specchat.models.native.product import LANES, CProduct, Product, address
@@ -50,7 +51,7 @@ class _CRows(ctypes.Structure):
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("rows", "common", "end", "capacity")],
         *[(name, ctypes.c_void_p) for name in ("hidden", "turns", "places", "mask", "keys", "values")],
-        *[(name, ctypes.c_void_p) for name in ("place_of", "mlp")],
+        *[(name, ctypes.c_void_p) for name in ("place_of", "mlp", "adapters", "adapter_of")],
     ]
 
 
@@ -94,10 +95,12 @@ class NativeNetwork:
         self._norm = self._source.dense("norm")
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
+        inner = self._layers[0].products[4].out
+        self._adapters = AdapterTables(shape, inner)
         self._c_layers = (_CLayer * shape.layers)(*(layer.as_c() for layer in self._layers))
         self._c = _CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
-            *(self._layers[0].products[4].out, shape.vocab_size, shape.epsilon),
+            *(inner, shape.vocab_size, shape.epsilon),
             *(self._c_layers, address(self._norm), self._head.as_c()),
         )
 
@@ -115,7 +118,7 @@ class NativeNetwork:
         return Said(logits, best[:, :vocab_size], summed)
 
     def run(self, running: Pass) -> Tensor:
-        rows = _Rows(running, self.shape)
+        rows = _Rows(running, self.shape, self._adapters)
         for layers in running.segments(self.shape.layers):
             running.counters.node_layers += running.parts.computed(layers) * len(rows.hidden)
             self._kernels.layers(self.threads, self._c, rows.as_c(), layers)
@@ -138,7 +141,7 @@ class NativeNetwork:
 class _Rows:
     """The rows of one pass and where they lie."""
 
-    def __init__(self, running: Pass, shape: Shape) -> None:
+    def __init__(self, running: Pass, shape: Shape, adapters: AdapterTables) -> None:
         self.hidden = running.hidden.contiguous()
         self._turns = running.turns
         self._seen = running.plan.mask
@@ -148,17 +151,21 @@ class _Rows:
         like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.float16)
         self._keys, self._values = running.cache.room_for(end, like)
         self._place_of, self._mlp = _left_out(running.parts, running.cache)
+        self._adapters, self._adapter_of = adapters.of(running.riders, len(self.hidden))
 
     def drop(self, stay: list[int]) -> None:
         """Go on with these rows alone; `stay` are places among the rows so far."""
         self.hidden, self._turns = self.hidden[stay], self._turns[stay]
         self._seen, self._places = self._seen[stay], self._places[stay]
+        self._adapter_of = None if self._adapter_of is None else self._adapter_of[stay]
 
     def as_c(self) -> _CRows:
         """The same for C; valid as long as this lives and nothing is dropped."""
         sizes = (len(self.hidden), self._common, self._seen.shape[1], self._keys.shape[2])
         rows = (self.hidden, self._turns, self._places, self._seen, self._keys, self._values)
-        return _CRows(*sizes, *(address(part) for part in (*rows, self._place_of, self._mlp)))
+        adapters = None if self._adapters is None else ctypes.addressof(self._adapters)
+        left_out = address(self._place_of), address(self._mlp)
+        return _CRows(*sizes, *map(address, rows), *left_out, adapters, address(self._adapter_of))
 
 
 def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor | None]:

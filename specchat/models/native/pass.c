@@ -8,6 +8,7 @@
  * Compiled on the user's machine for its own processor; specchat/models/native/build.py says how.
  */
 
+#include "adapter.h"
 #include "attention.h"
 #include "best.h"
 #include "product.h"
@@ -40,6 +41,9 @@ typedef struct {
     /* What is left out; NULL where nothing is. */
     const int32_t *place_of; /* (layers), where in the cache a layer's keys and values lie, −1 for one without attention */
     const uint8_t *mlp;      /* (layers), whether its MLP is computed */
+    /* What is added to the products of some rows; NULL where nothing is. */
+    const LowRank *adapters;   /* (adapters, layers, ADAPTED) */
+    const int32_t *adapter_of; /* (rows), which of them acts on it, −1 for none */
 } Rows;
 
 typedef struct {
@@ -51,6 +55,7 @@ typedef struct {
     uint16_t *keys, *values; /* of this layer */
     Rounded x, inner;
     float *qkv, *mixed, *hidden;
+    float *added; /* (rows, 2 · inter), what adapters add to gate and up; NULL where there are none */
     float *weights; /* (threads, SET, room for weights) */
 } Pass;
 
@@ -155,6 +160,17 @@ static void round_mixed(Pass *p, int row) {
     round_row(p->mixed + (size_t)row * length, length, &p->x, row);
 }
 
+/* What adapters add to LANES outputs of gate and up. */
+static void add_to_gates(const Pass *p, int first, int count, int column, vf *gate, vf *up) {
+    int inter = p->decoder->inter;
+    for (int r = 0; r < count; r++) {
+        if (p->rows->adapter_of[first + r] < 0) continue;
+        const float *added = p->added + (size_t)(first + r) * 2 * (size_t)inter + column;
+        gate[r] += load_lanes(added, inter - column);
+        up[r] += load_lanes(added + inter, inter - column);
+    }
+}
+
 /* Gate and up for whole groups of outputs, silu(gate) · up, and rounded for the product that follows. */
 static void gate_groups(void *job, int from, int to, int thread) {
     (void)thread;
@@ -169,6 +185,7 @@ static void gate_groups(void *job, int from, int to, int thread) {
                 vf a[TILE], b[TILE];
                 block_of(gate, 2 * g + half, &p->x, first / TILE, count, a);
                 block_of(up, 2 * g + half, &p->x, first / TILE, count, b);
+                if (p->added) add_to_gates(p, first, count, g * GROUP + half * LANES, a, b);
                 for (int r = 0; r < count; r++) store(inner[r] + half * LANES, silu16(a[r]) * b[r]);
             }
             for (int r = 0; r < count; r++) round_group(inner[r], valid, &p->inner, first + r, g);
@@ -193,6 +210,14 @@ static void mixed_rows(void *job, int from, int to, int thread) {
 
 enum { FEW_ROWS = 8 }; /* what is done row by row is too little to share out for so many */
 
+/* Add to products what adapters make of their input; rows without one are left alone. */
+static void adapt(Pass *p, int first, int count, const Rounded *x, float *out, int width) {
+    if (p->rows->adapters == NULL) return;
+    Adapt job = {p->rows->adapters, p->rows->adapter_of, p->decoder->layers, (int)(p->layer - p->decoder->layer),
+                 first, count, x, out, width};
+    together(p->team, adapt_rows, &job, p->rows->rows, 1);
+}
+
 static void attention_half(Pass *p) {
     Team *team = p->team;
     const Decoder *d = p->decoder;
@@ -201,11 +226,13 @@ static void attention_half(Pass *p) {
     p->x.groups = (d->hidden + GROUP - 1) / GROUP;
     together(team, norm_rows, p, rows, FEW_ROWS);
     multiply(team, p->layer->qkv, 3, &p->x, rows, p->qkv, false);
+    adapt(p, FIRST_QKV, 3, &p->x, p->qkv, (d->heads + 2 * d->kv_heads) * d->head_dim);
     together(team, turn_rows, p, rows, FEW_ROWS);
     together(team, attend_sets, p, sets_of(p) * d->kv_heads, 1);
     p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
     together(team, mixed_rows, p, rows, FEW_ROWS);
     multiply(team, &p->layer->o, 1, &p->x, rows, p->hidden, true);
+    adapt(p, FIRST_O, 1, &p->x, p->hidden, d->hidden);
 }
 
 static void mlp_half(Pass *p) {
@@ -214,8 +241,11 @@ static void mlp_half(Pass *p) {
     p->norm = p->layer->mlp_norm;
     p->x.groups = (p->decoder->hidden + GROUP - 1) / GROUP;
     together(team, norm_rows, p, rows, FEW_ROWS);
+    if (p->added) memset(p->added, 0, (size_t)rows * 2 * (size_t)p->decoder->inter * sizeof(float));
+    adapt(p, FIRST_GATE, 2, &p->x, p->added, 2 * p->decoder->inter);
     together(team, gate_groups, p, p->inner.groups, 1);
     multiply(team, &p->layer->down, 1, &p->inner, rows, p->hidden, true);
+    adapt(p, FIRST_DOWN, 1, &p->inner, p->hidden, p->decoder->hidden);
 }
 
 static size_t up_to_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -245,6 +275,7 @@ static void lay_out(Pass *p, char *base, size_t *bytes) {
     p->inner = rounded_part(base, bytes, tiles, ((size_t)d->inter + GROUP - 1) / GROUP);
     p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
     p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
+    p->added = p->rows->adapters ? part(base, bytes, rows * 2 * (size_t)d->inter * sizeof(float)) : NULL;
     p->weights = part(base, bytes, (size_t)p->team->threads * SET * (size_t)room_for_weights(p) * sizeof(float));
 }
 
