@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -57,6 +58,45 @@ def paired(adapter: Adapter, head_dim: int) -> Factors:
     }
 
 
+class Adapting(Protocol):
+    """Adds what adapters make of a product's input, to the rows they act on."""
+
+    def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
+        """Add to the products of x that lie in these columns of `out`. Other rows keep their bits. In place."""
+
+
+@dataclass(frozen=True)
+class AdaptedWhere:
+    """The same for a pass that is recorded, where rows have no fixed places.
+
+    Args:
+        adapters: their factors.
+        adapter_of: (rows,) int64, which of them acts on each row, −1 for none.
+    """
+
+    adapters: Sequence[Factors]
+    adapter_of: Tensor
+
+    def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
+        for place, factors in enumerate(self.adapters):
+            acts = (self.adapter_of == place)[:, None]
+            for name, where in columns.items():
+                if (found := factors.get((layer, name))) is not None:
+                    down, up = found
+                    part = out[:, where]
+                    part.copy_(torch.where(acts, part + (x @ down.t()) @ up.t(), part))
+
+
+def acting(riders: Sequence[Rider], adapters: Sequence[Adapter]) -> list[int]:
+    """For each rider the place of its adapter among these, −1 for none."""
+    return [-1 if rider.adapter is None else adapters.index(rider.adapter) for rider in riders]
+
+
+def adapters_of(riders: Sequence[Rider]) -> tuple[Adapter, ...]:
+    """The adapters that riders name, each once."""
+    return tuple(dict.fromkeys(rider.adapter for rider in riders if rider.adapter is not None))
+
+
 @dataclass(frozen=True)
 class Adapted:
     """Rows of one pass on which adapters act: some of its riders, which are the last rows whatever was dropped.
@@ -79,7 +119,6 @@ class Adapted:
         return cls([(prepare(adapter), torch.tensor(some, device=device)) for adapter, some in rows.items()])
 
     def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
-        """Add to the products of x that lie in these columns of `out`. Other rows are not touched. In place."""
         for factors, rows in self.acting:
             for name, where in columns.items():
                 if (found := factors.get((layer, name))) is not None:

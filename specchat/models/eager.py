@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specchat.core.request import Adapter
 from specchat.core.transfer import sent
-from specchat.models.adapters import Adapted, Factors, checked, paired, sizes_of
+from specchat.models.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
 from specchat.models.attention import Attention, folded_mask, fused
 from specchat.models.decoder_weights import DecoderWeights, Layer
 from specchat.models.network import Pass
@@ -47,7 +47,7 @@ class Ground:
     attend: Attention
     parts: SubLayers
     place_of: Mapping[int, int]
-    adapted: Adapted | None = None
+    adapted: Adapting | None = None
 
 
 class EagerNetwork:
@@ -128,7 +128,7 @@ class EagerNetwork:
         keys, values = running.cache.room_for(end, self.like)
         places = torch.arange(start, end, device=self.device)
         turns, mask = self.pieces.turns(running.turns), self._mask(running.plan.mask)
-        adapted = Adapted.of(running.riders, self._prepared, self.device)
+        adapted = Adapted.of(running.riders, self.prepared, self.device)
         return Ground(turns, places, keys, values, end, mask, fused, running.parts, running.cache.place_of, adapted)
 
     def _adapted(self, ground: Ground, index: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class EagerNetwork:
             ground.adapted.add_(index, columns, x, out)
         return out
 
-    def _prepared(self, adapter: Adapter) -> Factors:
+    def prepared(self, adapter: Adapter) -> Factors:
         """The adapter in this network's order and format."""
         if adapter not in self._adapters:
             shape, like = self.shape, self.like

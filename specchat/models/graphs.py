@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from specchat.core.request import Adapter
+from specchat.models.adapters import acting, adapters_of
 from specchat.models.attention import Attention, by_products, folded_mask, fused
 from specchat.models.eager import EagerNetwork
 from specchat.models.kv_cache import KVCache
@@ -34,12 +36,14 @@ class Bucket:
         context: cache rows looked at.
         embedded: whether embeddings are given, rather than tokens to look up.
         taps: layers whose states are left behind.
+        adapters: what acts on some of its rows.
     """
 
     rows: int
     context: int
     embedded: bool
     taps: tuple[int, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
 
 
 @dataclass
@@ -57,10 +61,10 @@ class _Recorded:
 class GraphNetwork:
     """Runs a pass in the smallest bucket that holds it; what fits none goes through the eager layers.
 
-    Both use the same weights and the same cache, so they may take turns. Taps are recorded too; a pass that is
-    interrupted by a hook, or has riders with adapters, is not. The states that `run` returns lie in a buffer that the
-    next pass writes over. The head is not recorded: it is two kernels, and its results outlive the pass, so a recording
-    would add two copies to save one launch.
+    Both use the same weights and the same cache, so they may take turns. Taps and adapters are recorded too; a pass
+    that is interrupted by a hook is not. The states that `run` returns lie in a buffer that the next pass writes over.
+    The head is not recorded: it is two kernels, and its results outlive the pass, so a recording would add two copies
+    to save one launch.
 
     Args:
         pieces: what recorded layers do between products; the eager layers keep theirs.
@@ -94,17 +98,17 @@ class GraphNetwork:
         plan = running.plan
         rows, end = plan.mask.shape
         width = next((bucket for bucket in _ROWS if bucket >= rows), None)
-        if width is None or end - plan.common >= WINDOW or self._is_special(running):
+        if width is None or end - plan.common >= WINDOW or running.interrupted(self.shape.layers):
             return self._eager.run(running)
         # One row more than are used: padding is written to the cache's last one.
         keys, values = running.cache.room_for(end + 1, self._eager.like)
         given = bool(running.riders) or self._eager.weights.table is None
         taps = () if running.watch is None else running.watch.tapped(range(self.shape.layers))
-        bucket = Bucket(width, _context(end, keys.shape[2]), given, taps)
+        bucket = Bucket(width, _context(end, keys.shape[2]), given, taps, adapters_of(running.riders))
         embedded, out = self._room()
         if given:
             embedded[:rows] = running.hidden
-        self._inputs_of(width).fill_(plan, spare=keys.shape[2] - 1)
+        self._inputs_of(width).fill_(plan, keys.shape[2] - 1, acting(running.riders, bucket.adapters))
         if not self._replay(bucket, running, keys, values):
             return self._eager.run(running)
         running.counters.node_layers += rows * running.parts.computed(range(self.shape.layers))
@@ -112,10 +116,6 @@ class GraphNetwork:
             assert running.watch is not None, "somebody asked for them"
             running.watch.after_layer(layer, self._tapped[layer][:rows])
         return out[:rows]
-
-    def _is_special(self, running: Pass) -> bool:
-        """Whether a pass does what no recording does: ask somebody in the middle, or adapt some rows."""
-        return running.interrupted(self.shape.layers) or any(rider.adapter is not None for rider in running.riders)
 
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
         """Do the pass that the buffers describe; False where it cannot be recorded."""
@@ -157,6 +157,7 @@ class GraphNetwork:
             attend=attend,
             parts=running.parts,
             place_of=running.cache.place_of,
+            adapters=[self._layers.prepared(adapter) for adapter in bucket.adapters],
         )
 
     def _attention_for(self, bucket: Bucket, keys: Tensor, values: Tensor) -> Attention:

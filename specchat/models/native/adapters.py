@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.request import Adapter, Rider
-from specchat.models.adapters import PRODUCTS, Factors, checked, paired, sizes_of
+from specchat.models.adapters import PRODUCTS, Factors, acting, adapters_of, checked, paired, sizes_of
 from specchat.models.shape import Shape
 
 
@@ -42,12 +42,11 @@ class AdapterTables:
         Raises:
             ModelError: an adapter that does not fit the network.
         """
-        adapters = list(dict.fromkeys(rider.adapter for rider in riders if rider.adapter is not None))
+        adapters = adapters_of(riders)
         if not adapters:
             return None, None
         tables = b"".join(self._table(adapter) for adapter in adapters)
-        acting = [-1 if rider.adapter is None else adapters.index(rider.adapter) for rider in riders]
-        which = torch.tensor([-1] * (rows - len(riders)) + acting, dtype=torch.int32)
+        which = torch.tensor([-1] * (rows - len(riders)) + acting(riders, adapters), dtype=torch.int32)
         return (_CLowRank * (len(tables) // ctypes.sizeof(_CLowRank))).from_buffer_copy(tables), which
 
     def _table(self, adapter: Adapter) -> bytes:
