@@ -86,8 +86,8 @@ class Ours:
                 case Spoken(round=round, texts=new):
                     tokens += round.emitted
                     texts += new
-                    passes, seconds = by_rows[len(round.tree)]
-                    by_rows[len(round.tree)] = (passes + 1, seconds + round.timings.verify_s)
+                    passes, seconds = by_rows[round.rows]
+                    by_rows[round.rows] = (passes + 1, seconds + round.timings.verify_s)
                 case Ended():
                     ended = event
                 case Begun():

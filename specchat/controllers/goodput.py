@@ -23,6 +23,9 @@ _UNKNOWN_RATE = 0.6
 _NODE_SHARE = 0.004
 """What growing and judging a node takes on the host, as a share of a token (some 15 µs where one takes 4 ms)."""
 
+_NOTICED = 0.02
+"""What a round may cost beside its nodes, as a share of a plain one, before anybody asks whether it pays."""
+
 _TRIAL_ROUNDS = 4
 """Rounds of drafting at the beginning, before anything is concluded from them."""
 
@@ -42,6 +45,9 @@ class Goodput:
 
     While nothing is drafted nothing is learnt, so the drafter is tried again now and then, less often each time it
     fails. A draft model is tried only when a reply begins: catching up later would cost more than a trial can tell.
+    What a drafter has from its riders it has for the round after them, so its trials take two rounds.
+
+    Rows that ride along, and the time that learning takes where there are drafts, are part of what speculating costs.
 
     Reference: Liu et al., SmartSpec, arXiv:2406.14066. Differs: acceptance is tracked per depth, and nodes are chosen
     by their own chances instead of a length for all.
@@ -57,10 +63,14 @@ class Goodput:
         self._level_s = _Average(options.memory, 0.0)
         self._tokens = _Average(options.memory, 1.0)
         self._nodes = _Average(options.memory, 1.0)
+        self._riders_per_row = _Average(options.memory, 0.0)
+        self._learn_s = _Average(options.memory, 0.0)
+        self._plain_learn_s = _Average(options.memory, 0.0)
         self._passes = False  # whether drafting runs a model
         self._promises = False  # whether guesses come with probabilities
         self._drafting_rounds = 0
         self._plain_rounds = 0
+        self._primed = False  # whether the last round had riders and no guesses yet
         self._patience = options.probe
 
     def plan(self, context: Context) -> Budget:
@@ -68,7 +78,7 @@ class Goodput:
         ceiling = self._ceiling
         if ceiling.nodes == 0:
             return dataclasses.replace(ceiling, why="no nodes: fixed by you")
-        if self._sure_of_itself:
+        if self._sure_of_itself and not self._rounds_cost_too_much():
             prices = self._prices(self._goodput())
             return self._plain_or_probe(context) if prices[0] >= 1.0 else self._drafting(ceiling.depth, prices)
         depth, goodput = self.best_depth()
@@ -79,13 +89,18 @@ class Goodput:
     def observe(self, round: Round) -> None:
         """Learn costs and acceptance from a round."""
         tree, timings = round.tree, round.timings
-        self._costs.add(len(tree), timings.verify_s)
+        self._costs.add(round.rows, timings.verify_s)
         self._tokens.add(float(len(round.emitted)))
         self._nodes.add(float(tree.drafted))
+        self._primed = tree.drafted == 0 and round.riders > 0 and not self._primed
+        if round.budget.nodes:
+            self._riders_per_row.add(round.riders / len(tree))
         if tree.drafted == 0:
             self._plain_rounds += 1
+            self._plain_learn_s.add(timings.learn_s)
             return
         self._drafting_rounds += 1
+        self._learn_s.add(timings.learn_s)
         self._passes = self._passes or round.draft_passes > 0
         levels = max(tree.depths)
         self._level_s.add(timings.draft_s / levels)
@@ -100,7 +115,7 @@ class Goodput:
 
     def best_depth(self) -> tuple[int, float]:
         """The depth with the highest goodput, 0 for plain decoding, and that goodput in tokens per second."""
-        best, best_goodput = 0, 1.0 / self._costs.verify_s(1)
+        best, best_goodput = 0, self._plain_goodput()
         expected, reach, rate = 1.0, 1.0, _UNKNOWN_RATE
         for depth in range(1, self._ceiling.depth + 1):
             rate = self._accepted[depth - 1].given(rate)  # where nobody has been yet it is as the depth before
@@ -118,8 +133,23 @@ class Goodput:
 
     def _goodput(self) -> float:
         """Tokens per second of late, and no less than plain decoding's."""
-        round_s = self._costs.verify_s(1 + math.ceil(self._nodes.value)) + self._level_s.value
-        return max(self._tokens.value / round_s, 1.0 / self._costs.verify_s(1))
+        nodes = math.ceil(self._nodes.value)
+        round_s = self._costs.verify_s(self._rows(nodes)) + self._level_s.value + self._learn_s.value
+        return max(self._tokens.value / round_s, self._plain_goodput())
+
+    def _plain_goodput(self) -> float:
+        """Tokens per second of rounds without guesses."""
+        return 1.0 / (self._costs.verify_s(1) + self._plain_learn_s.value)
+
+    def _rows(self, nodes: int) -> int:
+        """Rows of a pass over so many guesses, riders included."""
+        return math.ceil((1 + nodes) * (1.0 + self._riders_per_row.value))
+
+    def _rounds_cost_too_much(self) -> bool:
+        """Whether what a round with guesses costs before its first node eats up what guesses bring."""
+        one = self._costs.verify_s(1)
+        extra_s = self._costs.verify_s(self._rows(0)) - one + self._learn_s.value - self._plain_learn_s.value
+        return extra_s > _NOTICED * one and self.best_depth()[0] == 0
 
     def _drafting(self, depth: int, prices: tuple[float, ...]) -> Budget:
         self._plain_rounds, self._patience = 0, self._probe_every
@@ -128,7 +158,7 @@ class Goodput:
 
     def _round_s(self, depth: int) -> float:
         nodes = min(self._ceiling.nodes, math.ceil(depth * self._nodes_per_level.value))
-        return self._costs.verify_s(1 + nodes) + depth * self._level_s.value
+        return self._costs.verify_s(self._rows(nodes)) + depth * self._level_s.value + self._learn_s.value
 
     def _prices(self, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
@@ -136,15 +166,18 @@ class Goodput:
         worth = goodput / max(0.02, self._kept_promises.value)
         # Where the step from one row to two is the dearest, as in float32, no row is had for less than its share of it.
         likely = max(2, math.ceil(self._nodes.value))
-        least_s = (self._costs.verify_s(1 + likely) - self._costs.verify_s(1)) / likely
-        rows_s = self._costs.rows_s(self._ceiling.nodes)
-        return tuple(max(0.0, worth * (max(row_s, least_s) + node_s)) for row_s in rows_s)
+        least_s = (self._costs.verify_s(self._rows(likely)) - self._costs.verify_s(1)) / likely
+        each = 1.0 + self._riders_per_row.value  # rows that come with a node, its own included
+        rows_s = self._costs.rows_s(math.ceil(self._ceiling.nodes * each))
+        nodes_s = (each * rows_s[math.ceil(node * each) - 1] for node in range(1, self._ceiling.nodes + 1))
+        return tuple(max(0.0, worth * (max(seconds, least_s) + node_s)) for seconds in nodes_s)
 
     def _plain_or_probe(self, context: Context) -> Budget:
         due = context.round == 0 if self._passes else self._plain_rounds >= self._patience
-        if not due:
+        if not due and not self._primed:
             return Budget(nodes=0, depth=0, width=0, why=self._why_plain())
-        self._plain_rounds, self._patience = 0, self._patience * 2
+        if due:
+            self._plain_rounds, self._patience = 0, self._patience * 2
         return Budget(1, 1, 1, why="a trial: may guesses pay again?")
 
     def _why_plain(self) -> str:

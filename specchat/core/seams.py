@@ -131,7 +131,10 @@ class Drafter(Protocol):
         """Up to `width` guesses for each frontier node of a growing tree."""
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        """Rows to attach to the target's pass over this tree; their logits come back in the round's reading."""
+        """Rows to attach to the target's pass over this tree; their logits come back in the round's reading.
+
+        Not asked in rounds that were planned without any nodes: plain decoding stays a pass of one row.
+        """
 
     def observe(self, round: Round) -> None:
         """Learn from a round, rejected nodes included. Find the accepted path by tokens: a transform may have

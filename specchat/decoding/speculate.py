@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
+from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import PassRequest
 from specchat.core.round import Round, Timings
@@ -57,7 +58,7 @@ class Speculator:
         budget = self.controller.plan(context)
         planned = time.perf_counter()
         tree = self.policy.grow(self.drafter, context, budget)
-        request = self._request(tree)
+        request = self._request(tree, budget)
         drafted = time.perf_counter()
         reading = self.target.read(tree, request=request)
         verified = time.perf_counter()
@@ -75,21 +76,25 @@ class Speculator:
             verdict=verdict,
             emitted=tuple(verdict.emitted(tree)),
             draft_passes=self.drafter.passes - passes,
-            timings=Timings(draft_s, verify_s, time.perf_counter() - began - draft_s - verify_s),
+            timings=Timings(draft_s, verify_s),
+            riders=len(request.riders),
         )
+        kept = time.perf_counter()
         self.feed.take(round)
         self.drafter.observe(round)
-        self.controller.observe(round)
+        learnt = time.perf_counter()
+        timings = Timings(draft_s, verify_s, learnt - began - draft_s - verify_s, learnt - kept)
+        self.controller.observe(dataclasses.replace(round, timings=timings))
         context.emit(round.emitted)
         other_s = time.perf_counter() - began - draft_s - verify_s
-        return dataclasses.replace(round, timings=Timings(draft_s, verify_s, other_s))
+        return dataclasses.replace(round, timings=dataclasses.replace(timings, other_s=other_s))
 
-    def _request(self, tree: TokenTree) -> PassRequest:
+    def _request(self, tree: TokenTree, budget: Budget) -> PassRequest:
         """What drafter, policy and rule together ask of the target's pass over this tree."""
         tap = self.drafter.text_tap
         layers = frozenset() if tap is None else tap.layers
         return PassRequest(
             taps=layers.union(self.drafter.taps, self.policy.taps, self.rule.taps),
-            riders=tuple(self.drafter.riders(tree)),
+            riders=tuple(self.drafter.riders(tree)) if budget.nodes else (),
             hooks=tuple(self.policy.hooks(tree)),
         )

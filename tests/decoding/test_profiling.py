@@ -35,3 +35,9 @@ def test_left_alone_it_measures_everything():
     plain, costs = profiling.measure(scripted_target(), scripted_draft())
     assert all(seconds > 0 for _, seconds in (*plain.points, *costs.verify, *costs.draft))
     assert len(costs.draft) == len(profiling.DRAFT_ROWS)
+
+
+def test_profiles_reach_beyond_the_widest_trees():
+    _, costs = profiling.measure(scripted_target(), scripted_draft())
+    assert [rows for rows, _ in costs.verify] == list(profiling.VERIFY_ROWS)
+    assert costs.verify[-1][0] >= 64
