@@ -82,11 +82,12 @@ class Model(Weights, Protocol):
         """Make the cache hold some rows of a text: copies of those that the model it was made from holds.
 
         To what is read afterwards it is as if the text's other tokens could not be seen; positions stay those of the
-        text. `prefill` and `keep` go on from there.
+        text. `prefill` and `keep` go on from there. Of the text only as much counts as the other model holds; `cached`
+        says how much that was.
 
         Args:
-            tokens: a text that the other model holds (`cached` says so).
-            positions: ascending, which of them; empty for none.
+            tokens: the text.
+            positions: ascending, which of its tokens; those that the other model does not hold are left out.
         """
 
     def read(

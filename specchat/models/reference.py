@@ -84,9 +84,10 @@ class ReferenceModel:
     def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
         """Hold copies of the source's rows at these positions of a text, and nothing else of it."""
         assert self._source is not None, "rows are borrowed from the model that this one was made from"
-        assert self._source.cached(tokens) == len(tokens), "only what was read can be borrowed"
-        self.cache.copy_rows_(self._source.cache, self._source._rows.at(positions))
-        self._rows.borrow(tokens, positions)
+        held = self._source.cached(tokens)
+        some = [position for position in positions if position < held]
+        self.cache.copy_rows_(self._source.cache, self._source._rows.at(some))
+        self._rows.borrow(tokens[:held], some)
 
     @torch.inference_mode()
     def read(

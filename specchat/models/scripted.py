@@ -95,8 +95,8 @@ class ScriptedModel:
     def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
         """Know a text by some of its tokens alone."""
         assert self._source is not None, "rows are borrowed from the model that this one was made from"
-        assert self._source.cached(tokens) == len(tokens), "only what was read can be borrowed"
-        self._rows.borrow(tokens, positions)
+        held = self._source.cached(tokens)
+        self._rows.borrow(tokens[:held], [position for position in positions if position < held])
 
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY

@@ -23,7 +23,7 @@ from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, Tree
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
 from specchat.decoding.speculate import Speculator
-from specchat.drafters.parts import Parts
+from specchat.drafters.parts import Parts, Supplies
 from specchat.models.scripted import Says, ScriptedModel, random_says
 from specchat.registry import Method, Table
 from specchat.settings import Settings
@@ -167,9 +167,16 @@ def collect(events: Iterable[Any]) -> Reply:
     return Reply([t for s in spoken for t in s.round.emitted], text, ended, begun, [s.round for s in spoken])
 
 
-def converse(target: Model, draft: Model | None = None, vocabulary: Any = None, **settings: Any) -> Conversation:
+def converse(
+    target: Model,
+    draft: Model | None = None,
+    vocabulary: Any = None,
+    supplies: Supplies | None = None,
+    **settings: Any,
+) -> Conversation:
     """A conversation with these settings."""
-    return Conversation(target, draft, vocabulary or Letters(target.vocab_size), Settings().but(settings))
+    vocabulary = vocabulary or Letters(target.vocab_size)
+    return Conversation(target, draft, vocabulary, Settings().but(settings), supplies=supplies)
 
 
 def reply(

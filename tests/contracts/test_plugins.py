@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
-import torch
 from contracts.kit import (
-    PROMPT,
     Always,
     LookedInto,
     Proposing,
@@ -23,14 +19,12 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
-from contracts.models import HIDDEN, network_models, perturbed, shared_network
 from contracts.models import V as NETWORK_V
+from contracts.models import network_models, perturbed, shared_network
 from contracts.plugins import (
     Alternating,
     NestedEngine,
     Pruner,
-    RidingDrafter,
-    TappingDrafter,
     Together,
     Transformed,
     backwards,
@@ -60,50 +54,6 @@ def engine(target, drafter, policy=None, budget=None, on_layer=None) -> Speculat
 
 def network_plain(model, count, sampling, seed=7) -> list[int]:
     return plain_text(model, count, sampling, seed)
-
-
-# ------------------------------------------------------------------------------------------------ riders
-
-
-@pytest.mark.parametrize("choice", list(network_models()))
-@pytest.mark.parametrize("sampling", [Sampling(), WARM], ids=["greedy", "warm"])
-def test_riders_carry_the_next_proposal_and_the_text_is_unchanged(choice, sampling):
-    factory, family = choice
-    subject, mask = factory(family, 256), torch.linspace(-0.5, 0.5, HIDDEN)
-    drafter = RidingDrafter(mask)
-    context = context_for(sampling, vocab_size=NETWORK_V)
-    speculator = engine(subject.model, drafter, make_policy(TREE_POLICIES["chain"]), Budget(2, 2, 1))
-    text, rounds = speak(speculator, 20, context)
-    assert text == network_plain(subject.fresh(), 20, sampling)
-    assert sum(round.tree.drafted for round in rounds) >= len(rounds)
-    # Every round was one pass, and what was proposed is what a plain pass says at the places of the masks.
-    assert subject.model.counters.passes == len(rounds)
-    for before, after in itertools.pairwise(rounds):
-        read = [*context.history[: before.start], *before.tree.path_tokens(([ROOT, *before.verdict.path])[-1])]
-        rows = torch.stack([*map(subject.embed, read), mask, mask])
-        second = subject.truth_embedded(rows[: len(read) + 1])
-        third = subject.truth_embedded(rows)
-        assert after.tree.tokens[1:] == [int(second.argmax()), int(third.argmax())]
-
-
-# -------------------------------------------------------------------------------------------------- taps
-
-
-@pytest.mark.parametrize("choice", list(network_models()))
-@pytest.mark.parametrize("layer", [0, 1])
-def test_tapped_states_belong_to_the_accepted_text(choice, layer):
-    factory, family = choice
-    subject = factory(family, 256)
-    weight = shared_network(family).get_output_embeddings().weight.detach()
-    drafter = TappingDrafter(layer, lambda state: weight @ state)
-    context = context_for(WARM, vocab_size=NETWORK_V)
-    together = Together(drafter, make_drafter(DRAFTERS["prompt_lookup"], vocab_size=NETWORK_V))
-    together.taps = drafter.taps
-    text, _ = speak(engine(subject.model, together), 20, context)
-    assert text == network_plain(subject.fresh(), 20, WARM)
-    assert drafter.texts == [context.history[:end] for end in range(len(PROMPT), len(PROMPT) + len(drafter.texts))]
-    for tokens, state in zip(drafter.texts, drafter.states, strict=True):
-        torch.testing.assert_close(state, subject.states(tokens)[layer], atol=2e-4, rtol=2e-4)
 
 
 # --------------------------------------------------------------------------------------------- pruning

@@ -257,9 +257,14 @@ def test_a_cache_is_borrowed_through_views_with_fewer_layers_and_past_the_first_
     assert torch.equal(after(kept, [*text, 5]), after(direct, [*text, 5]))
 
 
-def test_only_what_was_read_can_be_borrowed(subject):
-    view = subject.model.view()
-    with pytest.raises(AssertionError, match="only what was read"):
-        view.borrow(PREFIX, [0])
+def test_only_what_was_read_is_borrowed(subject):
+    subject.model.prefill(PREFIX)
+    subject.model.read(TokenTree(3, V).freeze())  # what was put off is read now
+    subject.model.keep(())
+    view, again = subject.model.view(), subject.model.view()
+    view.borrow([*PREFIX, 3, 8, 8], [0, 1, 14, 15])
+    assert view.cached([*PREFIX, 3, 8, 8]) == len(PREFIX) + 1
+    again.borrow([*PREFIX, 3], [0, 1])
+    assert torch.equal(after(view, [*PREFIX, 3, 8, 8, 5]), after(again, [*PREFIX, 3, 8, 8, 5]))
     with pytest.raises(AssertionError, match="made from"):
         subject.fresh().borrow([], [])
