@@ -10,8 +10,9 @@ from contracts.kit import random_tree, requested
 from contracts.models import HIDDEN, Subject, V, every_model, network_models
 
 from specchat.core.reading import Reading
-from specchat.core.request import Rider
+from specchat.core.request import LayerHook, PassRequest, Rider
 from specchat.core.seams import Model
+from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.rows import LAZY_TOKENS
 
@@ -329,6 +330,29 @@ def test_taps_not_asked_for_are_not_there(subject):
     assert reading.rider_logits is None
 
 
+@pytest.mark.parametrize("count", [1, LAZY_TOKENS, LAZY_TOKENS + 1, 300])
+def test_states_of_the_text_come_while_it_is_read_and_once(subject, count):
+    text, layers = [(7 * i + i // 9) % V for i in range(count)], frozenset(range(subject.layers))
+    taken: list[TextStates] = []
+    subject.model.prefill(text, tap=StateTap(layers, taken.append))
+    reading = subject.model.read(random_tree(V, 4, 0), request=requested(taps=layers))
+    late = reading.text_states
+    assert (late is None) == (count > LAZY_TOKENS)
+    every = [*taken, *([] if late is None else [late])]
+    assert [token for states in every for token in states.tokens] == text
+    assert [states.first for states in every] == [0, *(states.end for states in every[:-1])]
+    for position in {0, count // 2, count - 1}:
+        states = next(states for states in every if states.first <= position < states.end)
+        truth = subject.states(text[: position + 1])
+        for layer in layers:
+            torch.testing.assert_close(states.layers[layer][position - states.first], truth[layer], **CLOSE)
+
+
+def test_nobody_is_given_states_that_were_not_asked_for(subject):
+    subject.model.prefill(PREFIX[:3])
+    assert subject.model.read(random_tree(V, 3, 0)).text_states is None
+
+
 # ------------------------------------------------------------------------------------------------ riders
 
 
@@ -380,6 +404,16 @@ def test_a_rider_may_be_no_token_at_all(network):
         torch.testing.assert_close(reading.rider_logits[place], network.truth_embedded(rows), **CLOSE)
 
 
+def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subject):
+    subject.model.prefill(PREFIX)
+    riders = [Rider(node, stand_in(subject, node)) for node in (0, 2, 3)]
+    reading = subject.model.read(random_tree(V, 5, 0), request=requested(riders))
+    if reading.rider_likeliest is not None:
+        best = reading.rider_logits.gather(1, reading.rider_likeliest.long())
+        assert torch.equal(best, reading.rider_logits.topk(best.shape[1]).values)
+    assert reading.best_after_riders([2, 0], 3) == reading.rider_logits[[2, 0]].topk(3).indices.tolist()
+
+
 def test_riders_leave_nothing_in_the_cache(subject):
     tree = random_tree(V, 6, 9)
     path = deepest(tree)
@@ -408,6 +442,36 @@ def test_looking_after_each_layer_changes_nothing(subject):
     assert reading.alive == frozenset(everyone)
     assert not reading.pruned
     check(subject, reading, PREFIX, tree, everyone)
+
+
+def test_only_named_layers_are_looked_at(subject):
+    seen: list[int] = []
+    named = LayerHook(frozenset({subject.layers - 1}), lambda layer, hidden, nodes: seen.append(layer))
+    subject.model.prefill(PREFIX)
+    subject.model.read(random_tree(V, 5, 0), request=PassRequest(hooks=(named,)))
+    assert seen == [subject.layers - 1]
+
+
+def test_of_two_looks_after_one_layer_the_second_sees_what_the_first_left(subject):
+    tree, (a, b, a1, b1, a2) = pruning_tree()
+    seen: list[tuple[int, ...]] = []
+
+    def drop(gone: int) -> LayerHook:
+        def look(layer: int, hidden: torch.Tensor, nodes: Sequence[int]) -> set[int]:
+            assert len(hidden) == len(nodes)
+            seen.append(tuple(nodes))
+            return set(nodes) - {gone}
+
+        return LayerHook(frozenset({0}), look)
+
+    subject.model.prefill(PREFIX)
+    reading = subject.model.read(tree, request=PassRequest(frozenset({0}), hooks=(drop(a1), drop(b))))
+    assert seen == [tuple(range(6)), (ROOT, a, b, b1)]
+    assert reading.alive == {ROOT, a}
+    assert reading.pruned == {a1: 0, a2: 0, b: 0, b1: 0}
+    check(subject, reading, PREFIX, tree, reading.alive)
+    subject.model.keep((a,))
+    check_next(subject, subject.model, [*PREFIX, 3, 4, 9])
 
 
 def pruning_tree() -> tuple[TokenTree, list[int]]:
