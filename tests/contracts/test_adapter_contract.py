@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from specchat.core.request import Adapter, Rider
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
-from specchat.models.weight_source import HUB_NAMES
+from specchat.models.files.weight_source import HUB_NAMES
 
 PREFIX = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]
 SIZES = {"q": (32, 32), "k": (16, 32), "v": (16, 32), "o": (32, 32), "gate": (48, 32), "up": (48, 32), "down": (32, 48)}

@@ -14,7 +14,7 @@ from specchat.core.request import LayerHook, PassRequest, Rider
 from specchat.core.seams import Model
 from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.rows import LAZY_TOKENS
+from specchat.models.base.cache_rows import LAZY_TOKENS
 
 PREFIX = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]
 CLOSE = {"atol": 2e-4, "rtol": 2e-4}

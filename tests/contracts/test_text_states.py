@@ -11,7 +11,7 @@ from contracts.models import BUILDERS, V, shared_network
 from contracts.table_plugins import listed
 
 from specchat.core.states import StateTap
-from specchat.models.rows import common_prefix
+from specchat.models.base.cache_rows import common_prefix
 
 TREE = {"policy": "expansion", "controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 24}
 

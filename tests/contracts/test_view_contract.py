@@ -11,9 +11,9 @@ from contracts.models import BUILDERS, HIDDEN, V, every_model, shared_network
 
 from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import ModelError
-from specchat.models.decoder import Decoder
-from specchat.models.reference_view import without_parts
-from specchat.models.sub_layers import SubLayers
+from specchat.models.base.sub_layers import SubLayers
+from specchat.models.other.reference_view import without_parts
+from specchat.models.own.decoder import Decoder
 
 PREFIX = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]
 CLOSE = {"atol": 2e-4, "rtol": 2e-4}

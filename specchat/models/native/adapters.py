@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from specchat.core.request import Adapter, Rider
-from specchat.models.adapters import PRODUCTS, Factors, acting, adapters_of, checked, paired, sizes_of
-from specchat.models.shape import Shape
+from specchat.models.base.adapters import PRODUCTS, Factors, acting, adapters_of, checked, paired, sizes_of
+from specchat.models.base.shape import Shape
 
 
 class _CLowRank(ctypes.Structure):

@@ -11,16 +11,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.models.kv_cache import KVCache
+from specchat.models.base.head_output import Said
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.network import Pass
+from specchat.models.base.shape import Shape
+from specchat.models.base.sub_layers import SubLayers
+from specchat.models.files.weight_source import PairedSource, WeightSource
 from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
 from specchat.models.native.product import LANES, CProduct, Product, address
-from specchat.models.network import Pass
-from specchat.models.said import Said
-from specchat.models.shape import Shape
-from specchat.models.sub_layers import SubLayers
-from specchat.models.weight_source import PairedSource, WeightSource
 
 
 class _CLayer(ctypes.Structure):

@@ -1,0 +1,125 @@
+"""Looking into a pass while it runs: states of tapped layers, and hooks that say which nodes stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from specchat.core.reading import Reading
+from specchat.core.request import LayerHook, PassRequest
+from specchat.core.states import TextStates
+from specchat.core.transfer import sent
+from specchat.core.tree import TokenTree
+from specchat.models.base.cache_rows import Plan, surviving
+from specchat.models.base.head_output import Said
+
+
+class LayerWatch:
+    """Follows the rows of one pass: tokens of the text first, then the nodes still alive, then riders.
+
+    Riders stay to the end: what they say below a dropped node is of no use to anyone, and costs little.
+    """
+
+    def __init__(self, plan: Plan, request: PassRequest, tree: TokenTree | None = None) -> None:
+        """Nothing seen yet.
+
+        Args:
+            tree: what the plan's nodes belong to; None where it reads text alone.
+        """
+        self._plan = plan
+        self._request = request
+        self._tree = tree
+        self._alive: list[int] = list(plan.nodes)
+        self._pruned: dict[int, int] = {}
+        self._text: dict[int, Tensor] = {}
+        self._states: dict[int, Tensor] = {}
+        self._rider_states: dict[int, Tensor] = {}
+
+    def wants(self, layer: int) -> bool:
+        """Whether anybody looks at the states after this layer."""
+        return layer in self._request.taps or self.interrupts(layer)
+
+    def interrupts(self, layer: int) -> bool:
+        """Whether somebody must be asked there before the pass goes on."""
+        return any(layer in hook.layers for hook in self._request.hooks)
+
+    def tapped(self, layers: Iterable[int]) -> tuple[int, ...]:
+        """Which of these layers' states are kept."""
+        return tuple(layer for layer in layers if layer in self._request.taps)
+
+    def rows(self) -> list[int]:
+        """Rows of the whole pass that are still followed."""
+        missing, nodes = self._plan.missing, self._plan.nodes
+        alive = set(self._alive)
+        kept = [missing + place for place, node in enumerate(nodes) if node in alive]
+        return [*range(missing), *kept, *range(missing + len(nodes), len(self._plan.positions))]
+
+    def after_layer(self, layer: int, hidden: Tensor) -> list[int] | None:
+        """Look at the states of the rows followed; places among them that go on, or None where all do.
+
+        Args:
+            hidden: (rows followed, d); may be written over afterwards.
+        """
+        if layer in self._request.taps:
+            self._keep(layer, hidden.clone())
+        going: list[int] | None = None
+        for hook in self._request.hooks:
+            if layer in hook.layers and (stay := self._ask(hook, layer, hidden)) is not None:
+                hidden = hidden[stay]
+                going = stay if going is None else [going[place] for place in stay]
+        return going
+
+    def text_states(self) -> TextStates | None:
+        """The tapped states of the tokens of the text that were read; None where there are none."""
+        missing = self._plan.missing
+        if not missing or not self._text:
+            return None
+        return TextStates(self._plan.positions[0], tuple(self._plan.tokens[:missing]), self._text)
+
+    def reading(self, said: Said) -> Reading:
+        """The reading of a pass, from what the head said of its living nodes and its riders, in that order."""
+        count, riders = len(self._alive), bool(self._request.riders)
+        likeliest = said.likeliest
+        return Reading(
+            nodes=self._plan.nodes,
+            logits=self._spread(said.logits[:count]),
+            alive=frozenset(self._alive),
+            pruned=self._pruned,
+            taps=self._states,
+            rider_logits=said.logits[count:] if riders else None,
+            rider_states=self._rider_states if riders else {},
+            rider_likeliest=likeliest[count:] if riders and likeliest is not None else None,
+            likeliest=None if likeliest is None else self._spread(likeliest[:count]),
+            totals=None if said.totals is None else self._spread(said.totals[:count]),
+            text_states=self.text_states(),
+        )
+
+    def _keep(self, layer: int, hidden: Tensor) -> None:
+        missing, behind = self._plan.missing, self._plan.missing + len(self._alive)
+        self._text[layer] = hidden[:missing]
+        self._states[layer] = self._spread(hidden[missing:behind])
+        self._rider_states[layer] = hidden[behind:]
+
+    def _ask(self, hook: LayerHook, layer: int, hidden: Tensor) -> list[int] | None:
+        """Places among the rows followed that go on after a hook was asked."""
+        missing, count = self._plan.missing, len(self._alive)
+        stay = hook.look(layer, hidden[missing : missing + count], tuple(self._alive))
+        if stay is None or self._tree is None:
+            return None
+        survivors = surviving(self._tree, self._alive, stay)
+        places = [place for place, node in enumerate(self._alive) if node in survivors]
+        self._pruned.update({node: layer for node in self._alive if node not in survivors})
+        self._alive = [self._alive[place] for place in places]
+        return [*range(missing), *(missing + place for place in places), *range(missing + count, len(hidden))]
+
+    def _spread(self, rows: Tensor) -> Tensor:
+        """Rows of living nodes, put where all nodes of the plan have their rows; dropped ones are zero."""
+        if not self._pruned:
+            return rows
+        alive = set(self._alive)
+        places = [place for place, node in enumerate(self._plan.nodes) if node in alive]
+        spread = rows.new_zeros(len(self._plan.nodes), *rows.shape[1:])
+        spread[sent(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
+        return spread

@@ -1,0 +1,193 @@
+"""Any transformers causal LM as a `Model`: right before fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specchat.core.reading import Counters, Reading
+from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
+from specchat.core.states import StateTap
+from specchat.core.tree import TokenTree
+from specchat.models.base.cache_rows import Plan, Rows, common_prefix
+from specchat.models.base.head_output import Said
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.sub_layers import SubLayers
+from specchat.models.other.reference_adapters import adapted_products
+from specchat.models.other.reference_view import without_parts
+
+
+class ReferenceModel:
+    """Runs transformers' own layers over a tree, with our own cache, mask and positions.
+
+    Nodes dropped by `on_layer` are masked out of the result but still computed: transformers' layers take all
+    rows or none. The counters say so.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        context_tokens: int,
+        parts: SubLayers | None = None,
+        source: ReferenceModel | None = None,
+    ) -> None:
+        """Nothing read yet.
+
+        Args:
+            parts: what of the network is computed; None for all.
+            source: the model whose rows `borrow` copies.
+        """
+        self._whole = network.eval()
+        self._parts = parts or SubLayers.of_all(len(network.get_decoder().layers))
+        self._network = without_parts(network, self._parts)
+        self._source = source
+        self._decoder = self._network.get_decoder()
+        self._layers = list(self._decoder.layers)
+        self.layers = len(self._layers)
+        self.hidden_size: int = network.get_input_embeddings().weight.shape[1]
+        self.vocab_size: int = network.get_output_embeddings().weight.shape[0]
+        self.context_tokens = context_tokens
+        self.counters = Counters()
+        self.device: torch.device = network.get_input_embeddings().weight.device
+        self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
+        self.cache = KVCache(self._parts.attention, context_tokens)
+        self._rows = Rows()
+
+    def cached(self, tokens: Sequence[int]) -> int:
+        """How many leading tokens of these the cache holds already."""
+        return common_prefix(self._rows.prefix, tokens)
+
+    @torch.inference_mode()
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        on_chunk: Callable[[int, int], None] | None = None,
+        tap: StateTap | None = None,
+    ) -> None:
+        """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
+
+        def read(plan: Plan) -> None:
+            watch = LayerWatch(plan, LOGITS_ONLY if tap is None else PassRequest(taps=tap.layers))
+            with self._watched(watch):
+                self._pass(plan, wanted=list)
+            if tap is not None and (states := watch.text_states()) is not None:
+                tap.take(states)
+
+        self._rows.read_prefix(tokens, read, on_chunk)
+
+    @torch.inference_mode()
+    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
+        """Hold copies of the source's rows at these positions of a text, and nothing else of it."""
+        assert self._source is not None, "rows are borrowed from the model that this one was made from"
+        held = self._source.cached(tokens)
+        some = [position for position in positions if position < held]
+        self.cache.copy_rows_(self._source.cache, self._source._rows.at(some))
+        self._rows.borrow(tokens[:held], some)
+
+    @torch.inference_mode()
+    def read(
+        self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
+    ) -> Reading:
+        """Read nodes of a tree in one pass: all of it, or the new ones."""
+        plan = self._rows.plan_tree(tree, new_nodes, request.riders)
+        watch = LayerWatch(plan, request, tree)
+        with self._watched(watch):
+            logits = self._pass(plan, watch.rows, request.riders)
+        self._rows.tree_read(plan)
+        return watch.reading(Said(logits[plan.missing :]))
+
+    def twin(self) -> ReferenceModel:
+        """The same network with a cache of its own."""
+        return self.view()
+
+    def view(
+        self,
+        layers: Collection[int] | None = None,
+        skip_attention: Collection[int] = (),
+        skip_mlp: Collection[int] = (),
+    ) -> ReferenceModel:
+        """The same network without some layers or halves of layers, with a cache of its own.
+
+        Raises:
+            ModelError: layers of a form that is not known.
+        """
+        parts = self._parts.without(layers, skip_attention, skip_mlp)
+        return ReferenceModel(self._whole, self.context_tokens, parts, source=self)
+
+    @torch.inference_mode()
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) what the first layer gets for these tokens."""
+        embedded: Tensor = self._network.get_input_embeddings()(torch.tensor(list(tokens), device=self.device))
+        return embedded
+
+    @torch.inference_mode()
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the root and the accepted path, forget the rest of the tree."""
+        start = self._rows.held
+        self.cache.keep_rows_(start, self._rows.keep(path))
+
+    @torch.inference_mode()
+    def head(self, hidden: Tensor) -> Tensor:
+        """(n, V) logits of (n, d) states after any layer."""
+        return self._head(self._decoder.norm(hidden))
+
+    def pretend(self, tokens: int) -> None:
+        """Act as if so many tokens had been read; their rows hold zeros or stale values."""
+        self._rows.pretend(tokens)
+
+    def _pass(self, plan: Plan, wanted: Callable[[], list[int]], riders: Sequence[Rider] = ()) -> Tensor:
+        """One forward pass; (rows wanted, V) logits. Which rows are wanted is asked when the pass is done."""
+        rows = len(plan.positions)
+        embedded = self.embed(plan.tokens).unsqueeze(0)
+        if riders:
+            extra = torch.stack([rider.embedding for rider in riders]).to(embedded)
+            embedded = torch.cat([embedded, extra.unsqueeze(0)], dim=1)
+        self.cache.write_at(plan.start)
+        with adapted_products(self._whole.get_decoder().layers, riders):
+            hidden = self._decoder(
+                inputs_embeds=embedded,
+                attention_mask=plan.mask.to(self.device)[None, None],
+                position_ids=torch.tensor([plan.positions], device=self.device),
+                past_key_values=self.cache,
+                use_cache=True,
+            ).last_hidden_state[0]
+        self.counters.passes += 1
+        self.counters.rows += rows
+        self.counters.node_layers += rows * self._parts.computed(range(self.layers))
+        return self._head(hidden[wanted()])
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        """(rows, V) logits of final states, with whatever scaling or capping the architecture applies."""
+        logits: Tensor = self._network.get_output_embeddings()(hidden)
+        config = self._network.config
+        if (scale := getattr(config, "logits_scaling", None)) is not None:
+            logits = logits / scale
+        if (scale := getattr(config, "logit_scale", None)) is not None:
+            logits = logits * scale
+        if (cap := getattr(config, "final_logit_softcapping", None)) is not None:
+            logits = torch.tanh(logits / cap) * cap
+        return logits
+
+    @contextmanager
+    def _watched(self, watch: LayerWatch) -> Iterator[None]:
+        """Let `watch` see the states after each layer it wants. Dropped rows are computed on, but not looked at."""
+
+        def after_layer(layer: int) -> Callable[[Any, Any, Any], None]:
+            def hook(module: Any, arguments: Any, output: Any) -> None:
+                hidden: Tensor = (output if isinstance(output, Tensor) else output[0])[0]
+                watch.after_layer(layer, hidden[watch.rows()])
+
+            return hook
+
+        wanted = [layer for layer in range(self.layers) if watch.wants(layer)]
+        hooks = [self._layers[layer].register_forward_hook(after_layer(layer)) for layer in wanted]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
