@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.transfer import sent
@@ -90,13 +91,19 @@ class KVCache:
             return
         assert source._keys is not None, "rows were written"
         assert source._values is not None, "rows were written"
-        own_keys, own_values = self.room_for(len(rows), source._values[0].transpose(0, 1))
-        places = sent(torch.tensor([source.place_of[layer] for layer in self.place_of]), own_keys.device)[:, None]
-        wanted = sent(torch.tensor(rows), own_keys.device)
-        together, to = self._together, torch.arange(len(rows), device=own_keys.device)
-        taken = source._by_row(source._keys)[places, :, wanted // together, wanted % together]
-        self._by_row(own_keys)[:, :, to // together, to % together] = taken.transpose(1, 2)
-        own_values[:, :, : len(rows)] = source._values[places, :, wanted].transpose(1, 2)
+        together, heads = self._together, source._values.shape[1]
+        blocks = -(-len(rows) // together)
+        own_keys, own_values = self.room_for(blocks * together, source._values[0].transpose(0, 1))
+        wanted = torch.tensor(rows)
+        among = torch.unique(wanted // together)  # keys that lie together are moved together
+        inside = torch.searchsorted(among, wanted // together) * together + wanted % together
+        wanted, among, inside = (sent(index, own_keys.device) for index in (wanted, among, inside))
+        for layer, place in self.place_of.items():
+            theirs = source.place_of[layer]
+            keys = source._by_row(source._keys)[theirs].index_select(1, among).flatten(1, 2).index_select(1, inside)
+            filled = F.pad(keys, (0, 0, 0, blocks * together - len(rows)))
+            self._by_row(own_keys)[place, :, :blocks] = filled.view(heads, blocks, together, -1)
+            own_values[place, :, : len(rows)] = source._values[theirs].index_select(1, wanted)
 
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows.
