@@ -10,6 +10,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
+from torch import Tensor
+
 from specchat.core.context import Context
 from specchat.core.reading import Reading
 from specchat.core.request import Rider
@@ -124,8 +126,8 @@ class Merge:
         believed = [(self._trust.probability(candidate), candidate) for candidate in candidates]
         believed.sort(key=_first, reverse=True)
         points = [
-            Guess(token, logprob=math.log(probability), proposer=_names(cell))
-            for probability, (token, cell, _) in believed[: max(0, width - len(draws))]
+            Guess(token, q=q, logprob=math.log(probability), proposer=_names(cell))
+            for probability, (token, cell, _, q) in believed[: max(0, width - len(draws))]
         ]
         return [*draws[:width], *points] if draws else points
 
@@ -136,11 +138,13 @@ class Merge:
 
 
 class _Candidate(NamedTuple):
-    """A token that points propose at one node: by whom, how surely, and what they make its probability."""
+    """A token that points propose at one node: by whom, how surely, what they make its probability, and the law of the
+    first of them that names one."""
 
     token: int
     cell: Cell
     claimed: float
+    q: Tensor | None = None
 
 
 class _Trust:
@@ -162,14 +166,15 @@ def _by_token(said: Sequence[Sequence[Guess]]) -> list[_Candidate]:
     """The points of all members, merged by token, in the order they were first said."""
     found: dict[int, _Candidate] = {}
     for guesses in said:
-        for rank, (token, kind, _, logprob, proposer) in enumerate(guesses):
+        for rank, (token, kind, q, logprob, proposer) in enumerate(guesses):
             if kind is not DrawKind.POINT:
                 continue
             claim = 0.5 ** (rank + 1) if logprob is None else min(1.0, math.exp(logprob))
             cell: Cell = ((proposer, _sureness(claim)),)
             if (before := found.get(token)) is not None:
                 cell, claim = before.cell + cell, max(before.claimed, claim)
-            found[token] = _Candidate(token, cell, claim)
+                q = q if before.q is None else before.q
+            found[token] = _Candidate(token, cell, claim, q)
     return list(found.values())
 
 

@@ -63,6 +63,7 @@ DRAFTERS_OF_TESTS = [
     {"drafter": "merge", "method_options": {"merge.of": "self_drafting,suffix"}},
     {"drafter": "self_drafting", "policy": "drops_some"},
     {"drafter": "self_drafting", "rule": "looks_twice"},
+    {"drafter": "merge", "rule": "looks_twice", "method_options": {"merge.of": "self_drafting,suffix"}},
 ]
 
 
@@ -137,8 +138,10 @@ def test_riders_without_an_adapter_say_what_a_plain_pass_says_behind_the_path(bu
     assert agreed == len(said.rounds) - 1 if exact else agreed > 0.6 * len(said.rounds)
 
 
-def test_the_rule_finds_the_states_and_laws_it_asked_for(build):
-    conversation, speculator, said = conversed(build, drafter="self_drafting", rule="looks_twice", temperature=0.7)
+@pytest.mark.parametrize("drafter", ["self_drafting", "merge"])
+def test_the_rule_finds_the_states_and_laws_it_asked_for(build, drafter):
+    asked = {"drafter": drafter, "method_options": {"merge.of": "self_drafting"}}
+    conversation, speculator, said = conversed(build, **asked, rule="looks_twice", temperature=0.7)
     rule = speculator.rule
     assert [states.shape for states in rule.states] == [(len(round.tree), HIDDEN) for round in said.rounds]
     drafted = [round for round in said.rounds if round.tree.drafted]
