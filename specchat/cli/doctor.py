@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat import __version__
+from specchat.cli.streams import table_width
 from specchat.config import cache_dir
 from specchat.engine.protocol.environment import engine_environment
 
@@ -31,7 +32,7 @@ def print_report() -> None:
 
     from specchat.cli.pair_states import judged, known_pairs
 
-    console = Console(file=sys.stdout, highlight=False, markup=False)
+    console = Console(file=sys.stdout, highlight=False, markup=False, width=table_width())
     pairs = [judged(pair) for pair in known_pairs()]
     for title, rows in (("versions", _versions()), ("machine", _machine()), ("pairs", _pairs(pairs))):
         table = Table(box=None, show_header=False, pad_edge=False, title=title, title_justify="left")
@@ -122,14 +123,14 @@ def _machine() -> Iterator[tuple[str, str]]:
 def _whole_numbers(device: torch.device) -> str:
     """Who multiplies weights of 4 and 8 bits."""
     from specchat.models.machine import multiplies
-    from specchat.models.native.build import NativeUnavailable, compiled, find_compiler
+    from specchat.models.native.build import NativeUnavailable, find_compiler, load
 
     if device.type != "cpu":
         works = [precision for precision in ("int4", "int8") if multiplies(precision, device)]
         return f"torch's kernels, for {' and '.join(works)}" if works else f"nobody on {device}"
 
     try:
-        return f"native kernels, by {' '.join(find_compiler())}: {compiled()}"
+        return f"native kernels, by {' '.join(find_compiler())}: {load().where}"
     except NativeUnavailable as error:
         return f"torch's kernels; the native ones are not in use, since {error}"
 

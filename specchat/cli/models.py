@@ -160,20 +160,21 @@ def _print_table(catalog: Catalog) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from specchat.cli.streams import table_width
     from specchat.config import cache_dir
     from specchat.models import fetch
 
     glyphs = {"ready": ("●", "green"), "partial": ("◐", "yellow"), "missing": ("○", "dim")}
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("model", "state", "size", "pairs", "licence"):
-        table.add_column(heading, no_wrap=heading in ("model", "state", "size"))
+        table.add_column(heading, no_wrap=heading in ("model", "state", "size"), overflow="fold")
     for spec in catalog.models.values():
         state = fetch.state(spec)
         glyph, style = glyphs[state.kind]
         pairs = ", ".join(pair.name for pair in catalog.pairs_using(spec.name))
         cells = (spec.name, Text(f"{glyph} {state.kind}", style), _size_of(spec, state), pairs, spec.licence)
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
-    console = Console()
+    console = Console(width=table_width())
     console.print(table)
     console.print(Text(f"\nweights live in {cache_dir() / 'models'}; pull a pair or a model by its name", "dim"))
 
@@ -201,7 +202,8 @@ def _silent(_: str) -> None: ...
 
 def _print_event(progress: Progress) -> None:
     """One line of the engine's own protocol, for a program that watches."""
-    from specchat.engine.protocol.events import Loading, encode
+    from specchat.engine.protocol.codec import encode
+    from specchat.engine.protocol.events import Loading
 
     p = progress
     sys.stdout.buffer.write(encode(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate)))

@@ -13,6 +13,7 @@ class Budget:
         prices: for the first node, the second, …: the least chance to stand (the product of the probabilities down to
             it) that earns it its row, never falling; the last holds for all that follow. Empty: nodes cost nothing.
         why: what made the controller choose so, in a few words for the screen.
+        passes: whether drafters may run passes of draft models.
     """
 
     nodes: int
@@ -20,6 +21,7 @@ class Budget:
     width: int = 1
     prices: tuple[float, ...] = ()
     why: str = field(default="", compare=False)
+    passes: bool = True
 
     @property
     def floor(self) -> float:

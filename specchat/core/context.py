@@ -23,6 +23,7 @@ class Context:
         wanted: the kind of draws the acceptance rule can use best; a drafter that cannot draw so proposes points.
         wants_q: whether the rule looks at the draft's law behind points too.
         round: rounds done so far in this reply.
+        passes: whether drafters may run passes of draft models in this round; the budget says so.
     """
 
     history: list[int]
@@ -33,6 +34,7 @@ class Context:
     wanted: DrawKind = DrawKind.POINT
     wants_q: bool = False
     round: int = 0
+    passes: bool = True
     counts: Counts = field(init=False)
 
     def __post_init__(self) -> None:

@@ -73,6 +73,9 @@ class Reading:
 def _best(logits: Tensor, likeliest: Tensor | None, rows: Sequence[int], count: int) -> list[list[int]]:
     rows = list(rows)
     if likeliest is not None and count <= likeliest.shape[1]:
+        if likeliest.device.type == "cpu":  # numpy takes 3 µs, where torch takes 40
+            named: list[list[int]] = likeliest.numpy()[rows, :count].tolist()
+            return named
         return likeliest[rows, :count].tolist()
     return best_tokens(logits[rows], count)[1].tolist()
 

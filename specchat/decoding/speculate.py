@@ -11,6 +11,7 @@ from specchat.core.context import Context
 from specchat.core.request import PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
+from specchat.core.transfer import wait_for
 from specchat.core.tree import TokenTree
 from specchat.decoding.state_feed import StateFeed
 
@@ -42,27 +43,33 @@ class Speculator:
         self.feed = StateFeed(self.drafter)
 
     def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
-        """Read the prompt up to its last token, which is the first root."""
+        """Read the prompt up to its last token, which is the first root. Synchronises: its time is no round's."""
         self.feed.read(self.target, history[:-1], on_chunk)
         self.drafter.start(history)
+        wait_for(self.target.device)
 
     def round(self, context: Context, cut: Cut = take_all) -> Round:
         """Do one round and append what it emits to the context's history.
 
         The bonus token is the next round's root: emitted, not read. So a round reads 1 + drafted nodes and emits
         accepted + 1 tokens, and plain decoding is the round whose tree is the root alone.
+
+        A device is given its pass and goes on by itself; the pass is over when its first result reaches the host, which
+        is in judging. So judging there counts as verifying, and nothing waits longer than it has to.
         """
         began = time.perf_counter()
         passes = self.drafter.passes
         context.wanted, context.wants_q = self.rule.wanted, self.rule.wants_q
         budget = self.controller.plan(context)
+        context.passes = budget.passes
         planned = time.perf_counter()
         tree = self.policy.grow(self.drafter, context, budget)
         request = self._request(tree, budget)
         drafted = time.perf_counter()
         reading = self.target.read(tree, request=request)
-        verified = time.perf_counter()
+        read = time.perf_counter()
         verdict = self.rule.judge(tree, reading, context)
+        verified = read if self.target.device.type == "cpu" else time.perf_counter()
         verdict = verdict.cut(cut(verdict.emitted(tree)))
         self.target.keep(verdict.path)
         draft_s, verify_s = drafted - planned, verified - drafted

@@ -101,6 +101,18 @@ def process_bytes() -> int:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
+def threads_for(wanted: int) -> int:
+    """How many threads the engine gets: as wanted, or chosen where that is 0.
+
+    Raises:
+        UsageError: more than there are cores, which would only wait for one another.
+    """
+    cores = os.cpu_count() or 1
+    if wanted > cores:
+        raise UsageError(f"threads = {wanted} is more than the {cores} cores of this machine: 1 to {cores}, 0 chooses")
+    return wanted or default_threads()
+
+
 def default_threads() -> int:
     """All cores up to two, else one less than there are: somebody has to draw the screen."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -223,7 +223,8 @@ def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
 
 
 def test_progress_is_told_to_programs_as_lines_of_the_engines_protocol():
-    from specchat.engine.protocol.events import Loading, decode_event
+    from specchat.engine.protocol.codec import decode_event
+    from specchat.engine.protocol.events import Loading
 
     said = [decode_event(line) for line in run("pull", "tiny", "--output", "jsonl").stdout_bytes.splitlines()]
     assert {event.stage for event in said} == {"fetch", "verify"}

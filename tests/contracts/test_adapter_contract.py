@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from specchat.core.request import Adapter, Rider
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
-from specchat.models.files.weight_source import HUB_NAMES
+from specchat.models.files.families import LLAMA
 
 PREFIX = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]
 SIZES = {"q": (32, 32), "k": (16, 32), "v": (16, 32), "o": (32, 32), "gate": (48, 32), "up": (48, 32), "down": (32, 48)}
@@ -46,7 +46,7 @@ def merged(given):
     """The network with the adapter's products added to its weights."""
     network = copy.deepcopy(shared_network("llama"))
     for (layer, name), (down, up) in given.factors.items():
-        product = network.get_decoder().layers[layer].get_submodule(HUB_NAMES[name])
+        product = network.get_decoder().layers[layer].get_submodule(LLAMA.hub_names[name])
         with torch.no_grad():
             product.weight.add_(up @ down)
     return network

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from contracts.kit import make_policy
 
 from specchat.core.context import Context
 from specchat.core.noise import Noise
+from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.assemble import assemble, sampling
+from specchat.decoding.pruning import EarlyPruning
+from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
+from specchat.trees import TREE_POLICIES
 from tests.models.test_decoder import V, decoder, network, prompt
 
 TREE = {"drafter": "draft_model", "policy": "expansion", "controller": "fixed", "width": 4, "depth": 3, "nodes": 12}
@@ -35,6 +41,24 @@ def test_pruning_never_changes_the_text(temperature, layer, keep):
     assert pruned == plain
     reasons = [reason for round in rounds for reason in round.verdict.reasons]
     assert Reason.PRUNED in reasons
+
+
+def test_a_node_stays_if_its_token_is_likely_after_its_parent():
+    """The head is asked at the parent: what a node itself goes on with says nothing of its own chances."""
+    tree = TokenTree(0, V)
+    likely, unlikely = tree.add(ROOT, Guess(4)), tree.add(ROOT, Guess(6))
+    below = {token: tree.add(likely, Guess(token)) for token in (5, 7)}
+    states = torch.zeros(len(tree), V)
+    states[ROOT, [4, 9]] = torch.tensor([2.0, 1.0])  # after the root 4 is likeliest, 6 is not among the best two
+    states[likely, [7, 8]] = torch.tensor([2.0, 1.0])
+    states[unlikely, 6] = 9.0
+    states[below[5], 5] = 9.0
+    model = ScriptedModel(V, lambda text: torch.zeros(V))
+    policy = EarlyPruning(make_policy(TREE_POLICIES["chain"]), model, 1, 2)
+    (hook,) = policy.hooks(tree.freeze())
+    assert hook.layers == {0}
+    stay = hook.look(0, states, range(len(tree)))
+    assert stay == {ROOT, likely, below[7]}
 
 
 def test_what_is_pruned_is_not_computed():

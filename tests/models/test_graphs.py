@@ -4,14 +4,13 @@ import pytest
 import torch
 from contracts.kit import requested
 from frozen import FrozenRecorder, RefusingRecorder
-from test_decoder import FAMILIES, V, branching_tree, network, prompt
+from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
 
 from specchat.core.request import LayerHook, PassRequest, Rider
 from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.cuda.graphs import GraphNetwork
-from specchat.models.files.weight_source import TensorSource
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.layer_weights import Builder
@@ -19,7 +18,7 @@ from specchat.models.own.layer_weights import Builder
 
 def eager(family="llama"):
     net = network(family)
-    source = TensorSource(net.state_dict())
+    source = source_of(net)
     return EagerNetwork(Builder(Shape.of(net.config), source, "float32", torch.device("cpu")).build())
 
 

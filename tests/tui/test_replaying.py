@@ -8,6 +8,7 @@ from fake import hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.near.replay import Player, Recording
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import encode
 from specchat.tui.app import SpecchatApp
 from specchat.tui.widgets.messages import UserView
 from specchat.tui.widgets.reply_view import ReplyView
@@ -24,7 +25,7 @@ def recording(step_s: float = 0.001) -> Recording:
         started([question, ev.Message("assistant", said), ev.Message("user", "go on")], 2), *second,
         ev.Finished(2, "end", "", stats_of(second), 1.0 * step_s),
     ]  # fmt: skip
-    return Recording.parse(b"".join(ev.encode(e) for e in events), "demo.jsonl")
+    return Recording.parse(b"".join(encode(e) for e in events), "demo.jsonl")
 
 
 async def wait_for(pilot, condition) -> None:
@@ -84,7 +85,7 @@ async def test_a_recording_held_is_told_depth_by_depth_too():
 async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path):
     demo = tmp_path / "demo.jsonl"
     made = recording(30.0)
-    demo.write_bytes(b"".join(ev.encode(e) for e in (made.header, *made.events)))
+    demo.write_bytes(b"".join(encode(e) for e in (made.header, *made.events)))
     from driving import driving
 
     async with driving(loaded=False, demo=demo) as d:

@@ -31,6 +31,7 @@ class Plan:
         positions: (rows,) position in the text of every row, riders included: never the row's own number.
         mask: (rows, start + rows) bool, whom each row attends to.
         common: the first so many rows are attended to by all.
+        borrowed: positions of the first rows, where only these of their text are there.
     """
 
     start: int
@@ -40,6 +41,7 @@ class Plan:
     positions: list[int]
     mask: Tensor
     common: int
+    borrowed: tuple[int, ...] = ()
 
 
 class Rows:
@@ -96,7 +98,7 @@ class Rows:
         """A pass that reads more prefix. Call `prefix_read` when it is done."""
         start, count, first = self.held, len(tokens), len(self.prefix)
         mask = torch.ones(count, start + count, dtype=torch.bool).tril(start)
-        return Plan(start, count, (), tokens, list(range(first, first + count)), mask, start)
+        return Plan(start, count, (), tokens, list(range(first, first + count)), mask, start, self._gaps())
 
     def prefix_read(self, tokens: list[int]) -> None:
         self.prefix.extend(tokens)
@@ -137,7 +139,7 @@ class Rows:
         for row, rows_seen in enumerate(seen, len(missing)):
             mask[row, rows_seen] = True
         tokens = [*missing, *(tree.tokens[n] for n in nodes)]
-        return Plan(start, len(missing), nodes, tokens, positions, torch.from_numpy(mask), self.held)
+        return Plan(start, len(missing), nodes, tokens, positions, torch.from_numpy(mask), self.held, self._gaps())
 
     def tree_read(self, plan: Plan) -> None:
         if self._missing:
@@ -181,6 +183,9 @@ class Rows:
         borrowed = {position: row for row, position in enumerate(self._borrowed)}
         left_out = self._borrowed_text - len(self._borrowed)
         return [borrowed[position] if position < self._borrowed_text else position - left_out for position in positions]
+
+    def _gaps(self) -> tuple[int, ...]:
+        return tuple(self._borrowed) if len(self._borrowed) < self._borrowed_text else ()
 
     def _borrow(self, text: int, positions: Sequence[int]) -> None:
         self._borrowed_text, self._borrowed = text, list(positions)

@@ -18,8 +18,9 @@ from specchat.models.base.cache_rows import Plan
 from specchat.models.base.head_output import Said
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
-from specchat.models.base.shape import Shape
+from specchat.models.base.shape import Shape, View
 from specchat.models.base.sub_layers import SubLayers
+from specchat.models.base.windows import windowed
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Pass:
 
     Args:
         embed: tokens → (n, d) rows.
-        table: (positions, 1, head_dim / 2) complex64, what rotates queries and keys at each position.
+        tables: for each view, (positions, 1, head_dim / 2) complex64, what rotates queries and keys at each position;
+            None where nothing is rotated.
         parts: what of the layers is computed.
         watch: looks into the pass; None where nobody does.
         riders: the last rows, which have an embedding of their own.
@@ -36,7 +38,7 @@ class Pass:
 
     plan: Plan
     embed: Callable[[Sequence[int]], Tensor]
-    table: Tensor
+    tables: tuple[Tensor | None, ...]
     cache: KVCache
     counters: Counters
     parts: SubLayers
@@ -52,9 +54,14 @@ class Pass:
         return torch.cat([hidden, torch.stack([rider.embedding for rider in self.riders]).to(hidden)])
 
     @cached_property
-    def turns(self) -> Tensor:
-        """(rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
-        return self.table[sent(torch.tensor(self.plan.positions), self.table.device)]
+    def turns(self) -> list[Tensor | None]:
+        """For each view, (rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
+        positions = torch.tensor(self.plan.positions)
+        return [None if table is None else table[sent(positions, table.device)] for table in self.tables]
+
+    def masks(self, views: Sequence[View]) -> list[Tensor]:
+        """For each view, (rows, seen) bool, whom each row attends to; on the host."""
+        return [windowed(self.plan, view.window) for view in views]
 
     def interrupted(self, layers: int) -> bool:
         """Whether anybody must be asked before the pass is over."""

@@ -48,13 +48,13 @@ class Bucket:
 
 @dataclass
 class _Recorded:
-    """Recordings over one cache, valid as long as neither it nor the table of rotations moves.
+    """Recordings over one cache, valid as long as neither it nor the tables of rotations move.
 
     A recording knows addresses and keeps nothing alive, so the passes, whose buffers it reads, are kept with it.
     """
 
     keys: Tensor
-    table: Tensor
+    tables: tuple[Tensor | None, ...]
     replays: dict[Bucket, tuple[StaticPass, Callable[[], None]]] = field(default_factory=dict)
 
 
@@ -98,7 +98,7 @@ class GraphNetwork:
         plan = running.plan
         rows, end = plan.mask.shape
         width = next((bucket for bucket in _ROWS if bucket >= rows), None)
-        if width is None or end - plan.common >= WINDOW or running.interrupted(self.shape.layers):
+        if width is None or end - plan.common >= WINDOW or self._is_special(running):
             return self._eager.run(running)
         # One row more than are used: padding is written to the cache's last one.
         keys, values = running.cache.room_for(end + 1, self._eager.like)
@@ -117,11 +117,16 @@ class GraphNetwork:
             running.watch.after_layer(layer, self._tapped[layer][:rows])
         return out[:rows]
 
+    def _is_special(self, running: Pass) -> bool:
+        """Whether a pass does what no recording does: ask in the middle, or see part of a text through windows."""
+        windows = any(view.window is not None for view in self.shape.views)
+        return running.interrupted(self.shape.layers) or (windows and bool(running.plan.borrowed))
+
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
         """Do the pass that the buffers describe; False where it cannot be recorded."""
         recorded = self._recorded.get(running.cache)
-        if recorded is None or recorded.keys is not keys or recorded.table is not running.table:
-            recorded = self._recorded[running.cache] = _Recorded(keys, running.table)
+        if recorded is None or recorded.keys is not keys or recorded.tables is not running.tables:
+            recorded = self._recorded[running.cache] = _Recorded(keys, running.tables)
         if bucket in recorded.replays:
             _, replay = recorded.replays[bucket]
             replay()
@@ -148,7 +153,7 @@ class GraphNetwork:
             network=self._layers,
             inputs=self._inputs_of(bucket.rows),
             context=bucket.context,
-            table=running.table,
+            tables=running.tables,
             keys=keys,
             values=values,
             embedded=embedded if bucket.embedded else None,

@@ -12,7 +12,7 @@ typedef struct {
     const float *up;   /* (outputs, rank) */
 } LowRank;
 
-enum { ADAPTED = 7, FIRST_QKV = 0, FIRST_O = 3, FIRST_GATE = 4, FIRST_DOWN = 6 }; /* q, k, v, o, gate, up, down */
+enum { MOST_RANK = 1024, ADAPTED = 7, FIRST_QKV = 0, FIRST_O = 3, FIRST_GATE = 4, FIRST_DOWN = 6 }; /* q, k, v, o, gate, up, down */
 
 static float dot(const float *a, const float *b, int length) {
     vf sum = {0};

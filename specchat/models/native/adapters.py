@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,18 @@ class _CLowRank(ctypes.Structure):
     ]
 
 
+@dataclass(frozen=True)
+class PassAdapters:
+    """The adapters of one pass; `table` is (adapters, layers, products) for C, and valid as long as they live."""
+
+    adapters: tuple[Adapter, ...]
+    table: Any
+
+    @property
+    def count(self) -> int:
+        return len(self.adapters)
+
+
 class AdapterTables:
     """Turns adapters into what C reads, once for each adapter. They live as long as the adapters."""
 
@@ -32,12 +45,11 @@ class AdapterTables:
         self._sizes = sizes_of(shape, inner)
         self._made: WeakKeyDictionary[Adapter, tuple[Factors, bytes]] = WeakKeyDictionary()
 
-    def of(self, riders: Sequence[Rider], rows: int) -> tuple[Any, Tensor | None]:
+    def of(self, riders: Sequence[Rider], rows: int) -> tuple[PassAdapters | None, Tensor | None]:
         """The adapters of a pass with so many rows, the riders last; and which of them acts on which row.
 
         Returns:
-            (adapters, layers, products) as a C array, and (rows,) int32, −1 for rows without an adapter; None and None
-            where no rider names one.
+            The adapters, and (rows,) int32, −1 for rows without one; None and None where no rider names one.
 
         Raises:
             ModelError: an adapter that does not fit the network.
@@ -47,7 +59,8 @@ class AdapterTables:
             return None, None
         tables = b"".join(self._table(adapter) for adapter in adapters)
         which = torch.tensor([-1] * (rows - len(riders)) + acting(riders, adapters), dtype=torch.int32)
-        return (_CLowRank * (len(tables) // ctypes.sizeof(_CLowRank))).from_buffer_copy(tables), which
+        table = (_CLowRank * (len(tables) // ctypes.sizeof(_CLowRank))).from_buffer_copy(tables)
+        return PassAdapters(adapters, table), which
 
     def _table(self, adapter: Adapter) -> bytes:
         if adapter not in self._made:

@@ -14,13 +14,15 @@ from torch import Tensor
 from specchat.models.base.head_output import Said
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
+from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
 from specchat.models.base.sub_layers import SubLayers
-from specchat.models.files.weight_source import PairedSource, WeightSource
+from specchat.models.files.weight_source import WeightSource
 from specchat.models.native.adapters import AdapterTables
+from specchat.models.native.handover import maybe_pointer, pointer
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
-from specchat.models.native.product import LANES, CProduct, Product, address
+from specchat.models.native.product import LANES, CProduct, Product
 
 
 class _CLayer(ctypes.Structure):
@@ -29,7 +31,9 @@ class _CLayer(ctypes.Structure):
         ("mlp_norm", ctypes.c_void_p),
         ("q_norm", ctypes.c_void_p),
         ("k_norm", ctypes.c_void_p),
-        ("rotates", ctypes.c_int32),
+        ("post_attention_norm", ctypes.c_void_p),
+        ("post_mlp_norm", ctypes.c_void_p),
+        ("view", ctypes.c_int32),
         ("qkv", CProduct * 3),
         ("o", CProduct),
         ("gate_up", CProduct * 2),
@@ -40,6 +44,7 @@ class _CLayer(ctypes.Structure):
 class _CDecoder(ctypes.Structure):
     _fields_ = [
         *[(n, ctypes.c_int32) for n in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inter", "vocab_size")],
+        *[(n, ctypes.c_int32) for n in ("views", "gelu")],
         ("epsilon", ctypes.c_float),
         ("layer", ctypes.POINTER(_CLayer)),
         ("norm", ctypes.c_void_p),
@@ -47,11 +52,21 @@ class _CDecoder(ctypes.Structure):
     ]
 
 
+class _CView(ctypes.Structure):
+    _fields_ = [("common", ctypes.c_int32), ("turns", ctypes.c_void_p), ("mask", ctypes.c_void_p)]
+
+
+_VIEWS = 4
+
+
 class _CRows(ctypes.Structure):
     _fields_ = [
-        *[(name, ctypes.c_int32) for name in ("rows", "common", "end", "capacity")],
-        *[(name, ctypes.c_void_p) for name in ("hidden", "turns", "places", "mask", "keys", "values")],
-        *[(name, ctypes.c_void_p) for name in ("place_of", "mlp", "adapters", "adapter_of")],
+        *[(name, ctypes.c_int32) for name in ("rows", "end", "capacity")],
+        *[(name, ctypes.c_void_p) for name in ("hidden", "places", "keys", "values")],
+        ("view", _CView * _VIEWS),
+        *[(name, ctypes.c_void_p) for name in ("place_of", "mlp")],
+        *[(name, ctypes.c_int32) for name in ("kept", "adapters")],
+        *[(name, ctypes.c_void_p) for name in ("low_rank", "adapter_of")],
     ]
 
 
@@ -63,13 +78,22 @@ class NativeLayer:
     mlp_norm: Tensor
     q_norm: Tensor | None
     k_norm: Tensor | None
-    rotates: bool
+    post_attention_norm: Tensor | None
+    post_mlp_norm: Tensor | None
+    view: int
     products: tuple[Product, ...]  # q, k, v, o, gate, up, down
 
-    def as_c(self) -> _CLayer:
+    def as_c(self, index: int, shape: Shape) -> _CLayer:
         q, k, v, o, gate, up, down = (product.as_c() for product in self.products)
-        norms = [address(norm) for norm in (self.input_norm, self.mlp_norm, self.q_norm, self.k_norm)]
-        return _CLayer(*norms, int(self.rotates), (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
+        norms = [
+            maybe_pointer(f"layer {index}, {name}", getattr(self, name), torch.float32, size)
+            for name, size in (
+                *((name, shape.hidden) for name in ("input_norm", "mlp_norm")),
+                *((name, shape.head_dim) for name in ("q_norm", "k_norm")),
+                *((name, shape.hidden) for name in ("post_attention_norm", "post_mlp_norm")),
+            )
+        ]
+        return _CLayer(*norms, self.view, (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
 
 
 class NativeNetwork:
@@ -87,7 +111,7 @@ class NativeNetwork:
         self.keys_together = LANES
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
-        self._source: WeightSource = PairedSource(source, shape.head_dim)
+        self._source: WeightSource = prepared(source, shape)
         packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:
             self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
@@ -95,26 +119,29 @@ class NativeNetwork:
         self._norm = self._source.dense("norm")
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
+        told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
+        self._c_layers = (_CLayer * shape.layers)(*told)
         inner = self._layers[0].products[4].out
         self._adapters = AdapterTables(shape, inner)
-        self._c_layers = (_CLayer * shape.layers)(*(layer.as_c() for layer in self._layers))
         self._c = _CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
-            *(inner, shape.vocab_size, shape.epsilon),
-            *(self._c_layers, address(self._norm), self._head.as_c()),
+            *(inner, shape.vocab_size, len(shape.views), shape.gate == "gelu", shape.epsilon),
+            *(self._c_layers, pointer("the last norm", self._norm, torch.float32, shape.hidden), self._head.as_c()),
         )
+        self._kernels.check(self._c)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._source.embed(list(tokens))
 
     def head(self, hidden: Tensor, totals: bool = False) -> Said:
-        hidden = hidden.contiguous()
+        hidden = _floats(hidden)
         rows, vocab_size = len(hidden), self.shape.vocab_size
         logits, best = torch.empty(rows, vocab_size), torch.empty(rows, BEST, dtype=torch.int32)
         summed = torch.empty(rows) if totals else None
         if rows:
-            addresses = (hidden.data_ptr(), rows, logits.data_ptr(), best.data_ptr(), address(summed))
-            self._kernels.head(self.threads, self._c, *addresses)
+            states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
+            said = logits.data_ptr(), best.data_ptr(), None if summed is None else summed.data_ptr()
+            self._kernels.head(self.threads, self._c, states, rows, *said)
         return Said(logits, best[:, :vocab_size], summed)
 
     def run(self, running: Pass) -> Tensor:
@@ -130,23 +157,34 @@ class NativeNetwork:
 
     def _layer(self, packer: Packer, index: int) -> NativeLayer:
         source = self._source
-        q_norm, k_norm = (
-            source.dense(name, index) if source.has(name, index) else None for name in ("q_norm", "k_norm")
-        )
-        norms = source.dense("input_norm", index), source.dense("mlp_norm", index), q_norm, k_norm
+
+        def norm(name: str) -> Tensor | None:
+            return source.dense(name, index) if source.has(name, index) else None
+
         products = tuple(packer.product(name, index) for name in ("q", "k", "v", "o", "gate", "up", "down"))
-        return NativeLayer(*norms, self.shape.rotates[index], products)
+        return NativeLayer(
+            input_norm=source.dense("input_norm", index),
+            mlp_norm=source.dense("mlp_norm", index),
+            q_norm=norm("q_norm"),
+            k_norm=norm("k_norm"),
+            post_attention_norm=norm("post_attention_norm"),
+            post_mlp_norm=norm("post_mlp_norm"),
+            view=self.shape.view_of[index],
+            products=products,
+        )
 
 
 class _Rows:
     """The rows of one pass and where they lie."""
 
     def __init__(self, running: Pass, shape: Shape, adapters: AdapterTables) -> None:
-        self.hidden = running.hidden.contiguous()
+        self.hidden = _floats(running.hidden)
+        self._shape = shape
         self._turns = running.turns
-        self._seen = running.plan.mask
+        self._seen = running.masks(shape.views)
         start, end = running.plan.start, running.plan.mask.shape[1]
-        self._common = running.plan.common
+        # Where a window hides what is old, no row need be seen by all.
+        self._common = [running.plan.common if seen is running.plan.mask else 0 for seen in self._seen]
         self._places = torch.arange(start, end, dtype=torch.int32)
         like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.float16)
         self._keys, self._values = running.cache.room_for(end, like)
@@ -155,21 +193,41 @@ class _Rows:
 
     def drop(self, stay: list[int]) -> None:
         """Go on with these rows alone; `stay` are places among the rows so far."""
-        self.hidden, self._turns = self.hidden[stay], self._turns[stay]
-        self._seen, self._places = self._seen[stay], self._places[stay]
+        self.hidden, self._places = self.hidden[stay], self._places[stay]
+        self._turns = [None if turns is None else turns[stay] for turns in self._turns]
+        self._seen = [seen[stay] for seen in self._seen]
         self._adapter_of = None if self._adapter_of is None else self._adapter_of[stay]
 
     def as_c(self) -> _CRows:
         """The same for C; valid as long as this lives and nothing is dropped."""
-        sizes = (len(self.hidden), self._common, self._seen.shape[1], self._keys.shape[2])
-        rows = (self.hidden, self._turns, self._places, self._seen, self._keys, self._values)
-        adapters = None if self._adapters is None else ctypes.addressof(self._adapters)
-        left_out = address(self._place_of), address(self._mlp)
-        return _CRows(*sizes, *map(address, rows), *left_out, adapters, address(self._adapter_of))
+        shape, rows, end, capacity = self._shape, len(self.hidden), self._seen[0].shape[1], self._keys.shape[2]
+        kept = self._keys.shape[0]
+        cache = (torch.float16, kept, shape.kv_heads, capacity, shape.head_dim)
+        views = [
+            _CView(
+                common,
+                maybe_pointer("rotations", turns, torch.complex64, rows, 1, shape.head_dim // 2),
+                pointer("a mask", seen, torch.bool, rows, end),
+            )
+            for common, turns, seen in zip(self._common, self._turns, self._seen, strict=True)
+        ]
+        return _CRows(
+            *(rows, end, capacity),
+            pointer("states", self.hidden, torch.float32, rows, shape.hidden),
+            pointer("places", self._places, torch.int32, rows),
+            pointer("keys", self._keys, *cache),
+            pointer("values", self._values, *cache),
+            (_CView * _VIEWS)(*views),
+            maybe_pointer("places in the cache", self._place_of, torch.int32, shape.layers),
+            maybe_pointer("which MLPs are computed", self._mlp, torch.bool, shape.layers),
+            *(kept, 0 if self._adapters is None else self._adapters.count),
+            None if self._adapters is None else ctypes.addressof(self._adapters.table),
+            maybe_pointer("which adapters act", self._adapter_of, torch.int32, rows),
+        )
 
 
 def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor | None]:
-    """(layers,) int32 where each layer's keys lie, −1 without attention; (layers,) bool which MLPs are computed.
+    """(layers,) int32 where each layer's rows lie, −1 without attention; (layers,) bool which MLPs are computed.
 
     None where nothing is left out.
     """
@@ -178,3 +236,8 @@ def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor |
     every = range(parts.layers)
     places = [cache.place_of.get(layer, -1) for layer in every]
     return torch.tensor(places, dtype=torch.int32), torch.tensor([layer in parts.mlp for layer in every])
+
+
+def _floats(states: Tensor) -> Tensor:
+    """States as C reads them, whatever format and order they come in."""
+    return states.to("cpu", torch.float32).contiguous()

@@ -8,43 +8,9 @@
  * Compiled on the user's machine for its own processor; specchat/models/native/build.py says how.
  */
 
-#include "adapter.h"
 #include "attention.h"
 #include "best.h"
-#include "product.h"
-
-typedef struct {
-    const float *input_norm, *mlp_norm;
-    const float *q_norm, *k_norm; /* (head_dim), or NULL */
-    int32_t rotates;
-    Product qkv[3], o, gate_up[2], down;
-} Layer;
-
-typedef struct {
-    int32_t layers, hidden, heads, kv_heads, head_dim, inter, vocab_size;
-    float epsilon;
-    const Layer *layer;
-    const float *norm;
-    Product head;
-} Decoder;
-
-/* The rows of one pass. Row r is written to cache row places[r] and sees the cache rows whose mask is set; all rows see
- * the first `common`. What lies in the cache and is not seen must be finite. */
-typedef struct {
-    int32_t rows, common, end, capacity;
-    float *hidden;         /* (rows, hidden), in place */
-    const float *turns;    /* (rows, head_dim / 2, 2): cosine and sine */
-    const int32_t *places; /* (rows) */
-    const uint8_t *mask;   /* (rows, end) */
-    uint16_t *keys;        /* (layers, kv_heads, capacity / LANES, head_dim, LANES) float16 */
-    uint16_t *values;      /* (layers, kv_heads, capacity, head_dim) float16 */
-    /* What is left out; NULL where nothing is. */
-    const int32_t *place_of; /* (layers), where in the cache a layer's keys and values lie, −1 for one without attention */
-    const uint8_t *mlp;      /* (layers), whether its MLP is computed */
-    /* What is added to the products of some rows; NULL where nothing is. */
-    const LowRank *adapters;   /* (adapters, layers, ADAPTED) */
-    const int32_t *adapter_of; /* (rows), which of them acts on it, −1 for none */
-} Rows;
+#include "check.h"
 
 typedef struct {
     Team *team;
@@ -53,9 +19,11 @@ typedef struct {
     const Layer *layer;
     const float *norm;
     uint16_t *keys, *values; /* of this layer */
+    const View *view; /* of this layer */
     Rounded x, inner;
     float *qkv, *mixed, *hidden;
-    float *added; /* (rows, 2 · inter), what adapters add to gate and up; NULL where there are none */
+    float *added; /* (rows, hidden), what a norm goes over before it is added to the state */
+    float *gates; /* (rows, 2 · inter), what adapters add to gate and up; NULL where there are none */
     float *weights; /* (threads, SET, room for weights) */
 } Pass;
 
@@ -75,6 +43,14 @@ static void norm_row(const float *x, const float *weight, int length, float epsi
     int i = 0;
     for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
     for (; i < length; i++) to[i] = x[i] * factor * weight[i];
+}
+
+/* Add what was computed to a row's state, normalised. */
+static void add_normed(Pass *p, int row) {
+    int length = p->decoder->hidden;
+    float *state = p->hidden + (size_t)row * length, *added = p->added + (size_t)row * length;
+    norm_row(added, p->norm, length, p->decoder->epsilon, added);
+    for (int i = 0; i < length; i++) state[i] += added[i];
 }
 
 static void norm_and_round(Pass *p, int row) {
@@ -108,11 +84,11 @@ static void turn_and_write(Pass *p, int row) {
     const Decoder *d = p->decoder;
     int size = d->head_dim;
     float *qkv = p->qkv + (size_t)row * (d->heads + 2 * d->kv_heads) * size;
-    const float *turns = p->rows->turns + (size_t)row * size;
+    const float *turns = p->view->turns ? p->view->turns + (size_t)row * size : NULL;
     for (int h = 0; h < d->heads + d->kv_heads; h++) {
         const float *weight = h < d->heads ? p->layer->q_norm : p->layer->k_norm;
         if (weight) norm_row(qkv + h * size, weight, size, d->epsilon, qkv + h * size);
-        if (p->layer->rotates) turn(qkv + h * size, turns, size);
+        if (turns) turn(qkv + h * size, turns, size);
     }
     int place = p->rows->places[row];
     for (int h = 0; h < d->kv_heads; h++) {
@@ -121,6 +97,16 @@ static void turn_and_write(Pass *p, int row) {
         keep_half(key, qkv + (d->heads + h) * size, size, LANES);
         keep_half(p->values + head + (size_t)place * (size_t)size, qkv + (d->heads + d->kv_heads + h) * size, size, 1);
     }
+}
+
+/* The first row that one of these queries sees, or some before it: whole blocks of keys. */
+static int start_of(const Set *s, int count) {
+    int start = s->common > 0 ? 0 : s->end;
+    for (int n = 0; n < count && start > 0; n++) {
+        const uint8_t *seen = memchr(s->mask[n], 1, (size_t)start);
+        if (seen) start = (int)(seen - s->mask[n]);
+    }
+    return start / LANES * LANES;
 }
 
 /* The last row that one of these queries sees, and one more. */
@@ -138,7 +124,7 @@ static void attend_sets(void *job, int from, int to, int thread) {
     Pass *p = job;
     const Decoder *d = p->decoder;
     int sets = sets_of(p), size = d->head_dim, group = d->heads / d->kv_heads, queries = p->rows->rows * group;
-    Set s = {.room = room_for_weights(p), .common = p->rows->common};
+    Set s = {.room = room_for_weights(p), .common = p->view->common};
     s.weights = p->weights + (size_t)thread * SET * (size_t)s.room;
     for (int piece = from; piece < to; piece++) {
         int shared = piece / sets, set = piece % sets;
@@ -146,11 +132,14 @@ static void attend_sets(void *job, int from, int to, int thread) {
         for (int n = 0; n < count; n++) {
             int row = (first + n) / group, head = shared * group + (first + n) % group;
             s.query[n] = p->qkv + ((size_t)row * (size_t)(d->heads + 2 * d->kv_heads) + (size_t)head) * (size_t)size;
-            s.mask[n] = p->rows->mask + (size_t)row * (size_t)p->rows->end;
+            s.mask[n] = p->view->mask + (size_t)row * (size_t)p->rows->end;
             s.to[n] = p->mixed + ((size_t)row * (size_t)d->heads + (size_t)head) * (size_t)size;
         }
         s.end = end_of(&s, count, p->rows->end);
-        size_t before = (size_t)shared * (size_t)p->rows->capacity * (size_t)size;
+        int start = start_of(&s, count);
+        for (int n = 0; n < count; n++) s.mask[n] += start;
+        s.end -= start;
+        size_t before = ((size_t)shared * (size_t)p->rows->capacity + (size_t)start) * (size_t)size;
         attend(&s, count, p->keys + before, p->values + before, size);
     }
 }
@@ -165,7 +154,7 @@ static void add_to_gates(const Pass *p, int first, int count, int column, vf *ga
     int inter = p->decoder->inter;
     for (int r = 0; r < count; r++) {
         if (p->rows->adapter_of[first + r] < 0) continue;
-        const float *added = p->added + (size_t)(first + r) * 2 * (size_t)inter + column;
+        const float *added = p->gates + (size_t)(first + r) * 2 * (size_t)inter + column;
         gate[r] += load_lanes(added, inter - column);
         up[r] += load_lanes(added + inter, inter - column);
     }
@@ -185,8 +174,9 @@ static void gate_groups(void *job, int from, int to, int thread) {
                 vf a[TILE], b[TILE];
                 block_of(gate, 2 * g + half, &p->x, first / TILE, count, a);
                 block_of(up, 2 * g + half, &p->x, first / TILE, count, b);
-                if (p->added) add_to_gates(p, first, count, g * GROUP + half * LANES, a, b);
-                for (int r = 0; r < count; r++) store(inner[r] + half * LANES, silu16(a[r]) * b[r]);
+                if (p->gates) add_to_gates(p, first, count, g * GROUP + half * LANES, a, b);
+                for (int r = 0; r < count; r++)
+                    store(inner[r] + half * LANES, (p->decoder->gelu ? gelu16(a[r]) : silu16(a[r])) * b[r]);
             }
             for (int r = 0; r < count; r++) round_group(inner[r], valid, &p->inner, first + r, g);
         }
@@ -196,6 +186,11 @@ static void gate_groups(void *job, int from, int to, int thread) {
 static void norm_rows(void *job, int from, int to, int thread) {
     (void)thread;
     for (int row = from; row < to; row++) norm_and_round(job, row);
+}
+
+static void add_rows(void *job, int from, int to, int thread) {
+    (void)thread;
+    for (int row = from; row < to; row++) add_normed(job, row);
 }
 
 static void turn_rows(void *job, int from, int to, int thread) {
@@ -212,10 +207,20 @@ enum { FEW_ROWS = 8 }; /* what is done row by row is too little to share out for
 
 /* Add to products what adapters make of their input; rows without one are left alone. */
 static void adapt(Pass *p, int first, int count, const Rounded *x, float *out, int width) {
-    if (p->rows->adapters == NULL) return;
-    Adapt job = {p->rows->adapters, p->rows->adapter_of, p->decoder->layers, (int)(p->layer - p->decoder->layer),
+    if (p->rows->adapters == 0) return;
+    Adapt job = {p->rows->low_rank, p->rows->adapter_of, p->decoder->layers, (int)(p->layer - p->decoder->layer),
                  first, count, x, out, width};
     together(p->team, adapt_rows, &job, p->rows->rows, 1);
+}
+
+/* Add a product to the states; with a norm, the product normalised. `adapted` is its number among adapted products. */
+static void add_product(Pass *p, const Product *product, int adapted, const Rounded *x, const float *norm) {
+    int rows = p->rows->rows;
+    float *to = norm ? p->added : p->hidden;
+    multiply(p->team, product, 1, x, rows, to, norm == NULL);
+    adapt(p, adapted, 1, x, to, product->out);
+    p->norm = norm;
+    if (norm) together(p->team, add_rows, p, rows, FEW_ROWS);
 }
 
 static void attention_half(Pass *p) {
@@ -231,21 +236,19 @@ static void attention_half(Pass *p) {
     together(team, attend_sets, p, sets_of(p) * d->kv_heads, 1);
     p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
     together(team, mixed_rows, p, rows, FEW_ROWS);
-    multiply(team, &p->layer->o, 1, &p->x, rows, p->hidden, true);
-    adapt(p, FIRST_O, 1, &p->x, p->hidden, d->hidden);
+    add_product(p, &p->layer->o, FIRST_O, &p->x, p->layer->post_attention_norm);
 }
 
 static void mlp_half(Pass *p) {
     Team *team = p->team;
-    int rows = p->rows->rows;
+    int rows = p->rows->rows, inter = p->decoder->inter;
     p->norm = p->layer->mlp_norm;
     p->x.groups = (p->decoder->hidden + GROUP - 1) / GROUP;
     together(team, norm_rows, p, rows, FEW_ROWS);
-    if (p->added) memset(p->added, 0, (size_t)rows * 2 * (size_t)p->decoder->inter * sizeof(float));
-    adapt(p, FIRST_GATE, 2, &p->x, p->added, 2 * p->decoder->inter);
+    if (p->gates) memset(p->gates, 0, (size_t)rows * 2 * (size_t)inter * sizeof(float));
+    adapt(p, FIRST_GATE, 2, &p->x, p->gates, 2 * inter);
     together(team, gate_groups, p, p->inner.groups, 1);
-    multiply(team, &p->layer->down, 1, &p->inner, rows, p->hidden, true);
-    adapt(p, FIRST_DOWN, 1, &p->inner, p->hidden, p->decoder->hidden);
+    add_product(p, &p->layer->down, FIRST_DOWN, &p->inner, p->layer->post_mlp_norm);
 }
 
 static size_t up_to_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -275,22 +278,25 @@ static void lay_out(Pass *p, char *base, size_t *bytes) {
     p->inner = rounded_part(base, bytes, tiles, ((size_t)d->inter + GROUP - 1) / GROUP);
     p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
     p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
-    p->added = p->rows->adapters ? part(base, bytes, rows * 2 * (size_t)d->inter * sizeof(float)) : NULL;
+    p->added = part(base, bytes, rows * (size_t)d->hidden * sizeof(float));
+    p->gates = p->rows->adapters ? part(base, bytes, rows * 2 * (size_t)d->inter * sizeof(float)) : NULL;
     p->weights = part(base, bytes, (size_t)p->team->threads * SET * (size_t)room_for_weights(p) * sizeof(float));
 }
 
-/* 0, or −1 where there is no memory. */
+/* Some layers over rows; an Outcome. The decoder was checked when it was built. */
 int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int first, int last) {
+    if (rows_check(decoder, rows, first, last)) return REFUSED;
     Pass p = {.team = team, .decoder = decoder, .rows = rows, .hidden = rows->hidden};
     size_t bytes;
     lay_out(&p, NULL, &bytes);
     char *memory = aligned_alloc(64, bytes);
-    if (memory == NULL) return -1;
+    if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     size_t layer_bytes = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim;
     for (int i = first; i < last; i++) {
-        int place = rows->place_of ? rows->place_of[i] : i;
         p.layer = &decoder->layer[i];
+        p.view = &rows->view[p.layer->view];
+        int place = rows->place_of ? rows->place_of[i] : i;
         if (place >= 0) {
             p.keys = rows->keys + layer_bytes * (size_t)place;
             p.values = rows->values + layer_bytes * (size_t)place;
@@ -299,12 +305,8 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
         if (rows->mlp == NULL || rows->mlp[i]) mlp_half(&p);
     }
     free(memory);
-    return 0;
+    return DONE;
 }
-
-enum { STRETCH = 4096 };
-
-static int stretches_of(int width) { return (width + STRETCH - 1) / STRETCH; }
 
 typedef struct {
     Multiply multiply;
@@ -337,11 +339,20 @@ static void total_stretches(void *job, int from, int to, int thread) {
     }
 }
 
+/* Whether as many tokens were named as there are: one with a logit that is no number never is. */
+static bool all_named(const int32_t *tokens, int rows, int vocab_size) {
+    int last = (vocab_size < BEST ? vocab_size : BEST) - 1;
+    for (int row = 0; row < rows; row++)
+        if (tokens[(size_t)row * BEST + (size_t)last] == INT32_MAX) return false;
+    return true;
+}
+
 /* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
  * BEST), the highest first, of equals the one with the lower number; and, unless NULL, the logarithm of the sum of the
- * exponentials of its logits, (rows). 0, or −1 where there is no memory. */
+ * exponentials of its logits, (rows). An Outcome: logits that are no numbers are refused. */
 int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens,
                  float *totals) {
+    if (head_check(decoder, rows)) return REFUSED;
     Rows few = {.rows = rows};
     Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
     size_t bytes;
@@ -349,7 +360,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     int stretches = stretches_of(decoder->head.out);
     size_t lists = up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
     char *memory = aligned_alloc(64, bytes + lists + up_to_64((size_t)rows * (size_t)stretches * sizeof(float)));
-    if (memory == NULL) return -1;
+    if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},
                  .best = (Best *)(memory + bytes),
@@ -370,6 +381,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
             totals[row] = head.best[row].score[0] + (float)log(sum);
         }
     }
+    bool finite = all_named(tokens, rows, decoder->vocab_size);
     free(memory);
-    return 0;
+    return finite ? DONE : refuse("logits that are no numbers: weights or what was read are damaged");
 }

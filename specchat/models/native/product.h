@@ -17,7 +17,8 @@ typedef struct {
  * inputs of an output side by side (4-bit numbers hold inputs 0–15 of the group in their low halves and 16–31 in the high
  * ones); LANES scales; and LANES minima where `minima` says so, all float16. */
 typedef struct {
-    int32_t out, bits, minima;
+    int32_t in, out, bits, minima;
+    int64_t bytes;
     const uint8_t *data;
     const float *bias; /* (out), or NULL */
 } Product;
@@ -40,7 +41,8 @@ static void round_group(const float *x, int count, const Rounded *to, int row, i
 #ifdef __AVX512F__
     _mm_storeu_si128((__m128i *)narrow, _mm512_cvtepi32_epi8((__m512i)whole[0]));
     _mm_storeu_si128((__m128i *)(narrow + LANES), _mm512_cvtepi32_epi8((__m512i)whole[1]));
-    total = _mm512_reduce_add_epi32((__m512i)(whole[0] + whole[1]));
+    vi bytes = (whole[0] << 24 >> 24) + (whole[1] << 24 >> 24); /* what is no number would run over */
+    total = _mm512_reduce_add_epi32((__m512i)bytes);
 #else
     for (int i = 0; i < GROUP; i++) {
         narrow[i] = (int8_t)whole[i / LANES][i % LANES];

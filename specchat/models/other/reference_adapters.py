@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from specchat.core.request import Adapter, Rider
 from specchat.errors import ModelError
 from specchat.models.base.adapters import Adapted, checked
-from specchat.models.files.weight_source import HUB_NAMES
+from specchat.models.files.families import LLAMA
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def _adding(adapted: Adapted, layer: int, name: str) -> Callable[[Any, Any, Tens
 
 def _product(layers: Sequence[nn.Module], layer: int, name: str) -> Any:
     try:
-        found = layers[layer].get_submodule(HUB_NAMES[name])
+        found = layers[layer].get_submodule(LLAMA.hub_names[name])
     except (AttributeError, KeyError, IndexError):
         raise ModelError(f"an adapter adds to {name!r} of layer {layer}, which this network does not have") from None
     return found

@@ -50,8 +50,10 @@ class Decoder:
         self.cache = KVCache(self._parts.attention, context_tokens, network.keys_together)
         self._rows = Rows()
         # A tree may reach a little past the end of the context before it is cut.
-        made = shape.turns(context_tokens + 1024).to(self.device) if source is None else source._turns
-        self._turns: Tensor = made
+        turns = shape.turns(context_tokens + 1024) if source is None else source._turns
+        self._turns: tuple[Tensor | None, ...] = tuple(
+            None if table is None else table.to(self.device) for table in turns
+        )
 
     def twin(self) -> Decoder:
         """The same weights with a cache of its own."""

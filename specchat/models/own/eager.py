@@ -28,22 +28,22 @@ class Ground:
     """What the rows of a pass stand on: where they are written, what they see, how they are turned.
 
     Args:
-        turns: (rows, 1, head_dim / 2) complex, or in pairs, as the pieces take them.
+        turns: for each view, (rows, 1, head_dim / 2) complex, or in pairs, as the pieces take them; or None.
         places: (rows,) int64, the cache row of each row.
         keys, values: (layers, kv, capacity, head_dim).
         seen: so many rows of the cache are attended to,
-        mask: as far as this, added to the scores, lets them be seen.
+        masks: as far as these, of each view, added to the scores, let them be seen.
         parts: which halves of layers are computed.
         place_of: where a layer's keys and values lie in the cache.
         adapted: the rows on which adapters act.
     """
 
-    turns: Tensor
+    turns: list[Tensor | None]
     places: Tensor
     keys: Tensor
     values: Tensor
     seen: int
-    mask: Tensor | None
+    masks: list[Tensor | None]
     attend: Attention
     parts: SubLayers
     place_of: Mapping[int, int]
@@ -80,8 +80,8 @@ class EagerNetwork:
 
     def run(self, running: Pass) -> Tensor:
         hidden, watch = running.hidden, running.watch
-        seen = running.plan.mask  # stays on the host: it is looked at there
-        ground = self._ground(running)
+        seen = running.masks(self.shape.views)  # stay on the host: they are looked at there
+        ground = self._ground(running, seen)
         added: Tensor | None = None
         for index in range(self.shape.layers):
             running.counters.node_layers += running.parts.computed(range(index, index + 1)) * len(hidden)
@@ -90,9 +90,10 @@ class EagerNetwork:
                 hidden, added = hidden if added is None else hidden + added, None
                 stay = watch.after_layer(index, hidden)
                 if stay is not None:
-                    hidden, seen = hidden[stay], seen[stay]
-                    ground.turns, ground.places = ground.turns[stay], ground.places[stay]
-                    ground.mask = self._mask(seen)
+                    hidden, seen = hidden[stay], [mask[stay] for mask in seen]
+                    ground.turns = [None if turns is None else turns[stay] for turns in ground.turns]
+                    ground.places = ground.places[stay]
+                    ground.masks = [self._mask(mask) for mask in seen]
         return hidden if added is None else hidden + added
 
     def layer(self, index: int, hidden: Tensor, added: Tensor | None, ground: Ground) -> tuple[Tensor, Tensor | None]:
@@ -108,28 +109,34 @@ class EagerNetwork:
             hidden, normed = pieces.add_norm(hidden, added, layer.input_norm, epsilon)
             mixed = self._attend(index, layer, normed, ground)
             added = self._adapted(ground, index, _WHOLE_O, mixed, layer.o(mixed))
+            added = self._normed(added, layer.post_attention_norm)
         if index in ground.parts.mlp:
             hidden, normed = pieces.add_norm(hidden, added, layer.mlp_norm, epsilon)
-            inner = pieces.gated(self._adapted(ground, index, self._gate_up, normed, layer.gate_up(normed)))
+            gate_up = self._adapted(ground, index, self._gate_up, normed, layer.gate_up(normed))
+            inner = pieces.gated(gate_up, self.shape.gate == "gelu")
             added = self._adapted(ground, index, _WHOLE_DOWN, inner, layer.down(inner))
+            added = self._normed(added, layer.post_mlp_norm)
         return hidden, added
+
+    def _normed(self, added: Tensor, weight: Tensor | None) -> Tensor:
+        return added if weight is None else F.rms_norm(added, (self.shape.hidden,), weight, self.shape.epsilon)
 
     def _attend(self, index: int, layer: Layer, normed: Tensor, ground: Ground) -> Tensor:
         shape = self.shape
+        view, place = shape.view_of[index], ground.place_of[index]
         qkv = self._adapted(ground, index, self._qkv, normed, layer.qkv(normed)).view(len(normed), -1, shape.head_dim)
-        turns = ground.turns if shape.rotates[index] else None
-        place = ground.place_of[index]
+        turns = ground.turns[view]
         keys, values = ground.keys[place], ground.values[place]
         queries = self.pieces.store_(qkv, layer.q_norm, layer.k_norm, shape.epsilon, turns, ground.places, keys, values)
-        return ground.attend(queries, keys[:, : ground.seen], values[:, : ground.seen], ground.mask)
+        return ground.attend(queries, keys[:, : ground.seen], values[:, : ground.seen], ground.masks[view])
 
-    def _ground(self, running: Pass) -> Ground:
+    def _ground(self, running: Pass, seen: list[Tensor]) -> Ground:
         start, end = running.plan.start, running.plan.mask.shape[1]
         keys, values = running.cache.room_for(end, self.like)
         places = torch.arange(start, end, device=self.device)
-        turns, mask = self.pieces.turns(running.turns), self._mask(running.plan.mask)
+        turns, masks = [self.pieces.turns(turns) for turns in running.turns], [self._mask(mask) for mask in seen]
         adapted = Adapted.of(running.riders, self.prepared, self.device)
-        return Ground(turns, places, keys, values, end, mask, fused, running.parts, running.cache.place_of, adapted)
+        return Ground(turns, places, keys, values, end, masks, fused, running.parts, running.cache.place_of, adapted)
 
     def _adapted(self, ground: Ground, index: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> Tensor:
         """The product `out` of x, with what adapters add to their rows."""

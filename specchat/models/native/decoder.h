@@ -1,0 +1,55 @@
+/* What Python hands over: a decoder's weights, and the rows of one pass. */
+
+#pragma once
+
+#include "adapter.h"
+#include "product.h"
+
+typedef struct {
+    const float *input_norm, *mlp_norm;
+    const float *q_norm, *k_norm;                     /* (head_dim), or NULL */
+    const float *post_attention_norm, *post_mlp_norm; /* (hidden), or NULL: of what is added to the state */
+    int32_t view;                                     /* which of a pass's views is its own */
+    Product qkv[3], o, gate_up[2], down;
+} Layer;
+
+typedef struct {
+    int32_t layers, hidden, heads, kv_heads, head_dim, inter, vocab_size, views;
+    int32_t gelu; /* whether the gate goes through gelu, by its tanh formula, rather than silu */
+    float epsilon;
+    const Layer *layer;
+    const float *norm;
+    Product head;
+} Decoder;
+
+enum { VIEWS = 4 };
+
+/* How some layers look at the text: row r sees the cache rows whose mask is set; all rows see the first `common`. */
+typedef struct {
+    int32_t common;
+    const float *turns;  /* (rows, head_dim / 2, 2): cosine and sine; NULL where nothing is rotated */
+    const uint8_t *mask; /* (rows, end) */
+} View;
+
+/* The rows of one pass. Row r is written to cache row places[r]. What lies in the cache and is not seen must be finite. */
+typedef struct {
+    int32_t rows, end, capacity;
+    float *hidden;         /* (rows, hidden), in place */
+    const int32_t *places; /* (rows) */
+    uint16_t *keys;        /* (layers, kv_heads, capacity / LANES, head_dim, LANES) float16 */
+    uint16_t *values;      /* (layers, kv_heads, capacity, head_dim) float16 */
+    View view[VIEWS];
+    /* What is left out; NULL where nothing is. */
+    const int32_t *place_of; /* (layers), where among the cache's layers each one's rows lie, −1 without attention */
+    const uint8_t *mlp;      /* (layers), whether its MLP is computed */
+    int32_t kept;            /* layers of the cache; all of them where nothing is left out */
+    /* What is added to the products of some rows; none where nothing is. */
+    int32_t adapters;
+    const LowRank *low_rank;   /* (adapters, layers, ADAPTED) */
+    const int32_t *adapter_of; /* (rows), which of them acts on it, −1 for none */
+} Rows;
+
+/* Exponentials of a row's logits are summed up in stretches of so many. */
+enum { STRETCH = 4096 };
+
+static inline int stretches_of(int width) { return (width + STRETCH - 1) / STRETCH; }
