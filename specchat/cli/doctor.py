@@ -146,7 +146,7 @@ def _device_name(device: torch.device) -> str:
 def _pairs(pairs: list[PairInfo]) -> Iterator[tuple[str, str, str]]:
     for pair in pairs:
         size = f", {pair.download_bytes / 1e6:.0f} MB" if pair.download_bytes else ""
-        state = "ready" if pair.state == "ready" else f"to fetch{size}"
+        state = "ready" if pair.state == "ready" else "to verify" if pair.state == "unverified" else f"to fetch{size}"
         yield pair.name, "✕ cannot work" if pair.refusal else state, pair.summary
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from specchat.core.vocabulary import TokenTable
+from specchat.models.files.foreign_errors import one_line
 
 
 class Vocabulary(TokenTable, Protocol):
@@ -73,9 +74,10 @@ class TransformersVocabulary:
         """Apply the model's own chat template; without one, the bare texts."""
         if self.tokenizer.chat_template is None:
             return list(self.tokenizer.encode("\n".join(m["content"] for m in messages)))
-        encoded = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=False
-        )
+        with one_line("this model's chat template cannot be used"):
+            encoded = self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=True, return_dict=False
+            )
         return [int(token) for token in encoded]
 
     def _raw_bytes(self, token: int) -> bytes:

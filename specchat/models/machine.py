@@ -48,6 +48,7 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
         UsageError: a precision that is not to be had here.
     """
     if wanted == "auto" and device.type == "cpu":
+        quantised = quantised and own and multiplies("int4", device)
         return memory.processor_precision(wanted, quantised=quantised, own=own)
     if wanted == "auto":
         # By the bytes a token takes to read, a quarter of bfloat16's; not yet measured on a device.
@@ -64,12 +65,28 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
 
 
 def multiplies(precision: str, device: torch.device) -> bool:
-    """Whether our own decoder multiplies int8 or int4 weights on a device: on CUDA it is tried out, once."""
+    """Whether our own decoder multiplies int8 or int4 weights on a device: it is tried out, once."""
     if device.type == "cuda":
         from specchat.models.linear_layers.cuda import int4_works, int8_works
 
         return int4_works(device) if precision == "int4" else int8_works(device)
-    return device.type == "cpu"
+    if device.type != "cpu":
+        return False
+    from specchat.models.linear_layers.probes import int4_works, int8_works
+
+    return (int4_works() if precision == "int4" else int8_works()) or _native_works()
+
+
+def _native_works() -> bool:
+    """Whether our own kernels can be had, which multiply both."""
+    from specchat.models.native.build import NativeUnavailable
+    from specchat.models.native.kernels import kernels_for
+
+    try:
+        kernels_for()
+    except NativeUnavailable:
+        return False
+    return True
 
 
 def native_bfloat16(device: torch.device) -> bool:

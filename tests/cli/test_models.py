@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -21,7 +22,8 @@ from specchat.errors import SpecchatError, UsageError, WeightsError
 from specchat.models import fetch
 
 ROOT = Path(__file__).parents[2]
-BODY = b"".join(hashlib.sha256(str(i).encode()).digest() for i in range(4000))
+BODY = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)  # a GGUF file without tensors, and what does not compress
+BODY += b"".join(hashlib.sha256(str(i).encode()).digest() for i in range(4000))
 
 
 @pytest.fixture(autouse=True)

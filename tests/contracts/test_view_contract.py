@@ -95,12 +95,13 @@ def test_it_knows_its_sizes_and_embeds_as_its_first_layer_is_fed(subject):
     assert model.head(torch.zeros(2, model.hidden_size)).shape == (2, V)
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
 @pytest.mark.parametrize("left_out", LEFT_OUT.values(), ids=LEFT_OUT.keys())
-def test_what_is_left_out_adds_nothing(build, left_out):
-    view = build(shared_network("llama"), 256).view(**left_out)
-    expected = rounds(build(silenced("llama", **left_out), 256))
+def test_what_is_left_out_adds_nothing(build, left_out, family):
+    view = build(shared_network(family), 256).view(**left_out)
+    expected = rounds(build(silenced(family, **left_out), 256))
     torch.testing.assert_close(rounds(view), expected, **CLOSE)
-    assert not torch.allclose(expected, rounds(build(shared_network("llama"), 256)), atol=0.1), "it makes a difference"
+    assert not torch.allclose(expected, rounds(build(shared_network(family), 256)), atol=0.1), "it makes a difference"
 
 
 def test_what_is_left_out_has_the_bits_of_weights_that_are_zero():
@@ -188,8 +189,12 @@ def masked_truth(network, tokens, hidden_from, kept):
     seen = torch.ones(count, count, dtype=torch.bool).tril()
     for position in set(range(hidden_from)) - set(kept):
         seen[hidden_from:, position] = False
+    masks = seen[None, None]
+    if (window := getattr(network.config, "sliding_window", None)) is not None:
+        near = torch.arange(count)[:, None] - torch.arange(count) < window
+        masks = {"full_attention": masks, "sliding_attention": (seen & near)[None, None]}
     with torch.no_grad():
-        return network(input_ids=torch.tensor([tokens]), attention_mask=seen[None, None], use_cache=False).logits[0, -1]
+        return network(input_ids=torch.tensor([tokens]), attention_mask=masks, use_cache=False).logits[0, -1]
 
 
 KEPT = ([0, 1, 9, 10, 11, 12], [3, 4, 8], [12], [])
@@ -197,8 +202,9 @@ KEPT = ([0, 1, 9, 10, 11, 12], [3, 4, 8], [12], [])
 
 @pytest.mark.parametrize("kept", KEPT, ids=len)
 @pytest.mark.parametrize("path", [name for name in BUILDERS if name != "native"])
-def test_of_a_borrowed_part_only_that_part_is_seen_at_its_positions(path, kept):
-    network = shared_network("llama")
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_of_a_borrowed_part_only_that_part_is_seen_at_its_positions(path, family, kept):
+    network = shared_network(family)
     model = BUILDERS[path](network, 256)
     model.prefill(PREFIX)
     tree = TokenTree(5, V).freeze()

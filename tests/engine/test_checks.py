@@ -158,3 +158,19 @@ def test_a_line_without_end_is_one_error_and_the_next_line_is_read() -> None:
 
 def test_lines_that_fit_come_whole() -> None:
     assert list(lines_of(io.BytesIO(b"a\nbc\n\nd"))) == [b"a\n", b"bc\n", b"\n", b"d"]
+
+
+@pytest.mark.parametrize(
+    ("line", "id", "during"),
+    [
+        (b'{"type":"generate","id":7,"messages":[{"role":"robot","content":""}]}', 7, "generate"),
+        (b'{"type":"load","settings":{"pair":3}}', None, "load"),
+        (b'{"type":"change","settings":{"width":[[]]}}', None, "change"),
+        (b'{"type":"nothing","id":7}', None, "protocol"),
+        (b'{"type":"generate","id":-7,"messages":[]}', None, "protocol"),
+    ],
+)
+def test_a_refusal_names_the_command_so_that_nobody_waits_for_it(line: bytes, id: int | None, during: str) -> None:
+    heard: list[ev.Event] = []
+    receive(io.BytesIO(line), Mailbox(), heard.append)
+    assert [(event.id, event.during) for event in heard if isinstance(event, ev.Failed)] == [(id, during)]

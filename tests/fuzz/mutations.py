@@ -28,6 +28,25 @@ def mutated(lines: Sequence[bytes], rng: random.Random) -> list[bytes]:
     return damaged
 
 
+def shifted(line: bytes, rng: random.Random) -> bytes:
+    """The line with one to three small changes that leave values of their kind: numbers moved, lists cut or grown."""
+    message = json.loads(line)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        places = [(holder, key) for holder, key in _places(message) if not isinstance(holder[key], str | dict)]
+        lists = [(holder, key) for holder, key in places if isinstance(holder[key], list)]
+        holder, key = rng.choice(rng.choice((places, lists or places)))
+        match holder[key]:
+            case list() as values if values:
+                at = rng.randrange(len(values))
+                changed = rng.choice(([], values[:at] + values[at + 1 :], [values[at], *values], values[::-1]))
+                holder[key] = changed
+            case bool() | None:
+                holder[key] = rng.choice((None, 0, 3))
+            case int() | float() as number:
+                holder[key] = rng.choice((number + 1, number - 1, 0, -1, 99, 10**9, -number))
+    return json.dumps(message).encode()
+
+
 def _a_value(lines: list[bytes], rng: random.Random) -> None:
     """Replace, repeat, take out or shift one value of one line."""
     at = _a_line(lines, rng)

@@ -17,7 +17,8 @@ from gguf.quants import quantize
 from specchat.core.request import Adapter, LayerHook, PassRequest, Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
-from specchat.models.files.gguf_header import Kind
+from specchat.models.files.families import FAMILIES, Family
+from specchat.models.files.gguf_formats import Kind
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.weight_source import RoundedSource, TensorSource
 from specchat.models.native.kernels import kernels_for
@@ -25,7 +26,7 @@ from specchat.models.native.network import NativeNetwork
 from specchat.models.native.packing import _as_c
 from specchat.models.own.decoder import Decoder
 
-CONFIGS = (transformers.LlamaConfig, transformers.Qwen2Config, transformers.Qwen3Config)
+CONFIGS = tuple(type(transformers.AutoConfig.for_model(family)) for family in FAMILIES)
 NUMBERS = (-(2**31), -1, 0, 1, 3, 15, 17, 31, 33, 63, 255, 4097, 57600, 65537, 2**20, 2**31 - 1)
 KINDS = tuple(GGMLQuantizationType[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "F16", "F32"))
 
@@ -35,14 +36,16 @@ def run_case(seed: int) -> None:
     random = Random(seed)
     damage = None if seed % 4 == 0 else random.choice((_weight, _shape, _product, _pass, _states, _rows_to_pack))
     config = _config(random)
-    shape, state = Shape.of(config), _state(config, random)
+    shape, state, family = Shape.of(config), _state(config, random), FAMILIES[config.model_type]
     if damage is _weight:
         _weight(state, random)
     if damage is _shape:
         shape = _shape(shape, random)
     if damage is _rows_to_pack:
         _rows_to_pack(random)
-    source: Any = _Quantised(state, random.choice(KINDS)) if random.random() < 0.5 else TensorSource(state)
+    source: Any = (
+        _Quantised(state, random.choice(KINDS), family) if random.random() < 0.5 else TensorSource(state, family)
+    )
     source = RoundedSource(source) if random.random() < 0.3 else source
     network = NativeNetwork(shape, source, random.choice(("int4", "int8")), random.choice(("native", "haswell")))
     network.threads = random.choice((1, 2, 3))
@@ -63,8 +66,8 @@ def control() -> None:
 class _Quantised(TensorSource):
     """Weights whose rows are long enough lie in one of a file's formats."""
 
-    def __init__(self, state: dict[str, Any], kind: GGMLQuantizationType) -> None:
-        super().__init__(state)
+    def __init__(self, state: dict[str, Any], kind: GGMLQuantizationType, family: Family) -> None:
+        super().__init__(state, family)
         self._kind = kind
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
@@ -79,7 +82,9 @@ def _config(random: Random) -> Any:
     kv_heads = random.choice((1, 2, 3))
     heads = kv_heads * random.choice((1, 2, 3, 7))
     head_dim = random.choice((2, 6, 16, 30, 32, 48, 64))
-    config = random.choice(CONFIGS)(
+    kind = random.choice(CONFIGS)
+    own = {"sliding_window": random.choice((1, 7, 16, 40, 300))} if hasattr(kind, "sliding_window") else {}
+    config = kind(
         vocab_size=random.choice((3, 15, 16, 61, 64, 65, 130)),
         hidden_size=heads * head_dim,
         head_dim=head_dim,
@@ -92,6 +97,7 @@ def _config(random: Random) -> Any:
         pad_token_id=None,
         bos_token_id=None,
         eos_token_id=None,
+        **own,
     )
     config._attn_implementation = "sdpa"
     return config

@@ -4,12 +4,14 @@ import pytest
 import torch
 import transformers
 from contracts.kit import requested
+from gguf import GGUFWriter
 
 from specchat.core.request import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape, unsupported
+from specchat.models.base.windows import within_window
 from specchat.models.files import families
-from specchat.models.files.weight_source import TensorSource
+from specchat.models.files.weight_source import GgufSource, TensorSource
 from specchat.models.other.reference import ReferenceModel
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
@@ -115,6 +117,42 @@ def test_the_reference_says_what_the_network_says_without_cache_or_tree(family):
     said = two_rounds(ReferenceModel(net, 512))
     for row, expected in zip((said[0], said[right], said[tip], said[-1]), plain, strict=True):
         torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-4 * float(expected.std()))
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3"])
+def test_a_gguf_file_of_a_family_says_what_its_tensors_say(tmp_path, family):
+    net = network(family)
+    described, tensors = families.FAMILIES[net.config.model_type], source_of(net)
+    writer = GGUFWriter(tmp_path / "x.gguf", described.gguf)
+    for name in described.hub_names:
+        for layer in (None,) if name in ("embed", "head", "norm") else range(3):
+            if tensors.has(name, layer) and not (name == "head" and net.config.tie_word_embeddings):
+                writer.add_tensor(gguf_name(name, layer), tensors.dense(name, layer).numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    weights = Builder(Shape.of(net.config), GgufSource(tmp_path / "x.gguf"), "float32", torch.device("cpu")).build()
+    assert torch.equal(two_rounds(Decoder(EagerNetwork(weights), 512)), two_rounds(decoder(net)))
+
+
+def gguf_name(name, layer):
+    """What llama.cpp's own converter calls a weight."""
+    known = {"embed": "token_embd", "head": "output", "norm": "output_norm", "input_norm": "attn_norm"}
+    known |= {name: f"attn_{name}" for name in ("q", "k", "v", "q_norm", "k_norm")} | {"o": "attn_output"}
+    known |= {name: f"ffn_{name}" for name in ("gate", "up", "down")} | {"mlp_norm": "ffn_norm"}
+    known |= {"post_attention_norm": "post_attention_norm", "post_mlp_norm": "post_ffw_norm"}
+    return f"{known[name]}.weight" if layer is None else f"blk.{layer}.{known[name]}.weight"
+
+
+@pytest.mark.parametrize("common", [0, 3, 20])
+@pytest.mark.parametrize("window", [1, 4, 9, 30])
+def test_a_window_leaves_the_last_rows_that_a_row_sees(common, window):
+    mask = torch.rand(7, 25, generator=torch.Generator().manual_seed(common + window)) < 0.5
+    mask[:, :common] = True
+    last = within_window(mask, common, window)
+    for row, kept in zip(mask, last, strict=True):
+        assert torch.equal(kept.nonzero(), row.nonzero()[-window:])
 
 
 def test_every_family_of_the_table_is_tried():

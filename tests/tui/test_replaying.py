@@ -21,9 +21,9 @@ def recording(step_s: float = 0.001) -> Recording:
     question = ev.Message("user", "count")
     events = [
         ev.Header(ev.PROTOCOL, "0", "x"), hello(), ready(),
-        started([question], 1), *first, ev.Finished(1, "end", "", stats_of(first), 1.0 * step_s),
+        started([question], 1), *first, ev.Finished(1, "end", "", stats_of(first), first[-1].at_s),
         started([question, ev.Message("assistant", said), ev.Message("user", "go on")], 2), *second,
-        ev.Finished(2, "end", "", stats_of(second), 1.0 * step_s),
+        ev.Finished(2, "end", "", stats_of(second), second[-1].at_s),
     ]  # fmt: skip
     return Recording.parse(b"".join(encode(e) for e in events), "demo.jsonl")
 

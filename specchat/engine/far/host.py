@@ -8,10 +8,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import msgspec
 
+from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
 from specchat.engine.protocol.codec import decode_command, encode, lines_of
 from specchat.engine.protocol.describe import hello
 from specchat.engine.protocol.environment import engine_environment
@@ -125,4 +126,19 @@ def receive(stream: BinaryIO, mailbox: Mailbox, emit: Callable[[Event], None]) -
         try:
             mailbox.receive(decode_command(line))
         except msgspec.DecodeError as error:
-            emit(Failed(kind="UsageError", message=f"a line is no command: {error}", exit_code=2, during="protocol"))
+            emit(_refused(line, f"a line is no command: {error}"))
+
+
+class _Address(msgspec.Struct):
+    """What is read of a line that is no command, so that whoever sent it knows which of theirs was refused."""
+
+    type: Literal["load", "generate", "cancel", "change", "pace", "count", "compare"]
+    id: Id | None = None
+
+
+def _refused(line: bytes, why: str) -> Failed:
+    try:
+        command = msgspec.json.decode(line[:LONGEST_LINE_BYTES], type=_Address)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Failed(kind="UsageError", message=why, exit_code=2, during="protocol")
+    return Failed(kind="UsageError", message=why, exit_code=2, id=command.id, during=command.type)

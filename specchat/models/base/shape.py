@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from specchat.errors import ModelError
 from specchat.models.files.families import FAMILIES, Family
+from specchat.models.files.number_limits import LIMITS, shown, wrong_number
 
 _ROTATIONS = ("default", "linear", "llama3")
 _GATES = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
@@ -30,6 +33,18 @@ class View:
     frequencies: Tensor | None
     rotation_scale: float = 1.0
 
+    def contradiction(self, head_dim: int) -> str:
+        """What does not go together with heads of this size, empty where all does."""
+        if self.window is not None and self.window < 1:
+            return f"sliding_window = {self.window}, in which a token does not see itself"
+        if self.frequencies is None:
+            return ""
+        if self.frequencies.shape != (head_dim // 2,):
+            return f"head_dim = {head_dim} and a rotation of {2 * len(self.frequencies)} values"
+        if not (bool(self.frequencies.isfinite().all()) and math.isfinite(self.rotation_scale)):
+            return "a rotation by angles that are not finite"
+        return ""
+
     def turns(self, positions: int) -> Tensor | None:
         """(positions, 1, head_dim / 2) complex64: what rotates a pair of values at each position."""
         if self.frequencies is None:
@@ -48,6 +63,7 @@ class Shape:
         view_of: for each layer, which of them is its own.
         embedding_scale: factor on embeddings.
         query_scale: factor on queries before scores are divided by the root of the head size.
+        inner: width of the feed-forward layers.
     """
 
     layers: int
@@ -57,6 +73,7 @@ class Shape:
     head_dim: int
     vocab_size: int
     epsilon: float
+    inner: int
     tied: bool
     views: tuple[View, ...]
     view_of: tuple[int, ...]
@@ -66,11 +83,17 @@ class Shape:
 
     @classmethod
     def of(cls, config: Any) -> Shape:
-        """The shape a configuration describes. Call `unsupported` first."""
+        """The shape a configuration describes. Call `unsupported` first.
+
+        Raises:
+            ModelError: its numbers are out of bounds, or do not go together.
+        """
+        if wrong := wrong_number({key: getattr(config, key, None) for key in LIMITS}):
+            raise ModelError(f"the configuration says {wrong}")
         family = FAMILIES[config.model_type]
         views, view_of = _views(config, family)
         head_dim = _head_dim(config)
-        return cls(
+        shape = cls(
             layers=config.num_hidden_layers,
             hidden=config.hidden_size,
             heads=config.num_attention_heads,
@@ -78,6 +101,7 @@ class Shape:
             head_dim=head_dim,
             vocab_size=config.vocab_size,
             epsilon=config.rms_norm_eps,
+            inner=config.intermediate_size,
             tied=bool(config.tie_word_embeddings),
             views=views,
             view_of=view_of,
@@ -85,6 +109,32 @@ class Shape:
             embedding_scale=config.hidden_size**0.5 if family.scales_embedding else 1.0,
             query_scale=(head_dim / getattr(config, "query_pre_attn_scalar", head_dim)) ** 0.5,
         )
+        if wrong := shape._contradiction():
+            raise ModelError(f"the configuration says {wrong}")
+        return shape
+
+    def matrix(self, name: str) -> tuple[int, int]:
+        """(outputs, inputs) of a weight by our own name: `q`, `down`, `embed`, …"""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return {
+            "embed": (self.vocab_size, self.hidden),
+            "head": (self.vocab_size, self.hidden),
+            "q": (queries, self.hidden),
+            "k": (keys, self.hidden),
+            "v": (keys, self.hidden),
+            "o": (self.hidden, queries),
+            "gate": (self.inner, self.hidden),
+            "up": (self.inner, self.hidden),
+            "down": (self.hidden, self.inner),
+        }[name]
+
+    def _contradiction(self) -> str:
+        """What does not go together, empty where all does."""
+        if self.heads % self.kv_heads:
+            return f"num_attention_heads = {self.heads}, no multiple of num_key_value_heads = {self.kv_heads}"
+        if self.head_dim % 2:
+            return f"head_dim = {self.head_dim}, which is odd: values rotate in pairs"
+        return next((wrong for view in self.views if (wrong := view.contradiction(self.head_dim))), "")
 
     def turns(self, positions: int) -> tuple[Tensor | None, ...]:
         """For each view, what rotates at each position."""
@@ -105,7 +155,11 @@ def _views(config: Any, family: Family) -> tuple[tuple[View, ...], tuple[int, ..
     without = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers  # SmolLM3: 1 means rotated
     per_kind = _FULL in config.rope_parameters
     kinds = config.layer_types if per_kind else [None] * config.num_hidden_layers
-    keys = list(zip(windows_of(config), kinds, map(bool, without), strict=True))
+    windows, layers = windows_of(config), config.num_hidden_layers
+    for name, told in (("no_rope_layers", without), ("layer_types", kinds), ("layer_types", windows)):
+        if len(told) != layers:
+            raise ModelError(f"the configuration says num_hidden_layers = {layers} and {name} for {len(told)}")
+    keys = list(zip(windows, kinds, map(bool, without), strict=True))
     different = list(dict.fromkeys(keys))
     views: list[View] = []
     for window, kind, rotates in different:
@@ -152,8 +206,8 @@ def unsupported(config: Any) -> str | None:
     rotation = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     for about in [rotation[kind] for kind in (_FULL, _SLIDING) if kind in rotation] or [rotation]:
         kind = about.get("rope_type", "default")
-        if kind not in _ROTATIONS:
-            return f"rotation {kind} is not one of {', '.join(_ROTATIONS)}"
+        if not isinstance(kind, str) or kind not in _ROTATIONS:
+            return f"rotation {shown(kind)} is not one of {', '.join(_ROTATIONS)}"
         if float(about.get("partial_rotary_factor", 1.0)) != 1.0:
             return "only a part of each head is rotated"
     return None

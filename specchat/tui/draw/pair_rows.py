@@ -80,6 +80,8 @@ def _state(shelf: Shelf, pair: PairInfo) -> tuple[str, str, str]:
     match pair.state:
         case "ready":
             return "●", "good", "ready" + (f" · {numbers.size(pair.disk_bytes)}" if pair.disk_bytes else "")
+        case "unverified":
+            return "◐", "warn", "here · verified when loaded"
         case "partial":
             return "◐", "warn", f"partly here · {_left(pair)}"
         case "missing":
