@@ -17,6 +17,7 @@ from specchat.models.files.families import LLAMA
 
 PREFIX = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]
 SIZES = {"q": (32, 32), "k": (16, 32), "v": (16, 32), "o": (32, 32), "gate": (48, 32), "up": (48, 32), "down": (32, 48)}
+GEMMA = SIZES | {"q": (64, 32), "k": (32, 32), "v": (32, 32), "o": (32, 64)}
 SETS = {
     "all": [(layer, name) for layer in range(3) for name in SIZES],
     "queries": [(0, "q"), (2, "k")],
@@ -31,20 +32,20 @@ def path(request):
     return request.param
 
 
-def adapter(chosen, seed=0, rank=3):
+def adapter(chosen, seed=0, rank=3, sizes=SIZES):
     made = torch.Generator().manual_seed(seed)
 
     def factor(*shape):
         return 0.3 * torch.randn(*shape, generator=made)
 
     return Adapter(
-        {(layer, name): (factor(rank, SIZES[name][1]), factor(SIZES[name][0], rank)) for layer, name in chosen}
+        {(layer, name): (factor(rank, sizes[name][1]), factor(sizes[name][0], rank)) for layer, name in chosen}
     )
 
 
-def merged(given):
+def merged(given, family):
     """The network with the adapter's products added to its weights."""
-    network = copy.deepcopy(shared_network("llama"))
+    network = copy.deepcopy(shared_network(family))
     for (layer, name), (down, up) in given.factors.items():
         product = network.get_decoder().layers[layer].get_submodule(LLAMA.hub_names[name])
         with torch.no_grad():
@@ -53,31 +54,32 @@ def merged(given):
 
 
 @torch.no_grad()
-def truth(text, riders):
+def truth(text, riders, family):
     """(riders, V): a chain of riders behind a text, each run through its own network over the same cache."""
     cache, said = DynamicCache(), []
-    shared_network("llama")(input_ids=torch.tensor([text]), past_key_values=cache, use_cache=True)
+    shared_network(family)(input_ids=torch.tensor([text]), past_key_values=cache, use_cache=True)
     for given in riders:
-        network = shared_network("llama") if given is None else merged(given)
+        network = shared_network(family) if given is None else merged(given, family)
         out = network(inputs_embeds=MASK[None, None], past_key_values=cache, use_cache=True)
         said.append(out.logits[0, -1])
     return torch.stack(said)
 
 
+@pytest.mark.parametrize(("family", "sizes"), [("llama", SIZES), ("gemma3_text", GEMMA)], ids=["llama", "gemma3"])
 @pytest.mark.parametrize("chosen", SETS.values(), ids=SETS.keys())
-def test_a_rider_with_an_adapter_says_what_merged_weights_would_make_it_say(path, chosen):
-    model, tree = BUILDERS[path](shared_network("llama"), 256), random_tree(V, 8, 8)
-    one, other = adapter(chosen), adapter(chosen, seed=1, rank=5)
+def test_a_rider_with_an_adapter_says_what_merged_weights_would_make_it_say(path, chosen, family, sizes):
+    model, tree = BUILDERS[path](shared_network(family), 256), random_tree(V, 8, 8)
+    one, other = adapter(chosen, sizes=sizes), adapter(chosen, 1, 5, sizes)
     riders = [Rider(4, MASK, adapter=one), Rider(4, MASK, 0, other), Rider(4, MASK, 1), Rider(0, MASK)]
     model.prefill(PREFIX)
     said = model.read(tree, request=requested(riders)).rider_logits
     text = [*PREFIX, tree.tokens[0], *tree.path_tokens(4)]
-    expected = torch.cat([truth(text, [one, other, None]), truth([*PREFIX, tree.tokens[0]], [None])])
+    expected = torch.cat([truth(text, [one, other, None], family), truth([*PREFIX, tree.tokens[0]], [None], family)])
     if path != "native":
         torch.testing.assert_close(said, expected, atol=2e-4, rtol=2e-4)
         return
     # Native products are rounded: what they say is much nearer to the truth than to saying nothing of the adapter.
-    without = torch.cat([truth(text, [None] * 3), truth([*PREFIX, tree.tokens[0]], [None])])
+    without = torch.cat([truth(text, [None] * 3, family), truth([*PREFIX, tree.tokens[0]], [None], family)])
     assert (said[:2] - expected[:2]).norm() < 0.25 * (without[:2] - expected[:2]).norm()
     assert (said - expected).norm() < 0.1 * expected.norm()
 
