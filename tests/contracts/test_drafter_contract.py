@@ -23,9 +23,10 @@ from contracts.kit import (
 )
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
+from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget, Reading
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.speculate import Speculator

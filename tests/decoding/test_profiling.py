@@ -49,3 +49,9 @@ def test_plain_decoding_is_timed_at_several_contexts():
 )
 def test_a_larger_pass_that_was_cheaper_cannot_be_true(verify, draft, plausible):
     assert Costs(verify, draft).plausible is plausible
+
+
+def test_profiles_reach_beyond_the_widest_trees():
+    _, costs = profiling.measure(scripted_target(), scripted_draft())
+    assert [rows for rows, _ in costs.verify] == list(profiling.VERIFY_ROWS)
+    assert costs.verify[-1][0] >= 64

@@ -9,8 +9,9 @@ import torch
 from contracts.kit import V, context_for
 from structures.operations import operations
 
+from specchat.core.budget import Budget
+from specchat.core.reading import Reading
 from specchat.core.round import Round
-from specchat.core.seams import Budget, Reading
 from specchat.core.tree import ROOT, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.drafters import DRAFTERS
