@@ -12,7 +12,7 @@ import pytest
 
 from specchat.core.costs import Costs
 from specchat.engine.far import profiles, worker
-from specchat.engine.far.host import Mailbox
+from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev

@@ -28,8 +28,8 @@ from specchat.engine.far.convert import (
     round_message,
     stats_message,
 )
-from specchat.engine.far.host import Mailbox
 from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.far.pacing import Pacing
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import Entry, ProfileStore
