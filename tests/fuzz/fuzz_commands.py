@@ -6,7 +6,8 @@ import io
 import random
 from pathlib import Path
 
-from specchat.engine.far.host import Mailbox, receive
+from specchat.engine.far.host import receive
+from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import EventReader, encode
 from tests.fuzz.message_mutations import mutated
