@@ -23,7 +23,8 @@ class KVCache:
         """Empty, for one text.
 
         Args:
-            keys_together: keys of so many rows lie side by side, value by value, for those who read them so.
+            keys_together: keys of so many rows lie side by side, for those who read them so: pair of values by pair of
+                values, even rows before odd ones. Values then lie in pairs of rows, value by value, odd rows first.
         """
         self._layers = layers
         self._max_rows = max_rows
@@ -75,11 +76,7 @@ class KVCache:
             assert self._keys is not None, "rows were written"
             assert self._values is not None, "rows were written"
             to, source = sent(torch.tensor(moved), self._keys.device).t()
-            keys, values = self._by_row(self._keys), self._values
-            keys[:, :, to // self._together, to % self._together] = keys[
-                :, :, source // self._together, source % self._together
-            ]
-            values[:, :, to] = values[:, :, source]
+            self._move(self._keys, self._values, to, source)
         return end
 
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,10 +93,18 @@ class KVCache:
             self._values = self._grown(self._values, like, wanted)
         return self._keys, self._values
 
-    def _by_row(self, keys: Tensor) -> Tensor:
-        """(layers, heads, capacity / together, together, head_dim), a view."""
-        layers, heads, _, head_dim = keys.shape
-        return keys.view(layers, heads, -1, head_dim, self._together).transpose(3, 4)
+    def _move(self, keys: Tensor, values: Tensor, to: Tensor, source: Tensor) -> None:
+        if self._together == 1:
+            keys[:, :, to], values[:, :, to] = keys[:, :, source], values[:, :, source]
+            return
+        layers, heads, capacity, head_dim = keys.shape
+        half = self._together // 2
+        keys = keys.view(layers, heads, -1, head_dim // 2, 2, half, 2).permute(0, 1, 2, 4, 5, 3, 6)
+        values = values.view(layers, heads, capacity // 2, head_dim, 2).transpose(3, 4)
+        keys[:, :, to // self._together, to % 2, to % self._together // 2] = keys[
+            :, :, source // self._together, source % 2, source % self._together // 2
+        ]
+        values[:, :, to // 2, 1 - to % 2] = values[:, :, source // 2, 1 - source % 2]
 
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
         new = zeros((self._layers, like.shape[-2], capacity, like.shape[-1]), like)

@@ -12,7 +12,7 @@
 #error "written for processors with AVX2, F16C and FMA"
 #endif
 
-enum { LANES = 16, GROUP = 32, TILE = 8 };
+enum { LANES = 16, GROUP = 32, TILE = 8, AHEAD = 4096 };
 
 /* How many queries attend together, how many vectors of values and blocks of keys they look at in a step: as many as
  * there are registers for. */
@@ -31,15 +31,52 @@ typedef uint8_t vb __attribute__((vector_size(64)));
 typedef uint8_t vb_any __attribute__((vector_size(64), aligned(1), may_alias));
 typedef int32_t int32_any __attribute__((aligned(1), may_alias));
 typedef uint32_t vu __attribute__((vector_size(64)));
+typedef uint64_t vl __attribute__((vector_size(64)));
+typedef uint32_t vu8 __attribute__((vector_size(32)));
+typedef uint32_t vu8_any __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint32_t vu_any __attribute__((vector_size(64), aligned(4), may_alias));
 
 static inline vf load(const float *at) { return *(const vf_any *)at; }
 static inline void store(float *at, vf value) { *(vf_any *)at = value; }
 static inline vf all(float value) { return value - (vf){0}; }
 static inline vf either(vi which, vf yes, vf no) { return (vf)((which & (vi)yes) | (~which & (vi)no)); }
-static inline vf larger(vf a, vf b) { return either(a > b, a, b); }
+static inline void fetch_near(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T0); }
+static inline void fetch(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T1); }
+
+static inline vf load_lanes(const float *at, int valid) {
+    if (valid >= LANES) return load(at);
+    vf value = {0};
+    memcpy(&value, at, (size_t)valid * sizeof(float));
+    return value;
+}
+
+static inline void store_lanes(float *at, vf value, int valid) {
+    if (valid >= LANES) store(at, value);
+    else memcpy(at, &value, (size_t)valid * sizeof(float));
+}
 
 /* Halves of a vector, for processors whose registers hold eight lanes. */
 typedef union { vf f; vi i; vb b; __m256 f8[2]; __m256i i8[2]; } Split;
+
+static inline vf larger(vf a, vf b) {
+#ifdef __AVX512F__
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    Split x = {.f = a}, y = {.f = b};
+    for (int h = 0; h < 2; h++) x.f8[h] = _mm256_max_ps(x.f8[h], y.f8[h]);
+    return x.f;
+#endif
+}
+
+/* Of every two neighbours the first twice, the second twice, and both in the other order. */
+#ifdef __clang__
+#define shuffled(v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else
+#define shuffled(v, ...) __builtin_shuffle(v, (vi){__VA_ARGS__})
+#endif
+static inline vf first_twice(vf v) { return shuffled(v, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14); }
+static inline vf second_twice(vf v) { return shuffled(v, 1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15); }
+static inline vf swapped(vf v) { return shuffled(v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14); }
 
 static inline vf load_half(const uint16_t *at) {
 #ifdef __AVX512F__
@@ -86,17 +123,67 @@ static inline float max_of(vf v) {
     return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
 }
 
+static inline int sum_of_whole(vi v) {
+    int sum = 0;
+    for (int i = 0; i < LANES; i++) sum += v[i];
+    return sum;
+}
+
+/* The nearest whole numbers. */
+static inline vi whole(vf value) {
+#ifdef __AVX512F__
+    return (vi)_mm512_cvtps_epi32((__m512)value);
+#else
+    Split s = {.f = value};
+    for (int h = 0; h < 2; h++) s.i8[h] = _mm256_cvtps_epi32(s.f8[h]);
+    return s.i;
+#endif
+}
+
 static inline vi first_lanes(int count) {
     return (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} < count - (vi){0};
 }
 
-/* Which of sixteen bytes are set; those past the first `count` are not. */
-static inline vi seen(const uint8_t *bytes, int count) {
-    uint8_t few[LANES] = {0};
-    if (count < LANES) bytes = memcpy(few, bytes, (size_t)count);
-    __m128i sixteen = _mm_loadu_si128((const __m128i *)bytes);
-    Split s = {.i8 = {_mm256_cvtepi8_epi32(sixteen), _mm256_cvtepi8_epi32(_mm_srli_si128(sixteen, 8))}};
-    return s.i != 0;
+/* Which of 32 bytes are set, those at even places and those at odd ones; those past the first `count` are not. */
+static inline void seen(const uint8_t *bytes, int count, vi *even, vi *odd) {
+    uint8_t few[2 * LANES] = {0};
+    if (count < 2 * LANES) bytes = memcpy(few, bytes, (size_t)count);
+    uint16_t pairs[LANES];
+    memcpy(pairs, bytes, sizeof pairs);
+    vi both;
+    for (int i = 0; i < LANES; i++) both[i] = pairs[i];
+    *even = (both & 255) != 0;
+    *odd = both >> 8 != 0;
+}
+
+/* Rounded to bfloat16, which is the upper half of a float32; what the lower half holds is of no account. */
+static inline vu brain(vf value) { return (vu)value + 0x8000; }
+
+/* Pairs of bfloat16. */
+static inline vu pairs(vf high, vf low) { return (brain(high) & 0xffff0000) | brain(low) >> 16; }
+
+/* Sixteen values as eight pairs of bfloat16, the first of two in the low half. */
+static inline void store_pairs(uint32_t *to, vf value) {
+    vl both = (vl)brain(value);
+    *(vu8_any *)to = __builtin_convertvector((both >> 32 & 0xffff0000) | (both >> 16 & 0xffff), vu8);
+}
+
+static inline uint16_t brain_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)((bits + 0x8000) >> 16);
+}
+
+static inline vu load_pairs(const uint32_t *at) { return *(const vu_any *)at; }
+
+/* Products of bfloat16, those of the high halves first: as two multiplications that each add and round. */
+static inline vf dot2(vf sum, vu a, vu b) {
+#ifdef __AVX512BF16__
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+#else
+    sum = fma16((vf)(a & 0xffff0000), (vf)(b & 0xffff0000), sum);
+    return fma16((vf)(a << 16), (vf)(b << 16), sum);
+#endif
 }
 
 /* Sixteen sums of four products: lane i gets numbers[4i..4i+3] · x[0..3]. Numbers are unsigned, x is signed. */
@@ -145,6 +232,19 @@ static inline vf exp16(vf x) {
     y = fma16(y, rest * rest, rest + 1.0f);
     vi power = ((vi)shifted - (vi)all(12582912.0f) + 127) << 23;
     return (vf)(~gone & (vi)(y * (vf)power));
+}
+
+/* 2^x with an error of 2^−13, for x ≤ 0; below −126 it is 0. */
+static inline vf rough_power_of_two(vf x) {
+    vf low = all(-126.0f);
+    vi gone = x < low;
+    x = larger(x, low);
+    vf shifted = x + 12582912.0f;
+    vf rest = x - (shifted - 12582912.0f);
+    vf y = fma16(all(5.5502813e-2f), rest, all(2.4022651e-1f));
+    y = fma16(y, rest, all(6.9314718e-1f));
+    y = fma16(y, rest, all(1.0f));
+    return (vf)(~gone & ((vi)y + ((vi)shifted << 23)));
 }
 
 static inline vf silu16(vf x) {

@@ -13,11 +13,14 @@ from torch import Tensor
 
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
-from specchat.models.native.product import LANES, CProduct, Product, address
+from specchat.models.native.product import CProduct, Product, address
 from specchat.models.network import Pass
 from specchat.models.said import Said
 from specchat.models.shape import Shape
 from specchat.models.weight_source import PairedSource, WeightSource
+
+KEYS = 32
+"""Keys of so many rows lie side by side in the cache; attention.h has the same number."""
 
 
 class _CLayer(ctypes.Structure):
@@ -71,7 +74,7 @@ class NativeLayer:
 class NativeNetwork:
     """Weights of 4 bits where the file has them (or 8 throughout), activations of 8 bits with a scale per 32 of a row.
 
-    Keys and values are kept in float16. Everything that is not a whole number is added in an order of the row's own,
+    Keys and values are kept in bfloat16. Everything that is not a whole number is added in an order of the row's own,
     so a row's result does not depend on the others.
     """
 
@@ -80,7 +83,7 @@ class NativeNetwork:
         self.precision = precision
         self.device = torch.device("cpu")
         self.kernels = "native"
-        self.keys_together = LANES
+        self.keys_together = KEYS
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
         self._source: WeightSource = PairedSource(source, shape.head_dim)
@@ -143,7 +146,7 @@ class _Rows:
         start, end = running.plan.start, running.plan.mask.shape[1]
         self._common = running.plan.common
         self._places = torch.arange(start, end, dtype=torch.int32)
-        like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.float16)
+        like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         self._keys, self._values = running.cache.room_for(end, like)
 
     def drop(self, stay: list[int]) -> None:

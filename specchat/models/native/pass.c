@@ -35,8 +35,8 @@ typedef struct {
     const float *turns;    /* (rows, head_dim / 2, 2): cosine and sine */
     const int32_t *places; /* (rows) */
     const uint8_t *mask;   /* (rows, end) */
-    uint16_t *keys;        /* (layers, kv_heads, capacity / LANES, head_dim, LANES) float16 */
-    uint16_t *values;      /* (layers, kv_heads, capacity, head_dim) float16 */
+    uint32_t *keys;        /* (layers, kv_heads, capacity / KEYS, head_dim / 2, 2, LANES) pairs of bfloat16 */
+    uint32_t *values;      /* (layers, kv_heads, capacity / 2, head_dim) pairs of bfloat16 */
 } Rows;
 
 typedef struct {
@@ -45,13 +45,14 @@ typedef struct {
     const Rows *rows;
     const Layer *layer;
     const float *norm;
-    uint16_t *keys, *values; /* of this layer */
+    uint32_t *keys, *values; /* of this layer */
     Rounded x, inner;
     float *qkv, *mixed, *hidden;
-    float *weights; /* (threads, SET, room for weights) */
+    uint32_t *queries; /* (rows, heads, head_dim / 2) */
+    float *weights;    /* (threads, MOST_QUERIES, room for weights) */
 } Pass;
 
-static int room_for_weights(const Pass *p) { return (p->rows->end + LANES - 1) / LANES * LANES; }
+static int room_for(int rows) { return (rows + KEYS - 1) / KEYS * KEYS; }
 
 static float mean_square(const float *x, int length) {
     vf sum = {0};
@@ -76,74 +77,89 @@ static void norm_and_round(Pass *p, int row) {
     round_row(normed, length, &p->x, row);
 }
 
+/* Rotate pairs of values by angles whose cosines and sines lie side by side. */
 static void turn(float *head, const float *turns, int head_dim) {
-    for (int i = 0; i < head_dim; i += 2) {
-        float a = head[i], b = head[i + 1], cosine = turns[i], sine = turns[i + 1];
-        head[i] = a * cosine - b * sine;
-        head[i + 1] = a * sine + b * cosine;
+    vf sign = {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1};
+    for (int i = 0; i < head_dim; i += LANES) {
+        int valid = head_dim - i;
+        vf x = load_lanes(head + i, valid), angles = load_lanes(turns + i, valid);
+        vf turned = fma16(x, first_twice(angles), swapped(x) * (sign * second_twice(angles)));
+        store_lanes(head + i, turned, valid);
     }
 }
 
-/* Write a row's values of a head, `apart` from one to the next. */
-static inline __attribute__((always_inline)) void keep_half(uint16_t *to, const float *from, int length, int apart) {
+/* A row's values in pairs, scaled. */
+static void to_pairs(const float *from, int length, float factor, uint32_t *to) {
     int i = 0;
-    for (; i + LANES <= length; i += LANES) {
-        uint16_t narrow[LANES];
-        store_half(apart == 1 ? to + i : narrow, load(from + i));
-        for (int j = 0; j < LANES && apart > 1; j++) to[(i + j) * apart] = narrow[j];
-    }
-    for (; i < length; i++) to[i * apart] = _cvtss_sh(from[i], 0);
+    for (; i + LANES <= length; i += LANES) store_pairs(to + i / 2, load(from + i) * factor);
+    for (; i < length; i += 2) to[i / 2] = brain_of(from[i] * factor) | (uint32_t)brain_of(from[i + 1] * factor) << 16;
 }
 
 /* Rotate a row's queries and keys by its position, and write its keys and values. */
 static void turn_and_write(Pass *p, int row) {
     const Decoder *d = p->decoder;
     int size = d->head_dim;
-    float *qkv = p->qkv + (size_t)row * (d->heads + 2 * d->kv_heads) * size;
-    const float *turns = p->rows->turns + (size_t)row * size;
+    float *qkv = p->qkv + (size_t)row * (size_t)((d->heads + 2 * d->kv_heads) * size);
+    const float *turns = p->rows->turns + (size_t)row * (size_t)size;
     for (int h = 0; h < d->heads + d->kv_heads; h++) {
         const float *weight = h < d->heads ? p->layer->q_norm : p->layer->k_norm;
         if (weight) norm_row(qkv + h * size, weight, size, d->epsilon, qkv + h * size);
         if (p->layer->rotates) turn(qkv + h * size, turns, size);
     }
-    int place = p->rows->places[row];
+    int width = d->heads * size, place = p->rows->places[row];
+    to_pairs(qkv, width, 1.44269504f / sqrtf((float)size), p->queries + (size_t)row * (size_t)(width / 2));
     for (int h = 0; h < d->kv_heads; h++) {
-        size_t head = (size_t)h * (size_t)p->rows->capacity * (size_t)size;
-        uint16_t *key = p->keys + head + (size_t)(place / LANES * LANES) * (size_t)size + place % LANES;
-        keep_half(key, qkv + (d->heads + h) * size, size, LANES);
-        keep_half(p->values + head + (size_t)place * (size_t)size, qkv + (d->heads + d->kv_heads + h) * size, size, 1);
+        size_t before = (size_t)h * (size_t)p->rows->capacity * (size_t)size / 2;
+        const float *from = qkv + width + h * size;
+        uint32_t pairs[size / 2], *key = p->keys + before + (size_t)(place / KEYS * KEYS) * (size_t)(size / 2);
+        to_pairs(from, size, 1, pairs);
+        for (int i = 0; i < size / 2; i++) key[i * KEYS + place % 2 * LANES + place % KEYS / 2] = pairs[i];
+        uint16_t *value = (uint16_t *)(p->values + before + (size_t)(place / 2) * (size_t)size) + (place + 1) % 2;
+        for (int i = 0; i < size; i++) value[2 * i] = brain_of(from[d->kv_heads * size + i]);
     }
 }
 
 /* The last row that one of these queries sees, and one more. */
-static int end_of(const Set *s, int count, int end) {
-    for (; end > s->common; end--)
-        for (int n = 0; n < count; n++)
-            if (s->mask[n][end - 1]) return end;
+static int end_of(const Looking *l, int end) {
+    for (; end > l->common; end--)
+        for (int n = 0; n < l->count; n++)
+            if (l->queries[n].mask[end - 1]) return end;
     return end;
 }
 
-static int sets_of(const Pass *p) { return (p->rows->rows * (p->decoder->heads / p->decoder->kv_heads) + SET - 1) / SET; }
+static int queries_of(const Pass *p) { return p->rows->rows * (p->decoder->heads / p->decoder->kv_heads); }
 
-/* Pieces are sets of queries that share a head of keys, row by row and head by head. */
-static void attend_sets(void *job, int from, int to, int thread) {
+/* How many queries that share a head of keys are one piece of work. */
+static int queries_at_once(const Pass *p) {
+    int sets = (queries_of(p) + SET - 1) / SET, wanted = sets * p->decoder->kv_heads / (3 * p->team->threads);
+    return SET * (wanted < 1 ? 1 : wanted < MOST_QUERIES / SET ? wanted : MOST_QUERIES / SET);
+}
+
+static int parts_of(const Pass *p) { return (queries_of(p) + queries_at_once(p) - 1) / queries_at_once(p); }
+
+/* Pieces are queries that share a head of keys, row by row and head by head. */
+static void attend_pieces(void *job, int from, int to, int thread) {
     Pass *p = job;
     const Decoder *d = p->decoder;
-    int sets = sets_of(p), size = d->head_dim, group = d->heads / d->kv_heads, queries = p->rows->rows * group;
-    Set s = {.room = room_for_weights(p), .common = p->rows->common};
-    s.weights = p->weights + (size_t)thread * SET * (size_t)s.room;
+    int parts = parts_of(p), most = queries_at_once(p), size = d->head_dim, group = d->heads / d->kv_heads;
     for (int piece = from; piece < to; piece++) {
-        int shared = piece / sets, set = piece % sets;
-        int first = queries * set / sets, count = queries * (set + 1) / sets - first;
-        for (int n = 0; n < count; n++) {
-            int row = (first + n) / group, head = shared * group + (first + n) % group;
-            s.query[n] = p->qkv + ((size_t)row * (size_t)(d->heads + 2 * d->kv_heads) + (size_t)head) * (size_t)size;
-            s.mask[n] = p->rows->mask + (size_t)row * (size_t)p->rows->end;
-            s.to[n] = p->mixed + ((size_t)row * (size_t)d->heads + (size_t)head) * (size_t)size;
+        int shared = piece / parts, first = piece % parts * most;
+        Query queries[MOST_QUERIES];
+        vf highest[MOST_QUERIES];
+        Looking l = {.queries = queries, .most = highest, .size = size, .common = p->rows->common};
+        l.count = queries_of(p) - first < most ? queries_of(p) - first : most;
+        for (int n = 0; n < l.count; n++) {
+            size_t row = (size_t)((first + n) / group), head = (size_t)(shared * group + (first + n) % group);
+            size_t at = (row * (size_t)d->heads + head) * (size_t)size;
+            queries[n] = (Query){p->queries + at / 2, p->rows->mask + row * (size_t)p->rows->end, p->mixed + at};
         }
-        s.end = end_of(&s, count, p->rows->end);
-        size_t before = (size_t)shared * (size_t)p->rows->capacity * (size_t)size;
-        attend(&s, count, p->keys + before, p->values + before, size);
+        l.end = end_of(&l, p->rows->end);
+        l.room = room_for(l.end);
+        l.weights = p->weights + (size_t)thread * MOST_QUERIES * (size_t)room_for(p->rows->end);
+        size_t before = (size_t)shared * (size_t)p->rows->capacity * (size_t)size / 2;
+        l.keys = p->keys + before;
+        l.values = p->values + before;
+        attend(&l);
     }
 }
 
@@ -196,17 +212,17 @@ static void layer_pass(Pass *p) {
     int rows = p->rows->rows;
     p->norm = p->layer->input_norm;
     p->x.groups = (d->hidden + GROUP - 1) / GROUP;
-    together(team, norm_rows, p, rows, FEW_ROWS);
+    together(team, ROUNDING, norm_rows, p, rows, FEW_ROWS);
     multiply(team, p->layer->qkv, 3, &p->x, rows, p->qkv, false);
-    together(team, turn_rows, p, rows, FEW_ROWS);
-    together(team, attend_sets, p, sets_of(p) * d->kv_heads, 1);
+    together(team, ATTENTION, turn_rows, p, rows, FEW_ROWS);
+    together(team, ATTENTION, attend_pieces, p, parts_of(p) * d->kv_heads, 1);
     p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
-    together(team, mixed_rows, p, rows, FEW_ROWS);
+    together(team, ROUNDING, mixed_rows, p, rows, FEW_ROWS);
     multiply(team, &p->layer->o, 1, &p->x, rows, p->hidden, true);
     p->norm = p->layer->mlp_norm;
     p->x.groups = (d->hidden + GROUP - 1) / GROUP;
-    together(team, norm_rows, p, rows, FEW_ROWS);
-    together(team, gate_groups, p, p->inner.groups, 1);
+    together(team, ROUNDING, norm_rows, p, rows, FEW_ROWS);
+    together(team, PRODUCTS, gate_groups, p, p->inner.groups, 1);
     multiply(team, &p->layer->down, 1, &p->inner, rows, p->hidden, true);
 }
 
@@ -237,7 +253,8 @@ static void lay_out(Pass *p, char *base, size_t *bytes) {
     p->inner = rounded_part(base, bytes, tiles, ((size_t)d->inter + GROUP - 1) / GROUP);
     p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
     p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
-    p->weights = part(base, bytes, (size_t)p->team->threads * SET * (size_t)room_for_weights(p) * sizeof(float));
+    p->queries = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(uint16_t));
+    p->weights = part(base, bytes, (size_t)(p->team->threads * MOST_QUERIES * room_for(p->rows->end)) * sizeof(float));
 }
 
 /* 0, or −1 where there is no memory. */
@@ -248,11 +265,11 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     char *memory = aligned_alloc(64, bytes);
     if (memory == NULL) return -1;
     lay_out(&p, memory, &bytes);
-    size_t layer_bytes = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim;
+    size_t of_layer = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim / 2;
     for (int i = first; i < last; i++) {
         p.layer = &decoder->layer[i];
-        p.keys = rows->keys + layer_bytes * (size_t)i;
-        p.values = rows->values + layer_bytes * (size_t)i;
+        p.keys = rows->keys + of_layer * (size_t)i;
+        p.values = rows->values + of_layer * (size_t)i;
         layer_pass(&p);
     }
     free(memory);
@@ -313,14 +330,14 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
                  .sums = (float *)(memory + bytes + lists)};
     for (int i = 0; i < team->threads * rows; i++) begin(&head.best[i]);
     p.x.groups = (decoder->hidden + GROUP - 1) / GROUP;
-    together(team, norm_rows, &p, rows, FEW_ROWS);
-    together(team, head_blocks, &head, blocks_of(&decoder->head), 4);
+    together(team, ROUNDING, norm_rows, &p, rows, FEW_ROWS);
+    together(team, HEAD, head_blocks, &head, blocks_of(&decoder->head), 4);
     for (int row = 0; row < rows; row++) {
         for (int i = 1; i < team->threads; i++) join(&head.best[row], &head.best[i * rows + row]);
         memcpy(tokens + (size_t)row * BEST, head.best[row].token, sizeof head.best[row].token);
     }
     if (totals) {
-        together(team, total_stretches, &head, rows * stretches, 1);
+        together(team, HEAD, total_stretches, &head, rows * stretches, 1);
         for (int row = 0; row < rows; row++) {
             double sum = 0;
             for (int i = 0; i < stretches; i++) sum += head.sums[row * stretches + i];

@@ -59,8 +59,6 @@ static void round_row(const float *x, int length, const Rounded *to, int row) {
         round_group(x + g * GROUP, length - g * GROUP < GROUP ? length - g * GROUP : GROUP, to, row, g);
 }
 
-enum { AHEAD = 4096 }; /* bytes: weights come from memory, and its own guesses end at every page */
-
 /* One block of outputs for `count` rows; always inlined with constants, so that the sums stay in registers. */
 static inline __attribute__((always_inline)) void block_rows(const Product *p, int bits, bool minima, int block,
                                                              const Rounded *x, int tile, int count, vf *out) {
@@ -117,18 +115,6 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
     }
 #pragma GCC unroll 8
     for (int r = 0; r < count; r++) out[r] = total[r];
-}
-
-static inline vf load_lanes(const float *at, int valid) {
-    if (valid >= LANES) return load(at);
-    vf value = {0};
-    memcpy(&value, at, (size_t)valid * sizeof(float));
-    return value;
-}
-
-static inline void store_lanes(float *at, vf value, int valid) {
-    if (valid >= LANES) store(at, value);
-    else memcpy(at, &value, (size_t)valid * sizeof(float));
 }
 
 typedef void BlockRows(const Product *p, int block, const Rounded *x, int tile, vf *out);
@@ -199,5 +185,5 @@ static void multiply(Team *team, const Product *products, int count, const Round
         blocks += blocks_of(&products[i]);
         m.width += products[i].out;
     }
-    together(team, multiply_blocks, &m, blocks, 1);
+    together(team, PRODUCTS, multiply_blocks, &m, blocks, 1);
 }
