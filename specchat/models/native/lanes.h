@@ -26,7 +26,10 @@ enum { WIDE = 2, BLOCKS = 1 };
 
 typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
+static const vi COUNT = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 typedef float vf_any __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t vi_any __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint8_t vb __attribute__((vector_size(64)));
 typedef uint8_t vb_any __attribute__((vector_size(64), aligned(1), may_alias));
 typedef int32_t int32_any __attribute__((aligned(1), may_alias));
@@ -124,9 +127,11 @@ static inline float max_of(vf v) {
 }
 
 static inline int sum_of_whole(vi v) {
-    int sum = 0;
-    for (int i = 0; i < LANES; i++) sum += v[i];
-    return sum;
+    Split s = {.i = v};
+    __m256i eight = _mm256_add_epi32(s.i8[0], s.i8[1]);
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
 
 /* The nearest whole numbers. */
@@ -140,8 +145,18 @@ static inline vi whole(vf value) {
 #endif
 }
 
+/* A bit for every lane that is set throughout. */
+static inline unsigned lanes_set(vi which) {
+#ifdef __AVX512F__
+    return _mm512_movepi32_mask((__m512i)which);
+#else
+    Split s = {.i = which};
+    return (unsigned)(_mm256_movemask_ps(s.f8[0]) | _mm256_movemask_ps(s.f8[1]) << 8);
+#endif
+}
+
 static inline vi first_lanes(int count) {
-    return (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} < count - (vi){0};
+    return COUNT < count - (vi){0};
 }
 
 /* Which of 32 bytes are set, those at even places and those at odd ones; those past the first `count` are not. */

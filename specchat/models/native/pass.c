@@ -239,6 +239,7 @@ static Rounded rounded_part(char *base, size_t *at, size_t rows, size_t groups) 
     Rounded x = {.groups = (int)groups};
     x.numbers = part(base, at, rows * groups * GROUP);
     x.scales = part(base, at, rows * groups * sizeof(float));
+    x.sums = part(base, at, rows * groups * sizeof(int32_t));
     x.offsets = part(base, at, rows * groups * sizeof(float));
     return x;
 }
@@ -290,10 +291,18 @@ static void head_blocks(void *job, int from, int to, int thread) {
     const Head *head = job;
     const Multiply *m = &head->multiply;
     Best *best = head->best + (size_t)thread * (size_t)m->rows;
-    multiply_blocks((void *)m, from, to, thread);
-    for (int row = 0; row < m->rows; row++)
-        for (int at = from * LANES; at < to * LANES; at += LANES)
-            consider(&best[row], load_lanes(m->out + (size_t)row * m->width + at, m->width - at), at, m->width - at);
+    for (int block = from; block < to; block++) {
+        int at = block * LANES, valid = m->width - at;
+        for (int first = 0; first < m->rows; first += TILE) {
+            int count = m->rows - first < TILE ? m->rows - first : TILE;
+            vf logits[TILE];
+            block_of(m->products, block, m->x, first / TILE, count, logits);
+            for (int r = 0; r < count; r++) {
+                store_lanes(m->out + (size_t)(first + r) * (size_t)m->width + at, logits[r], valid);
+                consider(&best[first + r], logits[r], at, valid);
+            }
+        }
+    }
 }
 
 /* Sums of exponentials, a stretch of a row at a time: whoever adds a stretch up, its sum is the same. */

@@ -10,7 +10,8 @@ typedef struct {
     int groups;
     int8_t *numbers; /* (tiles, groups, GROUP / 4, TILE, 4) */
     float *scales;   /* (tiles, groups, TILE) */
-    float *offsets;  /* likewise: scale times the sum of the numbers */
+    int32_t *sums;   /* likewise: of the numbers, */
+    float *offsets;  /* and times the scale */
 } Rounded;
 
 /* A weight in blocks of LANES outputs. For every block and group there lie together: the numbers of GROUP inputs, four
@@ -51,6 +52,7 @@ static void round_group(const float *x, int count, const Rounded *to, int row, i
     int8_t *numbers = to->numbers + at * GROUP * TILE + row % TILE * 4;
     for (int j = 0; j < GROUP / 4; j++) memcpy(numbers + j * TILE * 4, narrow + 4 * j, 4);
     to->scales[at * TILE + (size_t)(row % TILE)] = most / 127.0f;
+    to->sums[at * TILE + (size_t)(row % TILE)] = total;
     to->offsets[at * TILE + (size_t)(row % TILE)] = most / 127.0f * (float)total;
 }
 
@@ -66,8 +68,9 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
     const uint8_t *data = p->data + (size_t)block * groups * step;
     const int8_t *inputs = x->numbers + (size_t)tile * groups * GROUP * TILE;
     const float *row_scales = x->scales + (size_t)tile * groups * TILE;
+    const int32_t *row_sums = x->sums + (size_t)tile * groups * TILE;
     const float *row_offsets = x->offsets + (size_t)tile * groups * TILE;
-    float middle = bits == 4 ? -8.0f : -128.0f; /* what stands for zero where there are no minima */
+    int middle = bits == 4 ? 3 : 7; /* 2^this stands for zero where there are no minima */
     vf total[TILE];
 #pragma GCC unroll 8
     for (int r = 0; r < count; r++) total[r] = (vf){0};
@@ -77,7 +80,7 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
         bool apart = count <= 2;
         vi sum[TILE], more[2] = {{0}, {0}};
 #pragma GCC unroll 8
-        for (int r = 0; r < count; r++) sum[r] = (vi){0};
+        for (int r = 0; r < count; r++) sum[r] = minima ? (vi){0} : -((row_sums[r] - (vi){0}) << middle);
         if (bits == 4) {
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++) {
@@ -102,15 +105,16 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
             }
         }
         vf scale = load_half((const uint16_t *)(data + wide));
-        vf minimum = minima ? load_half((const uint16_t *)(data + wide) + LANES) : scale * middle;
+        vf minimum = minima ? load_half((const uint16_t *)(data + wide) + LANES) : scale;
 #pragma GCC unroll 8
         for (int r = 0; r < count; r++) {
             vf whole = __builtin_convertvector(apart ? sum[r] + more[r] : sum[r], vf);
             total[r] = fma16(whole, scale * row_scales[r], total[r]);
-            total[r] = fma16(minimum, all(row_offsets[r]), total[r]);
+            if (minima) total[r] = fma16(minimum, all(row_offsets[r]), total[r]);
         }
         inputs += GROUP * TILE;
         row_scales += TILE;
+        row_sums += TILE;
         row_offsets += TILE;
     }
 #pragma GCC unroll 8

@@ -16,8 +16,6 @@ enum Kind {
 typedef uint8_t vn __attribute__((vector_size(16)));
 typedef uint8_t vn_any __attribute__((vector_size(16), aligned(1), may_alias));
 
-static const vi COUNT = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
 static inline vn bytes16(const uint8_t *at) { return *(const vn_any *)at; }
 
 /* Sixteen bytes as whole numbers; spelt out, because compilers take the bytes one by one. */
