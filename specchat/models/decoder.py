@@ -61,7 +61,7 @@ class Decoder:
         plan = self._rows.plan_tree(tree, new_nodes, riders)
         watch = LayerWatch(tree, plan, taps, on_layer)
         hidden = self._run(plan, [rider.embedding for rider in riders], watch)
-        said = self.network.head(hidden[plan.missing :], self._drafts)
+        said = self.network.head(hidden[plan.missing :] if plan.missing else hidden, self._drafts)
         self._rows.tree_read(plan)
         return watch.reading(said, len(riders))
 

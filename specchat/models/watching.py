@@ -30,6 +30,11 @@ class LayerWatch:
         self._states: dict[int, Tensor] = {}
         self._rider_states: dict[int, Tensor] = {}
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody looks into the pass."""
+        return self._on_layer is None and not self._taps
+
     def wants(self, layer: int) -> bool:
         return self._on_layer is not None or layer in self._taps
 
@@ -65,6 +70,11 @@ class LayerWatch:
     def reading(self, said: Said, riders: int) -> Reading:
         """The reading of a pass, from what the head said of its living nodes and its riders, in that order."""
         count = len(self._alive)
+        if not riders and not self._pruned:
+            alive = frozenset(self._alive)
+            return Reading(
+                self._plan.nodes, said.logits, alive, taps=self._states, likeliest=said.likeliest, totals=said.totals
+            )
         return Reading(
             nodes=self._plan.nodes,
             logits=self._spread(said.logits[:count]),

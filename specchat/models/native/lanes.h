@@ -12,7 +12,7 @@
 #error "written for processors with AVX2, F16C and FMA"
 #endif
 
-enum { LANES = 16, GROUP = 32, TILE = 8, AHEAD = 4096 };
+enum { LANES = 16, GROUP = 32, TILE = 8, AHEAD = 8192 };
 
 /* How many queries attend together, how many vectors of values and blocks of keys they look at in a step: as many as
  * there are registers for. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class _CDecoder(ctypes.Structure):
 class _CRows(ctypes.Structure):
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("rows", "common", "end", "capacity")],
-        *[(name, ctypes.c_void_p) for name in ("hidden", "turns", "places", "mask", "keys", "values")],
+        *[(name, ctypes.c_void_p) for name in ("hidden", "turns", "positions", "places", "mask", "keys", "values")],
     ]
 
 
@@ -92,6 +93,7 @@ class NativeNetwork:
             self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
             self._head = packer.product("embed" if shape.tied else "head", share_out=pool.map)
         self._norm = self._source.dense("norm")
+        self._like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
         self._c_layers = (_CLayer * shape.layers)(*(layer.as_c() for layer in self._layers))
@@ -112,10 +114,10 @@ class NativeNetwork:
         if rows:
             addresses = (hidden.data_ptr(), rows, logits.data_ptr(), best.data_ptr(), address(summed))
             self._kernels.head(self.threads, self._c, *addresses)
-        return Said(logits, best[:, :vocab_size], summed)
+        return Said(logits, best if vocab_size >= BEST else best[:, :vocab_size], summed)
 
     def run(self, running: Pass) -> Tensor:
-        rows = _Rows(running, self.shape)
+        rows = _Rows(running, self._like)
         for layers in running.segments(self.shape.layers):
             running.counters.node_layers += len(layers) * len(rows.hidden)
             self._kernels.layers(self.threads, self._c, rows.as_c(), layers)
@@ -139,23 +141,24 @@ class NativeNetwork:
 class _Rows:
     """The rows of one pass and where they lie."""
 
-    def __init__(self, running: Pass, shape: Shape) -> None:
+    def __init__(self, running: Pass, like: Tensor) -> None:
+        plan = running.plan
         self.hidden = running.hidden.contiguous()
-        self._turns = running.turns
-        self._seen = running.plan.mask
-        start, end = running.plan.start, running.plan.mask.shape[1]
-        self._common = running.plan.common
-        self._places = torch.arange(start, end, dtype=torch.int32)
-        like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
-        self._keys, self._values = running.cache.room_for(end, like)
+        self._seen = plan.mask
+        self._end = self._seen.shape[1]
+        self._common = plan.common
+        self._turns = running.table
+        self._positions, self._places = array("i", plan.positions), array("i", range(plan.start, self._end))
+        self._keys, self._values = running.cache.room_for(self._end, like)
 
     def drop(self, stay: list[int]) -> None:
         """Go on with these rows alone; `stay` are places among the rows so far."""
-        self.hidden, self._turns = self.hidden[stay], self._turns[stay]
-        self._seen, self._places = self._seen[stay], self._places[stay]
+        self.hidden, self._seen = self.hidden[stay], self._seen[stay]
+        self._positions, self._places = (array("i", map(a.__getitem__, stay)) for a in (self._positions, self._places))
 
     def as_c(self) -> _CRows:
         """The same for C; valid as long as this lives and nothing is dropped."""
-        sizes = (len(self.hidden), self._common, self._seen.shape[1], self._keys.shape[2])
-        parts = (self.hidden, self._turns, self._places, self._seen, self._keys, self._values)
-        return _CRows(*sizes, *(address(part) for part in parts))
+        sizes = (len(self.hidden), self._common, self._end, self._keys.shape[2])
+        texts = (self._positions.buffer_info()[0], self._places.buffer_info()[0])
+        parts = (self._seen.data_ptr(), self._keys.data_ptr(), self._values.data_ptr())
+        return _CRows(*sizes, self.hidden.data_ptr(), self._turns.data_ptr(), *texts, *parts)

@@ -32,7 +32,8 @@ typedef struct {
 typedef struct {
     int32_t rows, common, end, capacity;
     float *hidden;         /* (rows, hidden), in place */
-    const float *turns;    /* (rows, head_dim / 2, 2): cosine and sine */
+    const float *turns;    /* (positions, head_dim / 2, 2): cosine and sine */
+    const int32_t *positions; /* (rows), in the text */
     const int32_t *places; /* (rows) */
     const uint8_t *mask;   /* (rows, end) */
     uint32_t *keys;        /* (layers, kv_heads, capacity / KEYS, head_dim / 2, 2, LANES) pairs of bfloat16 */
@@ -100,7 +101,7 @@ static void turn_and_write(Pass *p, int row) {
     const Decoder *d = p->decoder;
     int size = d->head_dim;
     float *qkv = p->qkv + (size_t)row * (size_t)((d->heads + 2 * d->kv_heads) * size);
-    const float *turns = p->rows->turns + (size_t)row * (size_t)size;
+    const float *turns = p->rows->turns + (size_t)p->rows->positions[row] * (size_t)size;
     for (int h = 0; h < d->heads + d->kv_heads; h++) {
         const float *weight = h < d->heads ? p->layer->q_norm : p->layer->k_norm;
         if (weight) norm_row(qkv + h * size, weight, size, d->epsilon, qkv + h * size);
