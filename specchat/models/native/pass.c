@@ -10,6 +10,7 @@
 
 #include "attention.h"
 #include "best.h"
+#include "floor.h"
 #include "product.h"
 
 typedef struct {
