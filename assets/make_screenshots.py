@@ -16,11 +16,11 @@ from typing import Any
 from textual.pilot import Pilot
 
 from specchat.cli.chat import shipped_questions
-from specchat.cli.engines import start_engine
-from specchat.cli.pairs import judged, known_pairs
+from specchat.cli.pair_states import judged, known_pairs
+from specchat.cli.start_engine import start_engine
 from specchat.config import AppOptions, private_dir
 from specchat.tui.app import SpecchatApp
-from specchat.tui.history import History
+from specchat.tui.state.prompt_history import History
 
 HERE = Path(__file__).parent
 QUESTIONS = ("Write four lines about a fox.", "Write the same four lines, but about a cat.")

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from specchat import __version__
-from specchat.engine import events
-from specchat.engine.client import Engine
+from specchat.engine.near.client import Engine
+from specchat.engine.protocol import events
 
 SETTINGS = {"pair": "qwen-coder", "seed": 1, "max_tokens": 320}
 

@@ -24,11 +24,11 @@ TORCH_FREE = (
     "specchat", "specchat.errors", "specchat.registry", "specchat.settings", "specchat.config",
     "specchat.drafters", "specchat.drafters.options", "specchat.trees", "specchat.trees.options",
     "specchat.acceptance", "specchat.controllers", "specchat.decoding.families",
-    "specchat.engine.events", "specchat.engine.text", "specchat.engine.client", "specchat.engine.describe",
-    "specchat.engine.replay", "specchat.engine.host", "specchat.models.weights",
+    "specchat.engine.protocol.events", "specchat.engine.protocol.text", "specchat.engine.protocol.describe",
+    "specchat.engine.near.client", "specchat.engine.near.replay", "specchat.engine.far.host", "specchat.models.fetch",
     "specchat.store.writer", "specchat.store.interchange",
     "specchat.cli", "specchat.cli.flags", "specchat.cli.methods", "specchat.cli.models", "specchat.cli.run",
-    "specchat.cli.engines", "specchat.cli.chat",
+    "specchat.cli.start_engine", "specchat.cli.chat",
 )  # fmt: skip
 """What lists, asks and plays back, but never computes."""
 

@@ -14,7 +14,7 @@ from readme_tables import README, SECTIONS, up_to_date
 from typer.main import get_command
 
 from specchat.cli import app
-from specchat.engine import events
+from specchat.engine.protocol import events
 from specchat.settings import OPTIONS
 
 ROOT = README.parent

@@ -12,7 +12,7 @@ from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
 
 if TYPE_CHECKING:
     from specchat.core.costs import Costs
-    from specchat.engine.loaded_pair import LoadedPair
+    from specchat.engine.far.loaded_pair import LoadedPair
 
 _WARM_UP_TOKENS = 16
 

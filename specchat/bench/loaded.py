@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from specchat.config import load_catalog, settings_of, user_settings
-from specchat.engine.client import engine_environment
+from specchat.engine.protocol.environment import engine_environment
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
-    from specchat.engine.loaded_pair import LoadedPair
+    from specchat.engine.far.loaded_pair import LoadedPair
 
 
 def prepare_environment(threads: int = 0) -> None:
@@ -27,8 +27,8 @@ def settings_in_force(chosen: Mapping[str, Any], **fallback: Any) -> Settings:
 
 def load_pair(settings: Settings, say: Callable[[str], None] = lambda what: None) -> LoadedPair:
     """The pair the settings name, fetched first where it is missing."""
-    from specchat.engine.events import Event, Loading
-    from specchat.engine.pairs import Loader
+    from specchat.engine.far.pair_loading import Loader
+    from specchat.engine.protocol.events import Event, Loading
 
     def emit(event: Event) -> None:
         if isinstance(event, Loading):

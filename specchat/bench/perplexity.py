@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specchat.decoding.one_row import chained
+from specchat.decoding.teacher_forcing import chained
 
 if TYPE_CHECKING:
-    from specchat.engine.loaded_pair import LoadedPair
+    from specchat.engine.far.loaded_pair import LoadedPair
 
 TEXT = Path(__file__).with_name("text.txt")
 """A short story of our own, the same for every model and precision."""
@@ -45,7 +45,7 @@ def measure_perplexity(pair: LoadedPair, text: str | None = None) -> Perplexity 
 def _tokens(pair: LoadedPair, text: str) -> list[int]:
     """The text as tokens, without a chat format around it."""
     if pair.target.tokenizer is None:
-        from specchat.models.recital import RecitalVocabulary
+        from specchat.models.other.scripted_text import RecitalVocabulary
 
         return RecitalVocabulary().encode(text)
     return [int(token) for token in pair.target.tokenizer.encode(text)]

@@ -13,7 +13,7 @@ from specchat.bench.intervals import Interval, ratio_of_totals
 from specchat.bench.machine import Circumstances, PeakMemory
 from specchat.bench.measured import Measured
 from specchat.bench.perplexity import Perplexity
-from specchat.bench.same_text import SameText
+from specchat.bench.proof.same_text import SameText
 
 ALL = "all"
 """The group of every question."""

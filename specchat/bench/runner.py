@@ -13,18 +13,18 @@ from specchat.bench.loaded import load_pair
 from specchat.bench.machine import circumstances, peak_memory, reset_peak_memory
 from specchat.bench.measured import Measured
 from specchat.bench.perplexity import Perplexity, measure_perplexity
+from specchat.bench.proof.same_text import Comparison, SameText
 from specchat.bench.report import Report, Result, Run, summarise
-from specchat.bench.same_text import Comparison, SameText
 from specchat.bench.workloads import Question, Workload
 from specchat.config import load_catalog
-from specchat.engine.race import same_text_promised
+from specchat.engine.near.race import same_text_promised
 from specchat.errors import UsageError, nearest
 from specchat.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
     from specchat.bench.contestants import Contestant, Ours
     from specchat.bench.race import Race
-    from specchat.engine.loaded_pair import LoadedPair
+    from specchat.engine.far.loaded_pair import LoadedPair
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class _Precision:
         return ours
 
     def _find_peers(self, pair: LoadedPair, questions: Sequence[Question]) -> list[Contestant]:
-        from specchat.bench.peers import find_peers
+        from specchat.bench.peers.run_peers import find_peers
 
         self._progress.say("loading other engines")
         sample = pair.vocabulary.encode_chat([{"role": "user", "content": questions[0].turns[0]}])

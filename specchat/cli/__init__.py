@@ -165,7 +165,7 @@ app.command()(web)
 @app.command(hidden=True)
 def engine() -> None:
     """Run an engine that speaks its protocol over standard input and output."""
-    from specchat.engine.host import serve
+    from specchat.engine.far.host import serve
 
     serve()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from specchat.cli.engines import engine_log, start_engine
+from specchat.cli.start_engine import engine_log, start_engine
 from specchat.cli.terminal import take_terminal
 from specchat.config import (
     AppOptions,
@@ -23,21 +23,21 @@ from specchat.config import (
     user_keys,
     user_settings,
 )
-from specchat.engine.client import Link
-from specchat.engine.replay import Player, Recording
-from specchat.engine.text import visible
+from specchat.engine.near.client import Link
+from specchat.engine.near.replay import Player, Recording
+from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
 from specchat.settings import Settings
 from specchat.store.database import default_path
 from specchat.tui.app import SpecchatApp, run_app
-from specchat.tui.archive import Archive
-from specchat.tui.ascii import needs_ascii
-from specchat.tui.farewell import conversation
-from specchat.tui.history import History
-from specchat.tui.keys import problems
-from specchat.tui.pairs import PairInfo
-from specchat.tui.series import Asked
-from specchat.tui.theme import unknown_theme
+from specchat.tui.control.key_bindings import problems
+from specchat.tui.draw.theme import unknown_theme
+from specchat.tui.draw.transcript_text import conversation
+from specchat.tui.services.chat_archive import Archive
+from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.state.prompt_history import History
+from specchat.tui.state.race_series import Asked
+from specchat.tui.text.ascii import needs_ascii
 
 
 def open_chat(
@@ -132,18 +132,18 @@ def _demo() -> Path | None:
 
 
 def _known_pairs() -> list[PairInfo]:
-    from specchat.cli.pairs import known_pairs
+    from specchat.cli.pair_states import known_pairs
 
     return known_pairs()
 
 
 def _pairs_elsewhere() -> list[PairInfo]:
-    from specchat.cli.pairs import pairs_elsewhere
+    from specchat.cli.pair_states import pairs_elsewhere
 
     return pairs_elsewhere()
 
 
 def _judged(info: PairInfo) -> PairInfo:
-    from specchat.cli.pairs import judged
+    from specchat.cli.pair_states import judged
 
     return judged(info)

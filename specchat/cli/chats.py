@@ -57,8 +57,8 @@ def search(
 @app.command()
 def show(id: Id) -> None:
     """Print a chat, the branch that was read last."""
-    from specchat.engine.text import visible
-    from specchat.tui.exports import as_markdown
+    from specchat.engine.protocol.text import visible
+    from specchat.tui.draw.export import as_markdown
 
     with reading() as chats:
         typer.echo(visible(as_markdown(*chats.chat(chats.find(id)))), nl=False)
@@ -75,7 +75,7 @@ def export(
     ] = "",
 ) -> None:
     """Write a chat to a file, or to standard output."""
-    from specchat.tui.exports import FORMATS, format_of, write
+    from specchat.tui.draw.export import FORMATS, format_of, write
 
     kind = format_of(format, file)
     with reading() as chats:
@@ -170,7 +170,7 @@ def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = Fals
     from rich.table import Table
     from rich.text import Text
 
-    from specchat.tui.format import when
+    from specchat.tui.text.numbers import when
 
     now = datetime.now().astimezone()
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -187,6 +187,6 @@ def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = Fals
 
 
 def _clean(text: str) -> str:
-    from specchat.engine.text import visible
+    from specchat.engine.protocol.text import visible
 
     return visible(" ".join(text.split()))

@@ -11,7 +11,7 @@ import typer
 from specchat.cli.flags import Output, takes_settings
 
 if TYPE_CHECKING:
-    from specchat.bench.check import Proof
+    from specchat.bench.proof.check import Proof
 
 
 class Budget(StrEnum):
@@ -40,7 +40,7 @@ def check(
     chosen = settings_in_force(settings)
     prepare_environment(chosen.threads)
 
-    from specchat.bench.check import EFFORTS, prove
+    from specchat.bench.proof.check import EFFORTS, prove
 
     shown = sys.stderr.isatty()
 

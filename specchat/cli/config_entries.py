@@ -92,7 +92,7 @@ class _AppOption:
     def parse(self, words: Sequence[str]) -> Any:
         value = self.option.parse(_one(self.name, words), "app")
         if self.option.name == "theme":
-            from specchat.tui.theme import unknown_theme
+            from specchat.tui.draw.theme import unknown_theme
 
             for _, problem in unknown_theme({"theme": value}):
                 raise UsageError(f"{self.name} {problem}")
@@ -116,7 +116,7 @@ class _Key:
     id: str
 
     def parse(self, words: Sequence[str]) -> Any:
-        from specchat.tui.keys import problems
+        from specchat.tui.control.key_bindings import problems
 
         keys = _one(self.name, words)
         for id, problem in problems({**user_keys(), self.id: keys}):
@@ -124,7 +124,7 @@ class _Key:
         return keys
 
     def start(self, pair: PairSpec) -> Any:
-        from specchat.tui.keys import keymap, keys_of
+        from specchat.tui.control.key_bindings import keymap, keys_of
 
         return ",".join(keys_of(self.id, keymap(user_keys())))
 
@@ -168,7 +168,7 @@ def _app_option(name: str, option: str) -> Entry:
 
 
 def _key(name: str, id: str) -> Entry:
-    from specchat.tui.keys import every_key
+    from specchat.tui.control.key_bindings import every_key
 
     if id not in every_key():
         raise UsageError(f"no key binding is called {id!r}{nearest(id, every_key())}")

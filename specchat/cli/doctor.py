@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from specchat import __version__
 from specchat.config import cache_dir
-from specchat.engine.client import engine_environment
+from specchat.engine.protocol.environment import engine_environment
 
 if TYPE_CHECKING:
     import torch
 
-    from specchat.tui.pairs import PairInfo
+    from specchat.tui.state.pair_info import PairInfo
 
 _PACKAGES = ("torch", "transformers", "textual", "rich", "typer", "gguf", "huggingface_hub")
 
@@ -29,7 +29,7 @@ def print_report() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from specchat.cli.pairs import judged, known_pairs
+    from specchat.cli.pair_states import judged, known_pairs
 
     console = Console(file=sys.stdout, highlight=False, markup=False)
     pairs = [judged(pair) for pair in known_pairs()]

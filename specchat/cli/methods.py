@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from specchat.cli.flags import Output
-from specchat.engine.describe import method_list
+from specchat.engine.protocol.describe import method_list
 
 
 def print_methods(output: Output) -> None:

@@ -16,7 +16,7 @@ from specchat.cli.flags import model_names
 
 if TYPE_CHECKING:
     from specchat.config import Catalog, ModelSpec
-    from specchat.models.weights import Progress, State
+    from specchat.models.fetch import Progress, State
 
 app = typer.Typer(help="See which weights are here; pull, check and remove them.", no_args_is_help=True)
 
@@ -44,7 +44,7 @@ def pull(
     name: Name, output: Annotated[PullOutput, typer.Option(help="text, or progress as JSON lines")] = "text"
 ) -> None:
     """Fetch and verify the weights of a pair or a model; an interrupted pull goes on where it stopped."""
-    from specchat.models import weights
+    from specchat.models import fetch
 
     say = typer.echo if output == "text" else _silent
     for spec in _chosen(name):
@@ -52,7 +52,7 @@ def pull(
             say(f"{spec.name}: has no weights, nothing to pull")
             continue
         with _reporter() if output == "text" else nullcontext(_print_event) as report:
-            path = _interruptible(partial(weights.fetch, spec, report))
+            path = _interruptible(partial(fetch.fetch, spec, report))
         say(f"{spec.name}: ready at {path}")
 
 
@@ -60,14 +60,14 @@ def pull(
 def check(name: Name) -> None:
     """Read every byte of the weights again and compare with what they must hash to."""
     from specchat.errors import WeightsError
-    from specchat.models import weights
+    from specchat.models import fetch
 
     wrong = []
     for spec in _chosen(name):
         try:
             with _reporter() as report:
-                files = _interruptible(partial(weights.check, spec, report))
-        except weights.Cancelled:
+                files = _interruptible(partial(fetch.check, spec, report))
+        except fetch.Cancelled:
             raise
         except WeightsError as error:
             wrong.append(str(error))
@@ -84,9 +84,9 @@ def check(name: Name) -> None:
 def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False) -> None:
     """Delete the fetched weights of a pair or a model; your own files, named by path, are left alone."""
     from specchat.errors import UsageError
-    from specchat.models import weights
+    from specchat.models import fetch
 
-    chosen = [(spec, weights.state(spec).disk_bytes) for spec in _chosen(name)]
+    chosen = [(spec, fetch.state(spec).disk_bytes) for spec in _chosen(name)]
     if not yes:
         if not can_ask():
             raise UsageError(f"removing {name} needs a yes, and nobody is here to ask: add --yes")
@@ -95,7 +95,7 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do
             typer.echo("nothing removed")
             return
     for spec, _ in chosen:
-        typer.echo(f"{spec.name}: {sized(weights.remove(spec))} freed")
+        typer.echo(f"{spec.name}: {sized(fetch.remove(spec))} freed")
 
 
 # ------------------------------------------------------------------------------------------------- choosing
@@ -120,7 +120,7 @@ def can_ask() -> bool:
 
 def _interruptible(work: Callable[[], Any]) -> Any:
     """The work's result; Ctrl+C becomes the error that says what happens next (exit code 130)."""
-    from specchat.models.weights import Cancelled
+    from specchat.models.fetch import Cancelled
 
     try:
         return work()
@@ -134,11 +134,11 @@ def _interruptible(work: Callable[[], Any]) -> Any:
 def _print_json(catalog: Catalog) -> None:
     import json
 
-    from specchat.models import weights
+    from specchat.models import fetch
 
     models = []
     for spec in catalog.models.values():
-        state = weights.state(spec)
+        state = fetch.state(spec)
         about = {
             "name": spec.name,
             "state": state.kind,
@@ -161,14 +161,14 @@ def _print_table(catalog: Catalog) -> None:
     from rich.text import Text
 
     from specchat.config import cache_dir
-    from specchat.models import weights
+    from specchat.models import fetch
 
     glyphs = {"ready": ("●", "green"), "partial": ("◐", "yellow"), "missing": ("○", "dim")}
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("model", "state", "size", "pairs", "licence"):
         table.add_column(heading, no_wrap=heading in ("model", "state", "size"))
     for spec in catalog.models.values():
-        state = weights.state(spec)
+        state = fetch.state(spec)
         glyph, style = glyphs[state.kind]
         pairs = ", ".join(pair.name for pair in catalog.pairs_using(spec.name))
         cells = (spec.name, Text(f"{glyph} {state.kind}", style), _size_of(spec, state), pairs, spec.licence)
@@ -201,7 +201,7 @@ def _silent(_: str) -> None: ...
 
 def _print_event(progress: Progress) -> None:
     """One line of the engine's own protocol, for a program that watches."""
-    from specchat.engine.events import Loading, encode
+    from specchat.engine.protocol.events import Loading, encode
 
     p = progress
     sys.stdout.buffer.write(encode(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate)))

@@ -24,7 +24,7 @@ def add(
     """Add a pair of your own to models.toml, if it can work; else say why not, in one line each."""
     from specchat.config import load_catalog
     from specchat.config.own_pairs import write_pair
-    from specchat.models.adopting import Adoption
+    from specchat.models.inspect.add_pair import Adoption
 
     with TemporaryDirectory() as scratch:
         adoption = Adoption(load_catalog(), Path(scratch))

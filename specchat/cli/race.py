@@ -13,11 +13,11 @@ import msgspec
 
 from specchat.cli.flags import Output
 from specchat.cli.run import EngineFailure, death, with_engine
-from specchat.cli.sinks import Sinks
-from specchat.engine import events
-from specchat.engine.client import Engine
-from specchat.engine.proof import proof, settings_line
-from specchat.engine.race import SIDES, Heat, Race, fresh_seed, refuse_plain
+from specchat.cli.run_output import Sinks
+from specchat.engine.near.client import Engine
+from specchat.engine.near.proof import proof, settings_line
+from specchat.engine.near.race import SIDES, Heat, Race, fresh_seed, refuse_plain
+from specchat.engine.protocol import events
 from specchat.errors import EngineError
 
 _NAMES = {"plain": "plain decoding", "speculative": "speculative"}

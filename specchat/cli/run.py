@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from specchat.cli.engines import engine_log, start_engine
 from specchat.cli.flags import Output
-from specchat.cli.sinks import Sinks
-from specchat.engine import events
-from specchat.engine.client import Engine
+from specchat.cli.run_output import Sinks
+from specchat.cli.start_engine import engine_log, start_engine
+from specchat.engine.near.client import Engine
+from specchat.engine.protocol import events
 from specchat.errors import EngineError, SpecchatError, UsageError
 
 _PIPE_PATIENCE_S = 0.5

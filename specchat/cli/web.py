@@ -48,7 +48,7 @@ def web(
     if not _is_here(host) and not allow_remote:
         raise UsageError(f"--host {host} would let other machines in: {_WHY}")
     try:
-        from specchat.cli.site import Site
+        from specchat.cli.web_site import Site
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("textual_serve", "aiohttp"):
             raise

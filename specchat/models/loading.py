@@ -13,23 +13,23 @@ import torch
 from specchat.config import ModelSpec
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
-from specchat.models.decoder import Decoder
-from specchat.models.decoder_weights import Builder
-from specchat.models.eager import EagerNetwork
-from specchat.models.gguf_file import converted_folder, load_network
+from specchat.models.base.network import Network
+from specchat.models.base.shape import Shape, unsupported
+from specchat.models.cuda.choose import cuda_network
+from specchat.models.files.gguf_file import converted_folder, load_network
+from specchat.models.files.tokenizer_files import same_tokenizer
+from specchat.models.files.weight_source import GgufSource, RoundedSource, TensorSource, WeightSource
+from specchat.models.inspect.memory import needed_bytes, parameters_in
+from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, portrait
 from specchat.models.machine import available_bytes, choose_precision
-from specchat.models.memory import needed_bytes, parameters_in
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.network import NativeNetwork
-from specchat.models.network import Network
-from specchat.models.on_cuda import cuda_network
-from specchat.models.portrait import REWINDABLE, SMALLEST_WINDOW, portrait
-from specchat.models.recital import RecitalVocabulary, recital_says
-from specchat.models.reference import ReferenceModel
-from specchat.models.scripted import ScriptedModel
-from specchat.models.shape import Shape, unsupported
-from specchat.models.tokenizer_files import same_tokenizer
-from specchat.models.weight_source import GgufSource, RoundedSource, TensorSource, WeightSource
+from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.scripted import ScriptedModel
+from specchat.models.other.scripted_text import RecitalVocabulary, recital_says
+from specchat.models.own.decoder import Decoder
+from specchat.models.own.eager import EagerNetwork
+from specchat.models.own.layer_weights import Builder
 
 _END_NAMES = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "</s>")
 """Special tokens that end a turn in the chat formats of the families in models.toml. A GGUF file names only one."""

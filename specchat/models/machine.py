@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from specchat.errors import UsageError, nearest
-from specchat.models import memory
+from specchat.models.inspect import memory
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -66,7 +66,7 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
 def multiplies(precision: str, device: torch.device) -> bool:
     """Whether our own decoder multiplies int8 or int4 weights on a device: on CUDA it is tried out, once."""
     if device.type == "cuda":
-        from specchat.models.kernels_cuda import int4_works, int8_works
+        from specchat.models.linear_layers.cuda import int4_works, int8_works
 
         return int4_works(device) if precision == "int4" else int8_works(device)
     return device.type == "cpu"

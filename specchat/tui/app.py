@@ -3,63 +3,67 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from textual import work
+from textual import on, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.driver import Driver
-from textual.filter import LineFilter
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.config import AppOptions
-from specchat.engine.replay import Player
+from specchat.config.saving import set_app
+from specchat.engine.near.replay import Player
 from specchat.errors import SpecchatError
-from specchat.tui import hearing
-from specchat.tui.archive import Archive
-from specchat.tui.ascii import Ascii
-from specchat.tui.chat import Chat
-from specchat.tui.choosing import Choosing, Judge, Pairs
-from specchat.tui.commands import COMMANDS, Command, CommandsProvider, help_sections
-from specchat.tui.compositing import MainScreen
-from specchat.tui.fields import Field, fields_of
-from specchat.tui.history import History
-from specchat.tui.keeper import Keeper
-from specchat.tui.keys import keymap, shown
-from specchat.tui.layout_tree import Mode
-from specchat.tui.pace import Pace
-from specchat.tui.pump import Pump
-from specchat.tui.racing import Racing
-from specchat.tui.reveal import Reveal
-from specchat.tui.room import Room
+from specchat.tui.control import event_dispatch
+from specchat.tui.control.commands import COMMANDS, Command, CommandsProvider, help_sections
+from specchat.tui.control.context_limit import Room
+from specchat.tui.control.engine_session import LinkFactory, Talk
+from specchat.tui.control.event_pump import Pump
+from specchat.tui.control.key_bindings import key_table, keymap
+from specchat.tui.control.playback_speed import Pace
+from specchat.tui.control.prompt_controller import Writing
+from specchat.tui.control.races import Racing
+from specchat.tui.control.round_animation import Reveal
+from specchat.tui.control.tour import Touring
+from specchat.tui.draw.theme import DARK, MONO, OWN
+from specchat.tui.draw.token_tree import Mode
+from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.pairs import PairsScreen
+from specchat.tui.screens.race import RaceScreen
 from specchat.tui.screens.settings import SettingsScreen
-from specchat.tui.series import Asked
-from specchat.tui.shares import Meter
-from specchat.tui.surroundings import Surroundings
-from specchat.tui.talk import LinkFactory, Talk
-from specchat.tui.theme import dress, remember
-from specchat.tui.tidying import Tidying
-from specchat.tui.touring import Touring
-from specchat.tui.whole_pastes import take_pastes_whole
+from specchat.tui.services.chat_archive import Archive
+from specchat.tui.services.garbage_collection import Tidying
+from specchat.tui.services.pair_library import Choosing, Judge, Pairs
+from specchat.tui.services.settings_files import Keeper
+from specchat.tui.services.terminal_window import Surroundings
+from specchat.tui.state.prompt_history import History
+from specchat.tui.state.race_series import Asked
+from specchat.tui.state.session import Chat
+from specchat.tui.state.settings_fields import Field, fields_of
+from specchat.tui.system.cpu_meter import Meter
+from specchat.tui.text.ascii import Ascii
+from specchat.tui.text.key_names import names_of
+from specchat.tui.textual_fixes.compositing import MainScreen
+from specchat.tui.textual_fixes.whole_pastes import take_pastes_whole
 from specchat.tui.widgets.alert import Alert
-from specchat.tui.widgets.bars import Notice, ReplayBar, StatusBar
 from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.prompt import Prompt
+from specchat.tui.widgets.queued_message import Waiting
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.stats_panel import StatsPanel
+from specchat.tui.widgets.status_bars import Notice, ReplayBar, StatusBar
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
 from specchat.tui.widgets.tree_strip import TreeStrip
-from specchat.tui.widgets.waiting import Waiting
 from specchat.tui.widgets.welcome import Welcome
-from specchat.tui.writing import Writing
 
 
 class SpecchatApp(App[None]):
@@ -133,20 +137,47 @@ class SpecchatApp(App[None]):
         super().__init__()
         options = options or AppOptions()
         self.keys = keymap(keys or {})
-        dress(self, options.theme)
+        self.key_table = key_table(self.keys)
+        self._set_themes(options.theme)
         if not options.animations:
             self.animation_level = "none"
         self.chat = Chat(wanted=dict(settings))
         self.talk = Talk(self, link_factory, demo)
-        self.surroundings = Surroundings(self, options)
+        self.surroundings = Surroundings(
+            self.chat,
+            options,
+            notify=self.say,
+            run=self.run_in_background,
+            write=self._write_to_terminal,
+            bell=self.bell,
+            focused=lambda: self.app_focus,
+            leave=lambda code: self.exit(None, code),
+        )
         self.room = Room(self)
         self.touring = Touring(self, toured)
-        self.keeper = Keeper(self, here=engine_here)
-        self.choosing = Choosing(self, pairs, judge, here=engine_here)
+        self.keeper = Keeper(self.chat, here=engine_here)
+        self.choosing = Choosing(
+            self.chat,
+            pairs,
+            judge,
+            here=engine_here,
+            notify=self.say,
+            redraw=self._repaint_status,
+            load=self.talk.load,
+            run=self.run_in_background,
+            key_of=self.key_of,
+        )
         self.racing = Racing(self, questions)
         self.pace = Pace(self)
         self.reveal = Reveal(self)
-        self.archive = Archive(self, store)
+        self.archive = Archive(
+            self.chat,
+            store,
+            notify=self.say,
+            redraw=self._repaint_status,
+            call_later=self.call_later,
+            listening=lambda: self.talk.player is None,
+        )
         self._first_chat = chat
         self._quit_asked = False
         self._stopping: int | str | None = None
@@ -184,7 +215,7 @@ class SpecchatApp(App[None]):
         driver = super().get_driver_class()
         take_pastes_whole(driver)
         if driver.__name__ == "WebDriver":
-            from specchat.tui.browser import BrowserDriver
+            from specchat.tui.system.browser import BrowserDriver
 
             return BrowserDriver
         return driver
@@ -213,7 +244,7 @@ class SpecchatApp(App[None]):
         """Paint first, then start the engine."""
         self.set_keymap(self.keys)
         self.surroundings.enter()
-        self.theme_changed_signal.subscribe(self, lambda theme: remember(self, theme.name))
+        self.theme_changed_signal.subscribe(self, lambda theme: self._remember_theme(theme.name))
         self._pump = Pump(lambda: self.post_message(self.Tick()))
         await self.transcript.mount(Welcome(self.chat))
         self.prompt.focus()
@@ -245,7 +276,7 @@ class SpecchatApp(App[None]):
         owed = self.pump.begin()
         events = self.talk.link.drain() if self.talk.link else []
         with self.batch_update():
-            await hearing.hear(self, self.reveal.due(self.racing.take(events)), owed)
+            await event_dispatch.hear(self, self.reveal.due(self.racing.take(events)), owed)
         self.call_after_refresh(self.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
@@ -288,6 +319,20 @@ class SpecchatApp(App[None]):
     def on_settings_form_left(self) -> None:
         """Back to writing."""
         self.action_settings()
+
+    def on_race_screen_leave_asked(self) -> None:
+        """Stop the race and close it."""
+        self.racing.leave()
+
+    def on_bench_screen_stop_asked(self) -> None:
+        """Stop the benchmark, or close it where it has ended."""
+        self.racing.stop_or_leave()
+
+    @on(RaceScreen.AgainAsked)
+    @on(BenchScreen.AgainAsked)
+    def _race_again(self) -> None:
+        """Hold the same race or benchmark once more."""
+        self.racing.again()
 
     async def on_alert_answered(self, event: Alert.Answered) -> None:
         """Do what the button says."""
@@ -441,7 +486,7 @@ class SpecchatApp(App[None]):
         await self.transcript.clear()
         await self.transcript.mount(Welcome(self.chat))
         self.say("")
-        hearing.look(self)
+        event_dispatch.look(self)
         self.prompt.focus()
 
     def action_copy_reply(self) -> None:
@@ -467,7 +512,7 @@ class SpecchatApp(App[None]):
 
     def key_of(self, id: str) -> str:
         """The keys of a binding as people write them; empty where it has none."""
-        return shown(id, self.keys)
+        return names_of(self.key_table.get(id, ()))
 
     def fields(self) -> list[Field]:
         """The settings as they are in force."""
@@ -478,6 +523,19 @@ class SpecchatApp(App[None]):
     def say(self, text: str, role: str = "dim") -> None:
         """One remark in the line above the prompt."""
         self.notice.say(text, role)
+
+    def _repaint_status(self) -> None:
+        self.status.repaint()
+
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it beside the app's own work."""
+        self.run_worker(work, exclusive=False, exit_on_error=False)
+
+    def _write_to_terminal(self, sequence: str) -> None:
+        """Send a sequence that draws nothing."""
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(sequence)
+            self._driver.flush()
 
     async def attempt(self, what: Awaitable[None]) -> None:
         """Do it; why it cannot be done is said in one line."""
@@ -492,7 +550,20 @@ class SpecchatApp(App[None]):
 
     async def open_chat(self, id: str) -> None:
         """Go on with a chat that was kept."""
-        await self.attempt(self.archive.open(id))
+        await self.attempt(self._open_chat(id))
+
+    async def _open_chat(self, id: str) -> None:
+        def leave() -> None:
+            self.talk.forget()
+            self.room.forget()
+
+        await self.archive.open(id, leave)
+        await self.transcript.restore(self.chat.turns)
+        if left := self.chat.left_out:
+            await self.transcript.note(f"the {left} oldest messages are not sent on: there was no room for them")
+        self.say("")
+        event_dispatch.look(self)
+        self.prompt.focus()
 
     def show_replay(self, player: Player | None) -> None:
         """Controls of a replay in place of the prompt, or the prompt again."""
@@ -505,6 +576,22 @@ class SpecchatApp(App[None]):
         self.tree_panel.mode = mode  # type: ignore[assignment]
         self._base.set_class(False, "-no-tree")
         self._look_at_side()
+
+    def _set_themes(self, wanted: str) -> None:
+        """Register our themes and set the wanted one; else greys where NO_COLOR asks for them, else the dark one."""
+        for theme in OWN:
+            self.register_theme(theme)
+        default = MONO if self.no_color else DARK
+        self.theme = wanted if wanted in self.available_themes else default.name
+        if self.no_color:  # shades of grey are colours too
+            self._filters = [NoColor() if isinstance(one, Monochrome) else one for one in self._filters]
+
+    def _remember_theme(self, name: str) -> None:
+        """Start with this theme from now on."""
+        try:
+            set_app("theme", name)
+        except SpecchatError as error:
+            self.say(f"the theme is not remembered: {error}", "warn")
 
     @property
     def _base(self) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from specchat.engine.loaded_pair import LoadedPair
+from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.models.loading import Loaded
-from specchat.models.recital import RecitalVocabulary, recital_says
-from specchat.models.scripted import ScriptedModel
+from specchat.models.other.scripted import ScriptedModel
+from specchat.models.other.scripted_text import RecitalVocabulary, recital_says
 from specchat.settings import Settings
 
 

@@ -9,17 +9,17 @@ import torch
 from racers import quick_pair, quick_settings
 
 from specchat.acceptance.follow import Follow
-from specchat.bench.check import FAILED, PASSED, SKIPPED, Effort
-from specchat.bench.check_law import check_law
-from specchat.bench.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
-from specchat.bench.subject import Subject
+from specchat.bench.proof.check import FAILED, PASSED, SKIPPED, Effort
+from specchat.bench.proof.check_law import check_law
+from specchat.bench.proof.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
+from specchat.bench.proof.subject import Subject
 from specchat.core.noise import Stream
 from specchat.core.sampling import Law
 from specchat.core.tree import ROOT
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.models.recital import RecitalVocabulary
-from specchat.models.scripted import ScriptedModel, random_says
+from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.other.scripted_text import RecitalVocabulary
 
 EFFORT = Effort(prompts=2, tokens=20, seeds=2, sampled_tokens=12, twin_tokens=16, adversary_tokens=12, samples=300)
 SAYS = random_says(RecitalVocabulary().size, seed=2, memory=2, sharpness=1.0)

@@ -29,12 +29,12 @@ from specchat.bench.gpu.setup import Setup
 from specchat.bench.gpu.shapes import large, middling
 from specchat.bench.gpu.text import open_small, refuse_models_as_drafters, widened_pair
 from specchat.bench.measured import Measured, Work, Written
+from specchat.bench.proof.same_text import Divergence, SameText
 from specchat.bench.report import Group
-from specchat.bench.same_text import Divergence, SameText
 from specchat.core.costs import Costs
-from specchat.decoding.one_row import Margin
+from specchat.decoding.teacher_forcing import Margin
 from specchat.errors import CombinationError, UsageError
-from specchat.models.widening import Sizes
+from specchat.models.other.widening import Sizes
 from specchat.settings import Settings
 
 ROOT = Path(__file__).parents[2]

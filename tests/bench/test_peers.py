@@ -10,8 +10,8 @@ import torch
 from racers import quick_pair, quick_settings
 
 from specchat.bench.energy import EnergyMeter
-from specchat.bench.peer_transformers import _Generate
-from specchat.bench.peers import Pass, Peer, find_peers
+from specchat.bench.peers.run_peers import Pass, Peer, find_peers
+from specchat.bench.peers.transformers_generate import _Generate
 
 CPU = torch.device("cpu")
 

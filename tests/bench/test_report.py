@@ -12,10 +12,10 @@ from specchat.bench.machine import PeakMemory, circumstances
 from specchat.bench.measured import Measured, Work, Written
 from specchat.bench.perplexity import Perplexity
 from specchat.bench.plots import accept_plot_file, draw
+from specchat.bench.proof.same_text import Divergence, SameText
 from specchat.bench.report import Report, Result, Run, summarise
-from specchat.bench.same_text import Divergence, SameText
 from specchat.bench.table import report_tables
-from specchat.decoding.one_row import Margin
+from specchat.decoding.teacher_forcing import Margin
 from specchat.errors import UsageError
 
 

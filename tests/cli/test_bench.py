@@ -17,7 +17,7 @@ from specchat.bench.race import Race
 from specchat.cli.bench import bench
 from specchat.cli.check import check
 from specchat.errors import SpecchatError, UsageError
-from specchat.models import loading, weights
+from specchat.models import fetch, loading
 
 app = typer.Typer()
 app.command()(bench)
@@ -103,8 +103,8 @@ def test_the_check_of_a_gpu_takes_the_weights_of_a_pair(pair, roles, monkeypatch
         return Verdict(wrong=("text",))
 
     monkeypatch.setattr(checking, "check", note)
-    monkeypatch.setattr(Setup, "on", classmethod(lambda cls, device, tiny, **weights: (device, tiny, weights)))
-    monkeypatch.setattr(weights, "fetch", lambda spec: spec.name)
+    monkeypatch.setattr(Setup, "on", classmethod(lambda cls, device, tiny, **fetch: (device, tiny, fetch)))
+    monkeypatch.setattr(fetch, "fetch", lambda spec: spec.name)
     file = tmp_path / "r.json"
     assert run("bench", "gpu", "--pair", pair, "--device", "cuda", "--save", str(file)).exit_code == 1
     device, tiny, given = asked["setup"]

@@ -26,15 +26,15 @@ TORCH_FREE = [
     "specchat.acceptance",
     "specchat.controllers",
     "specchat.decoding.families",
-    "specchat.engine.events",
-    "specchat.engine.client",
-    "specchat.engine.host",
-    "specchat.engine.describe",
-    "specchat.engine.replay",
+    "specchat.engine.protocol.events",
+    "specchat.engine.near.client",
+    "specchat.engine.far.host",
+    "specchat.engine.protocol.describe",
+    "specchat.engine.near.replay",
     "specchat.cli",
     "specchat.cli.run",
     "specchat.cli.methods",
-    "specchat.models.weights",
+    "specchat.models.fetch",
 ]
 
 
@@ -107,7 +107,7 @@ FIRST_PICTURE = """
 import gc, os, sys
 sys.argv = ["specchat", "--pair", "scripted"]
 from specchat.cli import main
-from specchat.tui.talk import Talk
+from specchat.tui.control.engine_session import Talk
 
 async def connect(self):
     print("LOADED", *[name for name in {names!r} if name in sys.modules], gc.get_stats()[2]["collections"] or "")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from specchat.cli.models import _Lines, app
 from specchat.config import cache_dir, config_dir, load_catalog, private_dir
 from specchat.errors import SpecchatError, UsageError, WeightsError
-from specchat.models import weights
+from specchat.models import fetch
 
 ROOT = Path(__file__).parents[2]
 BODY = b"".join(hashlib.sha256(str(i).encode()).digest() for i in range(4000))
@@ -132,7 +132,7 @@ def test_remove_where_nobody_can_answer_wants_a_yes():
     error = error_of("remove", "tiny-model")
     assert isinstance(error, UsageError)
     assert "--yes" in str(error)
-    assert weights.state(load_catalog().model("tiny-model")).kind == "ready"
+    assert fetch.state(load_catalog().model("tiny-model")).kind == "ready"
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", "ready"), ("y\n", "missing")])
@@ -141,7 +141,7 @@ def test_remove_does_as_it_is_answered(answer, left, monkeypatch):
     run("pull", "tiny")
     said = run("remove", "tiny-model", answer=answer).stdout
     assert "Remove the weights of tiny-model (0.1 MB)?" in said
-    assert weights.state(load_catalog().model("tiny-model")).kind == left
+    assert fetch.state(load_catalog().model("tiny-model")).kind == left
 
 
 MAIN = """
@@ -207,14 +207,14 @@ def test_help_imports_nothing_heavy():
     assert "pull" in said
     modules = set(said.splitlines()[-1].split())
     assert "typer" in modules
-    assert not modules & {"torch", "transformers", "textual", "huggingface_hub", "specchat.models.weights"}
+    assert not modules & {"torch", "transformers", "textual", "huggingface_hub", "specchat.models.fetch"}
 
 
 def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
     lines = _Lines(interval_s=3600)
     for done in (0, 10, 50, 100, 100):
-        lines(weights.Progress("fetch", "x", done, 100, 5e6))
-    lines(weights.Progress("verify", "x", 1, 100))
+        lines(fetch.Progress("fetch", "x", done, 100, 5e6))
+    lines(fetch.Progress("verify", "x", 1, 100))
     assert capsys.readouterr().err.splitlines() == [
         "fetch x: 0 % of 0.0 MB, 5.0 MB/s",
         "fetch x: 100 % of 0.0 MB, 5.0 MB/s",
@@ -223,7 +223,7 @@ def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
 
 
 def test_progress_is_told_to_programs_as_lines_of_the_engines_protocol():
-    from specchat.engine.events import Loading, decode_event
+    from specchat.engine.protocol.events import Loading, decode_event
 
     said = [decode_event(line) for line in run("pull", "tiny", "--output", "jsonl").stdout_bytes.splitlines()]
     assert {event.stage for event in said} == {"fetch", "verify"}

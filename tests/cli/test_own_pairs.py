@@ -13,7 +13,7 @@ from paper_models import folder, gguf
 from typer.testing import CliRunner
 
 from specchat.cli import app
-from specchat.cli.pairs import judged, known_pairs
+from specchat.cli.pair_states import judged, known_pairs
 from specchat.config import (
     HubSource,
     ModelFile,
@@ -26,7 +26,7 @@ from specchat.config import (
 )
 from specchat.decoding.assemble import check_settings
 from specchat.errors import UsageError, WeightsError
-from specchat.models.weights import hub
+from specchat.models.fetch import hub
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specchat.decoding.families import methods
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 
 PROGRAM = [sys.executable, "-m", "specchat"]
 SCRIPTED = ["--pair", "scripted", "--seed", "7"]

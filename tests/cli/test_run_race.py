@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 
 RACE = [sys.executable, "-m", "specchat", "run", "--race", "--pair", "scripted", "--seed", "7", "--max-tokens", "30"]
 DRAFTING = ["--drafter", "draft_model", "--controller", "fixed"]

@@ -19,7 +19,7 @@ from specchat.config import (
     users_models,
 )
 from specchat.config.saving import save, set_for_pair, set_general, start_with, unset
-from specchat.engine.describe import settings_message
+from specchat.engine.protocol.describe import settings_message
 from specchat.errors import ConfigError, UsageError
 
 

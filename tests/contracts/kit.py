@@ -21,7 +21,7 @@ from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.parts import Parts
-from specchat.models.scripted import Says, ScriptedModel, random_says
+from specchat.models.other.scripted import Says, ScriptedModel, random_says
 from specchat.registry import Method, Table
 from specchat.settings import Settings
 

@@ -14,20 +14,20 @@ from torch import Tensor
 
 from specchat.core.seams import Counters, Model, Reading
 from specchat.core.tree import TokenTree
-from specchat.models.decoder import Decoder
-from specchat.models.decoder_weights import Builder
-from specchat.models.eager import EagerNetwork
-from specchat.models.graphs import GraphNetwork
-from specchat.models.kv_cache import KVCache
+from specchat.models.base.cache_rows import Rows
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.network import Pass
+from specchat.models.base.shape import Shape
+from specchat.models.cuda.graphs import GraphNetwork
+from specchat.models.files.weight_source import TensorSource
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.network import NativeNetwork
-from specchat.models.network import Pass
-from specchat.models.reference import ReferenceModel
-from specchat.models.rows import Rows
-from specchat.models.scripted import ScriptedModel, random_says
-from specchat.models.shape import Shape
-from specchat.models.weight_source import TensorSource
+from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.own.decoder import Decoder
+from specchat.models.own.eager import EagerNetwork
+from specchat.models.own.layer_weights import Builder
 
 V = 61
 HIDDEN = 32

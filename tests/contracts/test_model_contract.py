@@ -11,7 +11,7 @@ from contracts.models import HIDDEN, Subject, V, every_model, network_models
 
 from specchat.core.seams import Model, Reading, Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.rows import LAZY_TOKENS
+from specchat.models.base.cache_rows import LAZY_TOKENS
 
 PREFIX = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]
 CLOSE = {"atol": 2e-4, "rtol": 2e-4}

@@ -44,7 +44,7 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
-from specchat.models.reference import ReferenceModel
+from specchat.models.other.reference import ReferenceModel
 from specchat.trees import TREE_POLICIES
 
 WARM = Sampling(temperature=0.8)

@@ -45,7 +45,7 @@ from specchat.core.seams import Budget
 from specchat.core.tree import DrawKind
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
-from specchat.models.scripted import ScriptedModel
+from specchat.models.other.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
 V = 5

@@ -16,7 +16,7 @@ from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
-from specchat.models.scripted import ScriptedModel
+from specchat.models.other.scripted import ScriptedModel
 from specchat.structures.suffix_tree import SuffixTree
 from specchat.trees import TREE_POLICIES
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from specchat.engine import events
+from specchat.engine.protocol import events
 
 ABSENT = ("typer", "textual", "rich", "click", "tomlkit", "platformdirs")
 

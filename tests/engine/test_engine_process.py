@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from specchat.core.tree import ROOT
-from specchat.engine import events as ev
-from specchat.engine.client import Engine, engine_environment, local_command
+from specchat.engine.near.client import Engine, local_command
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.environment import engine_environment
 from specchat.errors import EngineError
 
 PATIENCE_S = 30
@@ -381,7 +382,7 @@ def test_a_load_may_be_stopped_before_it_has_begun(own):
 
 CHATTER = """
 import os, sys
-import specchat.engine.pairs as pairs
+import specchat.engine.far.pair_loading as pairs
 load = pairs.load_scripted
 def noisy(*arguments):
     print("a library says hello")
@@ -390,7 +391,7 @@ def noisy(*arguments):
     os.system("echo from a child process")
     return load(*arguments)
 pairs.load_scripted = noisy
-from specchat.engine.host import serve
+from specchat.engine.far.host import serve
 serve()
 """
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from specchat.engine import events as ev
-from specchat.engine.proof import proof, settings_line
-from specchat.engine.race import Race, refuse_plain
+from specchat.engine.near.proof import proof, settings_line
+from specchat.engine.near.race import Race, refuse_plain
+from specchat.engine.protocol import events as ev
 from specchat.errors import UsageError
 from specchat.settings import OPTIONS
 

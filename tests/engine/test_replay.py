@@ -12,8 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake import hello, ready, rounds_of, started, stats_of
 
-from specchat.engine import events as ev
-from specchat.engine.replay import Player, Recording, timeline
+from specchat.engine.near.replay import Player, Recording, timeline
+from specchat.engine.protocol import events as ev
 from specchat.errors import EngineError
 
 HEADER = ev.Header(ev.PROTOCOL, "0", "2026-01-01T00:00:00Z")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from specchat.config import config_dir, private_dir
-from specchat.engine import events as ev
-from specchat.engine import worker as worker_module
-from specchat.engine.host import Mailbox
-from specchat.engine.loaded_pair import LoadedPair
-from specchat.engine.pairs import Loader
-from specchat.engine.worker import Worker
+from specchat.engine.far import worker as worker_module
+from specchat.engine.far.host import Mailbox
+from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.pair_loading import Loader
+from specchat.engine.far.worker import Worker
+from specchat.engine.protocol import events as ev
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.settings import Settings
 

@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine.text import visible
+from specchat.engine.protocol.text import visible
 
 anything = st.text(st.characters(codec=None))
 

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from specchat.models.gguf_reader import GROUP
+from specchat.models.files.gguf_reader import GROUP
 from specchat.models.native.product import LANES
 
 MIDDLE = {4: 8, 8: 128}

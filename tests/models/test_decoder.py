@@ -6,12 +6,12 @@ import transformers
 
 from specchat.core.seams import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.decoder import Decoder
-from specchat.models.decoder_weights import Builder
-from specchat.models.eager import EagerNetwork
-from specchat.models.reference import ReferenceModel
-from specchat.models.shape import Shape, unsupported
-from specchat.models.weight_source import TensorSource
+from specchat.models.base.shape import Shape, unsupported
+from specchat.models.files.weight_source import TensorSource
+from specchat.models.other.reference import ReferenceModel
+from specchat.models.own.decoder import Decoder
+from specchat.models.own.eager import EagerNetwork
+from specchat.models.own.layer_weights import Builder
 
 V = 61
 SIZES = {

@@ -7,12 +7,12 @@ from test_decoder import FAMILIES, V, branching_tree, network, prompt
 
 from specchat.core.seams import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.decoder import Decoder
-from specchat.models.decoder_weights import Builder
-from specchat.models.eager import EagerNetwork
-from specchat.models.graphs import GraphNetwork
-from specchat.models.shape import Shape
-from specchat.models.weight_source import TensorSource
+from specchat.models.base.shape import Shape
+from specchat.models.cuda.graphs import GraphNetwork
+from specchat.models.files.weight_source import TensorSource
+from specchat.models.own.decoder import Decoder
+from specchat.models.own.eager import EagerNetwork
+from specchat.models.own.layer_weights import Builder
 
 
 def eager(family="llama"):

@@ -9,17 +9,17 @@ from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, netwo
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models import loading
-from specchat.models.decoder import Decoder
-from specchat.models.gguf_reader import StoredTensor
-from specchat.models.memory import cpu_flags
+from specchat.models.base.shape import Shape
+from specchat.models.files.gguf_reader import StoredTensor
+from specchat.models.files.stored_rows import StoredRows
+from specchat.models.files.weight_source import TensorSource
+from specchat.models.inspect.memory import cpu_flags
 from specchat.models.native import build, kernels
 from specchat.models.native.arena import Arena
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.network import NativeNetwork
-from specchat.models.reference import ReferenceModel
-from specchat.models.shape import Shape
-from specchat.models.stored_rows import StoredRows
-from specchat.models.weight_source import TensorSource
+from specchat.models.other.reference import ReferenceModel
+from specchat.models.own.decoder import Decoder
 
 
 def have(processor="native"):

@@ -8,8 +8,8 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from specchat.config import ModelSpec, PathSource
+from specchat.models.files.tokenizer_files import same_tokenizer
 from specchat.models.loading import load_model
-from specchat.models.tokenizer_files import same_tokenizer
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from specchat.config import ModelSpec, PathSource
-from specchat.models.gguf_reader import GROUP, FourBit
+from specchat.models.files.gguf_reader import GROUP, FourBit
+from specchat.models.files.weight_source import RoundedSource, TensorSource
 from specchat.models.loading import load_model
-from specchat.models.weight_source import RoundedSource, TensorSource
 
 CPU = torch.device("cpu")
 

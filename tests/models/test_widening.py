@@ -10,14 +10,14 @@ from test_decoder import decoder, network
 
 from specchat.core.seams import Context
 from specchat.decoding.assemble import assemble
-from specchat.decoding.one_row import forced
+from specchat.decoding.teacher_forcing import forced
 from specchat.errors import ModelError
-from specchat.models.decoder import Decoder
+from specchat.models.base.shape import Shape
+from specchat.models.files.weight_source import GgufSource, TensorSource
 from specchat.models.loading import own_network
-from specchat.models.shape import Shape
-from specchat.models.weight_source import GgufSource, TensorSource
-from specchat.models.widened_source import WidenedSource
-from specchat.models.widening import Sizes, widened_config
+from specchat.models.other.widened_source import WidenedSource
+from specchat.models.other.widening import Sizes, widened_config
+from specchat.models.own.decoder import Decoder
 from specchat.settings import Settings
 
 CPU = torch.device("cpu")

@@ -34,11 +34,11 @@ def main() -> None:
 
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
-    from specchat.models import weights
-    from specchat.models.gguf_file import converted_folder, load_network
+    from specchat.models import fetch
+    from specchat.models.files.gguf_file import converted_folder, load_network
     from specchat.models.loading import end_tokens
 
-    path = weights.fetch(load_catalog().model(MODEL))
+    path = fetch.fetch(load_catalog().model(MODEL))
     folder = converted_folder(path)
     config = AutoConfig.from_pretrained(folder)
     network = load_network(path, config, torch.float32).eval()

@@ -4,9 +4,9 @@ import gc
 
 import pytest
 
-from specchat.tui import hearing, pump
+from specchat.tui.control import event_dispatch, event_pump
 
-WAITS = {pump: ("FRAME_S", "SHARED_FRAME_S", "REST", "SHARED_REST"), hearing: ("TREE_S", "FIGURES_S")}
+WAITS = {event_pump: ("FRAME_S", "SHARED_FRAME_S", "REST", "SHARED_REST"), event_dispatch: ("TREE_S", "FIGURES_S")}
 
 
 @pytest.fixture(autouse=True)

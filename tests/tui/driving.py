@@ -10,10 +10,10 @@ from typing import Any
 from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from textual.pilot import Pilot
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
-from specchat.tui.pairs import PairInfo
-from specchat.tui.widgets.painted import Painted
+from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.widgets.painted_rows import Painted
 
 PAIRS = [
     PairInfo("smol", "SmolLM2-360M-Instruct", "SmolLM2-135M", summary="small and quick, fits anywhere"),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.registry import NoOptions, options_of
 from specchat.settings import OPTIONS
 

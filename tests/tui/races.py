@@ -7,7 +7,7 @@ from typing import Any
 from driving import Driver
 from fake import LOSS, SETTINGS, TEXT, rounds_of, stats_of, tokens_of
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 
 PLAIN_S, FAST_S = 0.03, 0.05
 """Seconds of a round, plain and speculative."""

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from specchat.cli.bench_ui import row_of
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.tui.bench.beside import ratio
 from specchat.tui.bench.budgets import Finding
 from specchat.tui.bench.script import TEXTS, ScriptedLink, rounds_of

@@ -11,9 +11,9 @@ from driving import Driver, driving
 from races import Clock, answer, warm_up
 
 from specchat.bench.workloads import own_workload
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.tui.screens.bench import BenchScreen
-from specchat.tui.series import Asked
+from specchat.tui.state.race_series import Asked
 
 QUESTIONS = [Asked("chat", "Why?"), Asked("code", "How?"), Asked("chat", "When?"), Asked("code", "[red]Where?[/red]")]
 

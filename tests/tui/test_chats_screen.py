@@ -10,13 +10,13 @@ import pytest
 from driving import Driver, driving
 from textual.widgets import Input, OptionList
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
 from specchat.store.interchange import read_json
 from specchat.store.records import Chat, Message, title_of
-from specchat.tui import format
 from specchat.tui.screens.chats import ChatsScreen
+from specchat.tui.text import numbers
 
 CHATS = [
     (
@@ -235,4 +235,4 @@ async def test_a_list_that_cannot_be_read_is_said_in_one_line(store, monkeypatch
     ],
 )
 def test_a_moment_is_told_as_people_do(written, told):
-    assert format.when(written, datetime(2026, 1, 31, 12, tzinfo=UTC)) == told
+    assert numbers.when(written, datetime(2026, 1, 31, 12, tzinfo=UTC)) == told

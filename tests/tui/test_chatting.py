@@ -7,7 +7,7 @@ from driving import driving
 from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from textual.widgets import Markdown
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.tui.widgets.messages import NewerView, OlderView, UserView, text_of
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -252,8 +252,8 @@ async def test_ctrl_c_copies_what_is_selected_in_the_prompt():
 
 
 async def test_a_long_chat_keeps_a_short_page_and_gives_the_rest_back_on_request(monkeypatch):
-    monkeypatch.setattr("specchat.tui.widgets.page.KEPT_LINES", 30)
-    monkeypatch.setattr("specchat.tui.widgets.page.SLACK_LINES", 10)
+    monkeypatch.setattr("specchat.tui.widgets.mounted_page.KEPT_LINES", 30)
+    monkeypatch.setattr("specchat.tui.widgets.mounted_page.SLACK_LINES", 10)
     async with driving((120, 24)) as d:
         for number in range(12):
             await d.say(f"question {number}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from driving import driving
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.errors import UsageError
-from specchat.tui.commands import COMMANDS, find, help_sections, hint
+from specchat.tui.control.commands import COMMANDS, find, help_sections, hint
 from specchat.tui.screens.help import HelpScreen
 
 

@@ -23,14 +23,14 @@ from textual.widget import Widget
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
-from specchat.engine import events as ev
-from specchat.tui.compositing import News, Sparing
-from specchat.tui.courtesy import wants_every_core
-from specchat.tui.pump import Pump
-from specchat.tui.shares import Meter, Shares
-from specchat.tui.stats_rows import Facts, stats_rows
-from specchat.tui.widgets.finished import Item
-from specchat.tui.widgets.tinted import Tinted
+from specchat.engine.protocol import events as ev
+from specchat.tui.control.event_pump import Pump
+from specchat.tui.draw.stats_rows import Facts, stats_rows
+from specchat.tui.system.cpu_meter import Meter, Shares
+from specchat.tui.system.engine_priority import wants_every_core
+from specchat.tui.textual_fixes.compositing import News, Sparing
+from specchat.tui.widgets.finished_markdown import Item
+from specchat.tui.widgets.tinted_text import Tinted
 
 
 class Screen:
@@ -212,7 +212,7 @@ def test_the_panel_says_who_uses_the_cores():
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor times of others are read from /proc")
 def test_the_shares_of_an_engine_here_are_measured_and_of_one_elsewhere_are_unknown(monkeypatch):
-    monkeypatch.setattr("specchat.tui.shares.SPAN_S", 0.0)
+    monkeypatch.setattr("specchat.tui.system.cpu_meter.SPAN_S", 0.0)
     meter = Meter()
     assert meter.look(0) is None
     assert meter.look(os.getpid()) is None
@@ -234,7 +234,7 @@ def test_an_engine_that_leaves_a_core_is_not_given_way_to(monkeypatch):
 def test_what_is_started_after_giving_way_is_not_nice_itself():
     code = (
         "import asyncio, os\n"
-        "from specchat.tui.courtesy import Courtesy\n"
+        "from specchat.tui.system.engine_priority import Courtesy\n"
         "async def main():\n"
         "    before, courtesy = os.nice(0), Courtesy()\n"
         "    courtesy.give_way(); courtesy.give_way()\n"

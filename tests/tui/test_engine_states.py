@@ -5,7 +5,7 @@ from __future__ import annotations
 from driving import driving
 from fake import hello, ready, stats_of
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.errors import EngineError
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.pairs import PairsScreen

@@ -6,29 +6,29 @@ import pytest
 from driving import driving
 
 from specchat import config
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.errors import ConfigError
-from specchat.tui import keys
-from specchat.tui.commands import COMMANDS
+from specchat.tui.control import key_bindings
+from specchat.tui.control.commands import COMMANDS
 from specchat.tui.screens.help import HelpScreen
 
 
 def test_every_binding_has_a_name_and_says_what_it_does():
-    assert keys.unnamed() == []
-    assert {"help", "stop", "prompt.send", "transcript.copy", "pace.hold"} <= set(keys.every_key())
+    assert key_bindings.unnamed() == []
+    assert {"help", "stop", "prompt.send", "transcript.copy", "pace.hold"} <= set(key_bindings.every_key())
 
 
 def test_no_two_bindings_of_one_place_share_a_key():
-    every = keys.every_key().values()
+    every = key_bindings.every_key().values()
     taken = [(key, binding.owner) for binding in every for key in binding.keys]
     assert len(taken) == len(set(taken))
 
 
 def test_a_command_that_names_a_binding_names_one_that_exists():
-    assert [c.name for c in COMMANDS.values() if c.binding and c.binding not in keys.every_key()] == []
+    assert [c.name for c in COMMANDS.values() if c.binding and c.binding not in key_bindings.every_key()] == []
 
 
-ESCAPES = {id: "f12" for id, key in keys.every_key().items() if "escape" in key.keys}
+ESCAPES = {id: "f12" for id, key in key_bindings.every_key().items() if "escape" in key.keys}
 
 
 @pytest.mark.parametrize(("given", "said"), [(ESCAPES, "F12 "), (dict.fromkeys(ESCAPES, "none"), "")])
@@ -81,7 +81,7 @@ async def test_what_must_wait_says_with_which_key_it_need_not():
     ],
 )
 def test_a_key_that_cannot_work_is_refused_and_said(given, problem):
-    found = [f"{id} {why}" for id, why in keys.problems(given)]
+    found = [f"{id} {why}" for id, why in key_bindings.problems(given)]
     assert any(problem in line for line in found), found
 
 
@@ -99,14 +99,14 @@ def test_a_key_that_cannot_work_is_refused_and_said(given, problem):
     ],
 )
 def test_a_key_that_can_work_is_taken(given):
-    assert list(keys.problems(given)) == []
+    assert list(key_bindings.problems(given)) == []
 
 
 def test_a_wrong_key_is_refused_with_file_line_and_name():
     file = config.private_dir(config.config_dir()) / "config.toml"
     file.write_text('[keys]\ntokens = "f9"\nprompt.send = "f2"\n', encoding="utf-8")
     with pytest.raises(ConfigError) as error:
-        config.user_keys(keys.problems)
+        config.user_keys(key_bindings.problems)
     assert f"{file}, line 3: [keys] prompt.send = 'f2': F2 is bound twice, also to settings" in str(error.value)
 
 
@@ -116,7 +116,7 @@ def test_a_wrong_key_is_refused_with_file_line_and_name():
      ("less_than_sign", "<"), ("escape", "Esc"), ("pageup", "PgUp")],
 )  # fmt: skip
 def test_keys_are_shown_as_people_write_them(key, name):
-    assert keys.name_of(key) == name
+    assert key_bindings.name_of(key) == name
 
 
 async def test_a_remapped_key_acts_the_old_one_does_not_and_help_shows_it():
@@ -137,12 +137,12 @@ async def test_a_remapped_key_acts_the_old_one_does_not_and_help_shows_it():
 
 
 def test_the_help_lists_the_keys_of_the_text_area_that_are_left():
-    entries = dict(entry for _, entries in keys.key_sections({}) for entry in entries)
+    entries = dict(entry for _, entries in key_bindings.key_sections({}) for entry in entries)
     assert entries["Ctrl+Z"] == "undo"
     assert entries["Ctrl+K"] == "delete to line end"
     assert entries["F7"] == "select all"
     assert entries["Ctrl+C"].startswith("copy the selection, else stop")
-    changed = dict(keys.key_sections({"prompt.newline": "ctrl+k"}))
+    changed = dict(key_bindings.key_sections({"prompt.newline": "ctrl+k"}))
     assert [said for key, said in changed["In the prompt"] if key == "Ctrl+K"] == ["new line"]
 
 

@@ -9,9 +9,9 @@ from driving import Driver, driving
 from fake import rounds_of, started, stats_of
 from textual.widgets import Markdown
 
-from specchat.engine import events as ev
-from specchat.tui.chat import Reply, Turn
-from specchat.tui.figures import Figures
+from specchat.engine.protocol import events as ev
+from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.session import Reply, Turn
 from specchat.tui.widgets.messages import NewerView, OlderView, text_of
 
 

@@ -6,9 +6,9 @@ import pytest
 from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from test_snapshots import app_of, settle
 
-from specchat.engine import events as ev
-from specchat.tui.history import History
-from specchat.tui.touring import Touring
+from specchat.engine.protocol import events as ev
+from specchat.tui.control.tour import Touring
+from specchat.tui.state.prompt_history import History
 
 SIZES = [(120, 40), (80, 24)]
 THOUGHT = "<think>\nTwo and two.\nThat is easy.\n</think>\n\nThe answer is **four**.\n"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine.events import Loading
-from specchat.tui import keys
-from specchat.tui.pair_rows import Shelf, pair_rows
-from specchat.tui.pairs import PairInfo
-from specchat.tui.rows import width_of
+from specchat.engine.protocol.events import Loading
+from specchat.tui.control import key_bindings
+from specchat.tui.draw.pair_rows import Shelf, pair_rows
+from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.text.cells import width_of
 
 SMOL = PairInfo("smol", "SmolLM2-360M", "SmolLM2-135M", summary="small and quick", disk_bytes=98_000_000)
 BIG = replace(SMOL, name="big", needed_bytes=6_000_000_000, free_bytes=2_000_000_000)
@@ -20,7 +20,7 @@ FETCHING = Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_30
 
 
 def hint(id: str, does: str) -> str:
-    return f"{keys.shown(id, {}).split(', ')[0]} {does}"
+    return f"{key_bindings.shown(id, {}).split(', ')[0]} {does}"
 
 
 def drawn(shelf: Shelf, at: int = 0, width: int = 72, height: int = 12) -> str:

@@ -10,9 +10,9 @@ from driving import PAIRS, Driver, driving
 from fake import rounds_of, started, stats_of
 from paper_models import gguf
 
-from specchat.cli.pairs import judged, known_pairs
+from specchat.cli.pair_states import judged, known_pairs
 from specchat.config import load_catalog, user_settings, users_models
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.tui.screens.add_pair import AddPairScreen
 from specchat.tui.screens.pairs import PairsScreen
 

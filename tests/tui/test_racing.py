@@ -11,7 +11,7 @@ from driving import Driver, driving
 from fake import TEXT, hello, ready
 from races import Clock, begun, ended, fast_heat, fast_rounds, plain_heat, plain_rounds, warm_up
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.tui.screens.race import RaceScreen
 
 APART = {"controller": "off"}

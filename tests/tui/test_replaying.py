@@ -6,8 +6,8 @@ import asyncio
 
 from fake import hello, ready, rounds_of, started, stats_of
 
-from specchat.engine import events as ev
-from specchat.engine.replay import Player, Recording
+from specchat.engine.near.replay import Player, Recording
+from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
 from specchat.tui.widgets.messages import UserView
 from specchat.tui.widgets.reply_view import ReplyView

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.config import load_catalog, settings_of, shipped_settings, users_config, users_models
-from specchat.engine import events as ev
-from specchat.engine.describe import settings_message
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.describe import settings_message
 from specchat.errors import UsageError
-from specchat.tui.fields import Field, fields_of
 from specchat.tui.screens.settings import SettingsScreen
+from specchat.tui.state.settings_fields import Field, fields_of
 
 
 def field(name: str, **settings: object) -> Field:

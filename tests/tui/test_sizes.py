@@ -12,9 +12,9 @@ from textual.geometry import Size
 from textual.widgets import Markdown
 
 from specchat.config import AppOptions
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
-from specchat.tui.ascii import Ascii, needs_ascii
+from specchat.tui.text.ascii import Ascii, needs_ascii
 
 
 def fits(d) -> bool:

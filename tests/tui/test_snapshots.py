@@ -8,13 +8,13 @@ import pytest
 from driving import PAIRS
 from fake import LOSS, SETTINGS, FakeLink, hello, ready, rounds_of, started, stats_of
 from test_chats_screen import fill
-from test_layout_tree import big_round
+from test_token_tree import big_round
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
-from specchat.tui.archive import Archive
-from specchat.tui.pairs import PairInfo
 from specchat.tui.screens.chats import ChatsScreen
+from specchat.tui.services.chat_archive import Archive
+from specchat.tui.state.pair_info import PairInfo
 
 SHOWN_PAIRS = [
     *PAIRS,
@@ -197,7 +197,8 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
     async def before(pilot) -> None:
         fill(tmp_path / "chats.db")
         app = pilot.app
-        app.archive = Archive(app, tmp_path / "chats.db")
+        ports = {"notify": app.say, "redraw": app.status.repaint, "call_later": app.call_later}
+        app.archive = Archive(app.chat, tmp_path / "chats.db", listening=lambda: True, **ports)
         app.archive.start()
         await pilot.pause()
         now = datetime(2026, 1, 31, 12, tzinfo=UTC)

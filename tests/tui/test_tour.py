@@ -7,8 +7,8 @@ import sys
 import pytest
 from driving import driving
 
-from specchat.engine import events as ev
-from specchat.engine.client import Engine
+from specchat.engine.near.client import Engine
+from specchat.engine.protocol import events as ev
 from specchat.tui.screens.log import LogScreen
 from specchat.tui.widgets.welcome import Welcome
 

@@ -12,10 +12,10 @@ from specchat.bench.gpu.outcome import Goal, Outcome
 from specchat.bench.gpu.racing import Lane, faults, greedy, lanes_table, race, timed_costs
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.setup import Setup
-from specchat.bench.peer_transformers import transformers_peers
+from specchat.bench.peers.transformers_generate import transformers_peers
 from specchat.config import ModelSpec, PathSource
 from specchat.decoding.vocabulary import TransformersVocabulary
-from specchat.engine.loaded_pair import LoadedPair
+from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.models.loading import Loaded, compare_tokenizers, load_model
 
 WANTED_RATIO = 5.0

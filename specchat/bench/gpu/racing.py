@@ -13,15 +13,15 @@ from specchat.bench.gpu.outcome import Table
 from specchat.bench.gpu.prediction import predicted_ratio
 from specchat.bench.gpu.setup import Extent
 from specchat.bench.measured import Measured
-from specchat.bench.peers import Peer
+from specchat.bench.peers.run_peers import Peer
+from specchat.bench.proof.same_text import Comparison, SameText
 from specchat.bench.race import Race
 from specchat.bench.report import Group, summarise
-from specchat.bench.same_text import Comparison, SameText
 from specchat.bench.workloads import own_workload
 from specchat.core.costs import Costs
 from specchat.decoding.assemble import sampling
 from specchat.decoding.profiling import measure_costs
-from specchat.engine.loaded_pair import LoadedPair
+from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.settings import Settings
 
 

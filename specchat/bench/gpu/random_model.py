@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from specchat.bench.gpu.setup import Setup
-from specchat.models.decoder import Decoder
-from specchat.models.gguf_reader import FourBit
+from specchat.models.base.shape import Shape
+from specchat.models.files.gguf_reader import FourBit
+from specchat.models.files.stored_rows import StoredRows
+from specchat.models.files.weight_source import RoundedSource, WeightSource
 from specchat.models.loading import own_network
-from specchat.models.shape import Shape
-from specchat.models.stored_rows import StoredRows
-from specchat.models.weight_source import RoundedSource, WeightSource
+from specchat.models.own.decoder import Decoder
 
 _ALL = slice(None)
 _WHOLE_NUMBERS = ("int8", "int4")

@@ -10,30 +10,30 @@ from typing import Any
 
 import torch
 
-from specchat.bench.check import EFFORTS, FAILED
-from specchat.bench.check_text import check_greedy
 from specchat.bench.gpu.outcome import Goal, Outcome
 from specchat.bench.gpu.racing import Lane, faults, greedy, lanes_table, race, timed_costs
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.rounds import wide_trees
 from specchat.bench.gpu.setup import Setup
 from specchat.bench.gpu.shapes import large, middling
-from specchat.bench.peer_transformers import peers_over
-from specchat.bench.peers import Peer
-from specchat.bench.subject import Subject
+from specchat.bench.peers.run_peers import Peer
+from specchat.bench.peers.transformers_generate import peers_over
+from specchat.bench.proof.check import EFFORTS, FAILED
+from specchat.bench.proof.check_text import check_greedy
+from specchat.bench.proof.subject import Subject
 from specchat.core.costs import Costs
 from specchat.decoding.assemble import choose_drafter
 from specchat.decoding.vocabulary import TransformersVocabulary
-from specchat.engine.loaded_pair import LoadedPair
+from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
-from specchat.models.decoder import Decoder
-from specchat.models.gguf_file import converted_folder
+from specchat.models.base.shape import Shape
+from specchat.models.files.gguf_file import converted_folder
+from specchat.models.files.weight_source import GgufSource, TensorSource, WeightSource
 from specchat.models.loading import Loaded, end_tokens, own_network
 from specchat.models.machine import available_bytes
-from specchat.models.shape import Shape
-from specchat.models.weight_source import GgufSource, TensorSource, WeightSource
-from specchat.models.widened_source import WidenedSource
-from specchat.models.widening import Sizes, widened_config
+from specchat.models.other.widened_source import WidenedSource
+from specchat.models.other.widening import Sizes, widened_config
+from specchat.models.own.decoder import Decoder
 from specchat.settings import Settings
 
 WANTED_SHARE = 0.90

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from specchat.config import cache_dir, private_dir
 from specchat.errors import ModelError
-from specchat.models.memory import cpu_flags
+from specchat.models.inspect.memory import cpu_flags
 
 _FOLDER = Path(__file__).parent
 _FLAGS = ("-O3", "-std=gnu11", "-Wno-psabi", "-shared", "-fPIC", "-pthread")

@@ -12,13 +12,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specchat.models.base.head_output import Said
+from specchat.models.base.network import Pass
+from specchat.models.base.shape import Shape
+from specchat.models.files.weight_source import PairedSource, WeightSource
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
 from specchat.models.native.product import CProduct, Product, address
-from specchat.models.network import Pass
-from specchat.models.said import Said
-from specchat.models.shape import Shape
-from specchat.models.weight_source import PairedSource, WeightSource
 
 KEYS = 32
 """Keys of so many rows lie side by side in the cache; attention.h has the same number."""

@@ -8,13 +8,13 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specchat.models.gguf_header import FOUR_BIT, Kind
-from specchat.models.gguf_reader import GROUP
+from specchat.models.files.gguf_header import FOUR_BIT, Kind
+from specchat.models.files.gguf_reader import GROUP
+from specchat.models.files.stored_rows import StoredRows
+from specchat.models.files.weight_source import WeightSource
 from specchat.models.native.arena import Arena
 from specchat.models.native.kernels import Kernels
 from specchat.models.native.product import Product
-from specchat.models.stored_rows import StoredRows
-from specchat.models.weight_source import WeightSource
 
 _AT_ONCE = 4096
 """Outputs that are packed at once, whole blocks of them. What C cannot read comes as float32, which takes memory."""

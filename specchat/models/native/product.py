@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from specchat.models.gguf_reader import GROUP
+from specchat.models.files.gguf_reader import GROUP
 from specchat.models.native.arena import Arena
 
 LANES = 16

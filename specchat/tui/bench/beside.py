@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-from specchat.engine import events as ev
-from specchat.engine.client import Engine
+from specchat.engine.near.client import Engine
+from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
 
 PROMPT = "Write a long story about a lighthouse keeper who finds a message in a bottle."

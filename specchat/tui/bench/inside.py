@@ -17,8 +17,8 @@ from textual.pilot import Pilot
 from specchat.tui.app import SpecchatApp
 from specchat.tui.bench.beside import alone, with_app
 from specchat.tui.bench.script import TEXTS, ScriptedLink, rounds_of
-from specchat.tui.chat import Reply, Turn
-from specchat.tui.figures import Figures
+from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.session import Reply, Turn
 
 WARM_UP_S = 2.0
 SAMPLE_S = 0.02

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from itertools import cycle, islice
 from typing import Any
 
-from specchat.engine import events as ev
+from specchat.engine.protocol import events as ev
 from specchat.settings import Settings
 
 TOKENS_PER_ROUND = (1, 4, 2, 1, 5, 2)

@@ -11,9 +11,9 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from specchat.tui.errands import Errand
-from specchat.tui.keys import hint
-from specchat.tui.widgets.tinted import Tinted
+from specchat.tui.system.own_process import Errand
+from specchat.tui.text.key_names import hint
+from specchat.tui.widgets.tinted_text import Tinted
 
 _HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name/file.gguf, or a known model."
 

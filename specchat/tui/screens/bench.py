@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.message import Message
 from textual.screen import ModalScreen
 
-from specchat.tui.rows import Row
-from specchat.tui.series import Series
-from specchat.tui.series_rows import outcome_rows, progress_rows, series_text, table_rows
+from specchat.tui.draw.race_series_rows import outcome_rows, progress_rows, series_text, table_rows
+from specchat.tui.ports import KeyNames
+from specchat.tui.state.race_playback import Contest
+from specchat.tui.state.race_series import Series
+from specchat.tui.text.cells import Row
 from specchat.tui.widgets.rows_view import RowsView
-
-if TYPE_CHECKING:
-    from specchat.tui.racing import Racing
 
 
 class BenchScreen(ModalScreen[None]):
@@ -40,12 +40,18 @@ class BenchScreen(ModalScreen[None]):
         Binding("c", "copy", "copy the table", show=False, id="bench.copy"),
     ]
 
-    def __init__(self, racing: Racing, series: Series) -> None:
+    class StopAsked(Message):
+        """The user wants to stop what runs; where nothing runs, to leave."""
+
+    class AgainAsked(Message):
+        """The user wants the same run once more."""
+
+    def __init__(self, contest: Contest, key_of: KeyNames, series: Series) -> None:
         super().__init__()
         self.meeting = series
-        self._racing = racing
+        self._key_of = key_of
         self._copied = False
-        about = (racing.pair, racing.dtype, racing.settings)
+        about = (contest.pair, contest.dtype, contest.settings)
         self._about = about
         self._box = Vertical()
         self._views = (
@@ -70,7 +76,7 @@ class BenchScreen(ModalScreen[None]):
             return
         for view in self._views:
             view.repaint()
-        key, ended = self._racing.key_of, self.meeting.ended
+        key, ended = self._key_of, self.meeting.ended
         leave = key("bench.leave").split(",")[0]
         again = f" · {key('bench.again')} again · {key('bench.copy')} {'copied' if self._copied else 'copies'}"
         self._box.border_subtitle = f"{leave} leaves{again}" if ended else f"{leave} stops"
@@ -82,12 +88,12 @@ class BenchScreen(ModalScreen[None]):
 
     def action_leave(self) -> None:
         """Stop what runs and keep the table; else back to the chat."""
-        self._racing.stop_or_leave()
+        self.post_message(self.StopAsked())
 
     def action_again(self) -> None:
         """The same once more."""
         if self.meeting.ended:
-            self._racing.again()
+            self.post_message(self.AgainAsked())
 
     def action_copy(self) -> None:
         """The table as text."""

@@ -18,13 +18,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from specchat.engine.text import visible
+from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
 from specchat.store.records import Summary
-from specchat.tui import exports, format
-from specchat.tui.archive import Archive
-from specchat.tui.rows import cut
-from specchat.tui.widgets.tinted import Tinted
+from specchat.tui.draw import export
+from specchat.tui.services.chat_archive import Archive
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import cut
+from specchat.tui.widgets.tinted_text import Tinted
 
 _IN_SEARCH = "↑ ↓ choose · Enter opens · Tab to rename, delete, export"
 _IN_LIST = {"rename": "rename", "delete": "delete", "undo": "undo", "export": "export", "search": "search"}
@@ -161,7 +162,7 @@ class ChatsScreen(ModalScreen[str | None]):
             return
         line = self.query_one("#ask", Input)
         self._asked = what
-        line.value = chat.title if what == "rename" else f"{exports.stem_of(chat.title, chat.id)}.md"
+        line.value = chat.title if what == "rename" else f"{export.stem_of(chat.title, chat.id)}.md"
         line.placeholder = "a name for this chat" if what == "rename" else "a file: .md, .html or .json"
         self._say("a new name:" if what == "rename" else "to a file: .md, .html or .json")
         self.add_class("-asking")
@@ -201,9 +202,9 @@ class ChatsScreen(ModalScreen[str | None]):
         self._look()
 
     async def _export(self, chat: Summary, file: Path) -> None:
-        kind = exports.format_of("", file)
+        kind = export.format_of("", file)
         kept = await self._archive.ask(lambda chats: chats.chat(chat.id))
-        exports.write(exports.FORMATS[kind](*kept), file)
+        export.write(export.FORMATS[kind](*kept), file)
         self._say(f"written to {file.absolute()}", "good")
 
     def _stop_asking(self) -> None:
@@ -246,7 +247,7 @@ class ChatsScreen(ModalScreen[str | None]):
         """The title and when it was, and one line of what was said."""
         mark, style = ("● ", "$success") if chat.id == self._current else ("  ", "")
         count = f"{chat.messages:,} message{'s' if chat.messages != 1 else ''} · " if width >= 48 else ""
-        told = count + format.when(chat.updated, now)
+        told = count + numbers.when(chat.updated, now)
         title = cut(visible(chat.title), max(8, width - len(told) - 4))
         gap = " " * max(1, width - 2 - cell_len(title) - len(told))
         preview = Content.styled(cut(visible(" ".join(chat.preview.split())), width - 2), "$foreground 70%")

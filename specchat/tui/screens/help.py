@@ -9,9 +9,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
-from specchat.tui.keys import hint
-from specchat.tui.widgets.tinted import Tinted
-from specchat.tui.wrap import wrap
+from specchat.tui.text.key_names import hint
+from specchat.tui.text.wrap import wrap
+from specchat.tui.widgets.tinted_text import Tinted
 
 MOST_FOR_KEYS, MOST_SAID = 26, 43
 """Columns for what to press or type (what is longer has a line of its own), and for what it does."""

@@ -10,9 +10,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
-from specchat.engine.text import visible
-from specchat.tui.keys import hint
-from specchat.tui.widgets.tinted import Tinted
+from specchat.engine.protocol.text import visible
+from specchat.tui.text.key_names import hint
+from specchat.tui.widgets.tinted_text import Tinted
 
 MOST_BYTES = 64_000
 

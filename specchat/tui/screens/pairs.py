@@ -12,10 +12,10 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from specchat.errors import SpecchatError
-from specchat.tui.choosing import Choosing
-from specchat.tui.pair_rows import Shelf
-from specchat.tui.pairs import PairInfo
+from specchat.tui.draw.pair_rows import Shelf
 from specchat.tui.screens.add_pair import AddPairScreen
+from specchat.tui.services.pair_library import Choosing
+from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.widgets.pair_list import PairList
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.message import Message
 from textual.screen import ModalScreen
 
-from specchat.engine.race import SIDES, Side
-from specchat.tui.course import Course
-from specchat.tui.race_rows import (
+from specchat.engine.near.race import SIDES, Side
+from specchat.tui.draw.race_rows import (
     board_rows,
     head_rows,
     keys_row,
@@ -19,11 +19,10 @@ from specchat.tui.race_rows import (
     outcome_text,
     status_rows,
 )
-from specchat.tui.widgets.lane import Lane
+from specchat.tui.ports import KeyNames
+from specchat.tui.state.race_playback import Contest, Course
+from specchat.tui.widgets.race_column import Lane
 from specchat.tui.widgets.rows_view import RowsView
-
-if TYPE_CHECKING:
-    from specchat.tui.racing import Racing
 
 _BEAT_S = 1 / 10
 
@@ -50,15 +49,21 @@ class RaceScreen(ModalScreen[None]):
         Binding("c", "copy", "copy the result", show=False, id="race.copy"),
     ]
 
-    def __init__(self, racing: Racing, course: Course) -> None:
+    class LeaveAsked(Message):
+        """The user wants to stop what runs and go back to the chat."""
+
+    class AgainAsked(Message):
+        """The user wants the same race once more."""
+
+    def __init__(self, contest: Contest, key_of: KeyNames, course: Course) -> None:
         super().__init__()
         self.meeting = course
-        self._racing = racing
+        self._contest, self._key_of = contest, key_of
         self._copied = False
         self._lanes: dict[Side, Lane] = {side: Lane(id=side) for side in SIDES}
-        dtype = racing.dtype
-        self._head = RowsView(lambda w, h: head_rows(self.meeting, racing.pair, dtype, racing.settings, w), id="head")
-        self._board = RowsView(lambda w, h: board_rows(self.meeting, racing.longest, w), id="board")
+        pair, dtype, settings = contest.pair, contest.dtype, contest.settings
+        self._head = RowsView(lambda w, h: head_rows(self.meeting, pair, dtype, settings, w), id="head")
+        self._board = RowsView(lambda w, h: board_rows(self.meeting, contest.longest, w), id="board")
         self._outcome = RowsView(lambda w, h: status_rows(self.meeting, dtype, w, h), id="outcome")
         self._keys = RowsView(lambda w, h: [keys_row("copied" if self._copied else "", self._hint(), w)], id="keys")
 
@@ -101,12 +106,12 @@ class RaceScreen(ModalScreen[None]):
 
     def action_leave(self) -> None:
         """Stop what runs, and back to the chat."""
-        self._racing.leave()
+        self.post_message(self.LeaveAsked())
 
     def action_again(self) -> None:
         """The same race once more, after this one."""
         if self.meeting.race.ended:
-            self._racing.again()
+            self.post_message(self.AgainAsked())
 
     def action_skip(self) -> None:
         """Do not wait for what is only played again."""
@@ -116,19 +121,19 @@ class RaceScreen(ModalScreen[None]):
     def action_copy(self) -> None:
         """The result as text."""
         if self.meeting.race.phase == "over":
-            self.app.copy_to_clipboard(outcome_text(self.meeting, self._racing.pair, self._racing.dtype))
+            self.app.copy_to_clipboard(outcome_text(self.meeting, self._contest.pair, self._contest.dtype))
             self._copied = True
             self.show()
 
     def _make_room(self) -> None:
         """As many lines for the outcome as it takes, and the screen has."""
         size = self.size
-        lines = status_rows(self.meeting, self._racing.dtype, max(8, size.width - 2), max(2, size.height // 4))
+        lines = status_rows(self.meeting, self._contest.dtype, max(8, size.width - 2), max(2, size.height // 4))
         if self._outcome.styles.height is None or self._outcome.styles.height.value != len(lines):
             self._outcome.styles.height = len(lines)
 
     def _hint(self) -> str:
-        course, key = self.meeting, self._racing.key_of
+        course, key = self.meeting, self._key_of
         keys = [(key("race.leave").split(",")[0], "leaves")]
         if course.race.ended:
             keys.append((key("race.again"), "again"))

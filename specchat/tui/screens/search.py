@@ -12,10 +12,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from specchat.engine.text import visible
-from specchat.tui.history import History
-from specchat.tui.keys import hint
-from specchat.tui.rows import cut
+from specchat.engine.protocol.text import visible
+from specchat.tui.state.prompt_history import History
+from specchat.tui.text.cells import cut
+from specchat.tui.text.key_names import hint
 
 _SHOWN = 100
 

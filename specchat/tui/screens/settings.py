@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from specchat.tui.effect import Effect
-from specchat.tui.fields import Field
+from specchat.tui.state.setting_effect import Effect
+from specchat.tui.state.settings_fields import Field
 from specchat.tui.widgets.settings_form import SettingsForm
 
 

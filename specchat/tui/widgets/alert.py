@@ -10,7 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Button
 
-from specchat.tui.widgets.tinted import Tinted
+from specchat.tui.widgets.tinted_text import Tinted
 
 
 class Alert(Vertical):

@@ -7,12 +7,12 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.reactive import reactive
 
-from specchat.engine.text import visible
-from specchat.tui import mentions, thinking
-from specchat.tui.chat import Turn
-from specchat.tui.rows import cut
+from specchat.engine.protocol.text import visible
+from specchat.tui.state import attachments, thoughts
+from specchat.tui.state.session import Turn
+from specchat.tui.text.cells import cut
 from specchat.tui.widgets.reply_view import ReplyView, place_of
-from specchat.tui.widgets.tinted import Tinted
+from specchat.tui.widgets.tinted_text import Tinted
 
 LONGEST_SHOWN_LINES = 24
 MOST_UNFOLDED_LINES = 500
@@ -48,7 +48,7 @@ class UserView(Vertical):
             text.set(self._runs())
 
     def _runs(self) -> list[tuple[str, str]]:
-        spoken, files = mentions.split(self.text)
+        spoken, files = attachments.split(self.text)
         runs = _head(spoken, MOST_UNFOLDED_LINES if self.unfolded else LONGEST_SHOWN_LINES)
         for file in files:
             mark = "▾" if self.unfolded else "▸"
@@ -135,7 +135,7 @@ def view_of(turn: Turn) -> MessageView:
 
 def text_of(view: MessageView) -> str:
     """A message's text without thoughts, safe to paste anywhere."""
-    return visible(thinking.spoken(view.reply.text) if isinstance(view, ReplyView) else view.text)
+    return visible(thoughts.spoken(view.reply.text) if isinstance(view, ReplyView) else view.text)
 
 
 def lines_of(turn: Turn, width: int) -> int:

@@ -10,11 +10,11 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from specchat.tui.keys import hint
-from specchat.tui.pair_rows import Shelf, pair_rows
-from specchat.tui.pairs import PairInfo
-from specchat.tui.rows import Row
-from specchat.tui.widgets.painted import Painted
+from specchat.tui.draw.pair_rows import Shelf, pair_rows
+from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.text.cells import Row
+from specchat.tui.text.key_names import hint
+from specchat.tui.widgets.painted_rows import Painted
 
 
 class PairList(Painted, can_focus=True):

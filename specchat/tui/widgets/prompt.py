@@ -12,9 +12,9 @@ from textual.document._edit import Edit
 from textual.message import Message
 from textual.widgets import TextArea
 
-from specchat.tui.completion import Completion
-from specchat.tui.history import History
-from specchat.tui.pasting import Pastes, is_long, plain
+from specchat.tui.state.completion import Completion
+from specchat.tui.state.pasted_text import Pastes, is_long, plain
+from specchat.tui.state.prompt_history import History
 
 
 class Prompt(TextArea):

@@ -6,15 +6,15 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.reactive import reactive
 
-from specchat.engine.text import visible
-from specchat.tui.blocks import Splitter
-from specchat.tui.chat import Reply, Turn
-from specchat.tui.rows import Row
-from specchat.tui.thinking import Thoughts, opened_before
-from specchat.tui.widgets.finished import Finished
-from specchat.tui.widgets.growing import Growing
+from specchat.engine.protocol.text import visible
+from specchat.tui.state.session import Reply, Turn
+from specchat.tui.state.thoughts import Thoughts, opened_before
+from specchat.tui.text.cells import Row
+from specchat.tui.text.markdown_blocks import Splitter
+from specchat.tui.widgets.finished_markdown import Finished
+from specchat.tui.widgets.growing_rows import Growing
 from specchat.tui.widgets.thought import ThoughtView
-from specchat.tui.widgets.tinted import Tinted
+from specchat.tui.widgets.tinted_text import Tinted
 
 QUICK = 40.0
 """Tokens per second from which on text rises by several rows at once: nobody can follow single ones."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from specchat.tui.rows import Row
-from specchat.tui.widgets.painted import Painted
+from specchat.tui.text.cells import Row
+from specchat.tui.widgets.painted_rows import Painted
 
 
 class RowsView(Painted):

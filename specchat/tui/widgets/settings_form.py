@@ -10,12 +10,12 @@ from textual.content import Content
 from textual.message import Message
 
 from specchat.errors import UsageError
-from specchat.tui.effect import Effect
-from specchat.tui.fields import Field
-from specchat.tui.form import Form, Line
-from specchat.tui.form_rows import form_rows
-from specchat.tui.rows import Row
-from specchat.tui.widgets.painted import Painted
+from specchat.tui.draw.settings_rows import form_rows
+from specchat.tui.state.setting_effect import Effect
+from specchat.tui.state.settings_editor import Form, Line
+from specchat.tui.state.settings_fields import Field
+from specchat.tui.text.cells import Row
+from specchat.tui.widgets.painted_rows import Painted
 
 
 class SettingsForm(Painted, can_focus=True):

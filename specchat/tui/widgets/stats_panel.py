@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specchat.tui.rows import Row
-from specchat.tui.stats_rows import Facts, stats_rows
-from specchat.tui.widgets.painted import Painted
+from specchat.tui.draw.stats_rows import Facts, stats_rows
+from specchat.tui.text.cells import Row
+from specchat.tui.widgets.painted_rows import Painted
 
 
 class StatsPanel(Painted):

@@ -6,9 +6,9 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.reactive import reactive
 
-from specchat.tui import format
-from specchat.tui.rows import Row
-from specchat.tui.widgets.tinted import Tinted
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import Row
+from specchat.tui.widgets.tinted_text import Tinted
 
 
 class ThoughtView(Vertical):
@@ -52,7 +52,7 @@ class ThoughtView(Vertical):
         if not self.display:
             self.display = self.unfolded = True
         self._thoughts.add([(text, "dim")])
-        self._said = ("thinking", f" · {format.count(tokens)} tokens")
+        self._said = ("thinking", f" · {numbers.count(tokens)} tokens")
         self._draw()
 
     def trail(self, runs: Row, *, within: bool = False) -> None:
@@ -64,7 +64,7 @@ class ThoughtView(Vertical):
         if not self.display:
             return
         took = f" for {seconds:.1f} s" if seconds is not None else ""
-        self._said = (f"thought{took}", f", {format.count(tokens)} tokens")
+        self._said = (f"thought{took}", f", {numbers.count(tokens)} tokens")
         self.unfolded = False
         self._draw()
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from textual.message import Message
 
-from specchat.tui.rows import Row, cut, width_of
-from specchat.tui.widgets.painted import Painted
-from specchat.tui.wrap import wrap
+from specchat.tui.text.cells import Row, cut, width_of
+from specchat.tui.text.wrap import wrap
+from specchat.tui.widgets.painted_rows import Painted
 
 PAGES = 3
 NARROW = 40

@@ -9,15 +9,15 @@ from textual.binding import Binding, BindingType
 from textual.events import Click, MouseMove
 from textual.reactive import reactive
 
-from specchat.engine.events import RoundDone
-from specchat.tui.figures import Figures
-from specchat.tui.layout_tree import ASCII, UNICODE, Drawing, Mode, draw, fitting_mode, hides_most, picture_of
-from specchat.tui.layout_tree.below import EARLIER, about_node, about_rounds
-from specchat.tui.layout_tree.picture import Picture
-from specchat.tui.layout_tree.walking import Step, stepped
-from specchat.tui.rows import Row
-from specchat.tui.tree_words import summary_of, title_of
-from specchat.tui.widgets.painted import Painted
+from specchat.engine.protocol.events import RoundDone
+from specchat.tui.draw.token_tree import ASCII, UNICODE, Drawing, Mode, draw, fitting_mode, hides_most, picture_of
+from specchat.tui.draw.token_tree.below import EARLIER, about_node, about_rounds
+from specchat.tui.draw.token_tree.picture import Picture
+from specchat.tui.draw.token_tree.walking import Step, stepped
+from specchat.tui.draw.tree_captions import summary_of, title_of
+from specchat.tui.state.reply_figures import Figures
+from specchat.tui.text.cells import Row
+from specchat.tui.widgets.painted_rows import Painted
 
 _STAYS_A_MAP = 8
 """Rounds that must be small before a tree that was drawn as a map is drawn otherwise again: nothing may flicker."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from specchat.engine.events import RoundDone
-from specchat.tui.figures import Figures
-from specchat.tui.layout_tree import ASCII, UNICODE, draw, picture_of
-from specchat.tui.rows import Row, width_of
-from specchat.tui.tree_words import summary_of
-from specchat.tui.widgets.painted import Painted
+from specchat.engine.protocol.events import RoundDone
+from specchat.tui.draw.token_tree import ASCII, UNICODE, draw, picture_of
+from specchat.tui.draw.tree_captions import summary_of
+from specchat.tui.state.reply_figures import Figures
+from specchat.tui.text.cells import Row, width_of
+from specchat.tui.widgets.painted_rows import Painted
 
 
 class TreeStrip(Painted):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from specchat.tui import format
-from specchat.tui.chat import Chat
-from specchat.tui.keys import hint
-from specchat.tui.rows import Row, bar, width_of
-from specchat.tui.widgets.painted import Painted
-from specchat.tui.wrap import wrap
+from specchat.tui.state.session import Chat
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import Row, bar, width_of
+from specchat.tui.text.key_names import hint
+from specchat.tui.text.wrap import wrap
+from specchat.tui.widgets.painted_rows import Painted
 
 _ABOUT = (
     "A drafter guesses a tree of tokens, the model reads the whole tree at once and keeps "
@@ -41,7 +41,7 @@ class Welcome(Painted):
     def _state(self, column: int) -> list[Row]:
         chat = self._chat
         if chat.phase == "loading" and chat.loading is not None:
-            what, share, figures = format.loading(chat.loading)
+            what, share, figures = numbers.loading(chat.loading)
             cancels = f"{key} · " if (key := hint(self, "stop", "cancels")) else ""
             line: Row = [(bar(share or 0.0, min(40, column)), "bar")] if share is not None else []
             return [[(what, "text")], line, [(figures, "dim")], [(cancels + "you can already type", "dim")]]

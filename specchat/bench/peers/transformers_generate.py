@@ -1,0 +1,110 @@
+"""transformers' own `generate` as a peer: plain, with prompt lookup, assisted by the pair's draft model."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from specchat.bench.energy import EnergyMeter
+from specchat.bench.peers.run_peers import Pass, Peer
+from specchat.settings import Settings
+
+if TYPE_CHECKING:
+    from specchat.engine.far.loaded_pair import LoadedPair
+
+_ASSISTANT = "assistant_model"
+
+_LOOKUP_TOKENS = 10
+"""What transformers' own documentation uses."""
+
+
+def transformers_peers(pair: LoadedPair, settings: Settings, target_path: Path, draft_path: Path | None) -> list[Peer]:
+    """Plain and prompt lookup, and assisted generation where the pair has a draft model."""
+    dtype = torch.float32 if pair.precision == "float32" else torch.bfloat16  # it has no kernels for 8 and 4 bits here
+    assistant = _load(draft_path, dtype, pair.device) if draft_path is not None else None
+    return peers_over(_load(target_path, dtype, pair.device), assistant, pair, settings)
+
+
+def peers_over(network: Any, assistant: Any | None, pair: LoadedPair, settings: Settings) -> list[Peer]:
+    """The same over networks of transformers that are loaded already."""
+    ways: dict[str, dict[str, Any]] = {
+        "transformers": {},
+        "transformers prompt lookup": {"prompt_lookup_num_tokens": _LOOKUP_TOKENS},
+    }
+    if assistant is not None:
+        ways["transformers assisted"] = {_ASSISTANT: assistant}
+    version = importlib.metadata.version("transformers")
+    return [
+        Peer(
+            name=name,
+            generate=_Generate(network, pair, how),
+            eos_ids=pair.vocabulary.eos_ids,
+            max_tokens=settings.max_tokens,
+            meter=EnergyMeter(pair.device),
+            use_threads=torch.set_num_threads,
+            about={"version": version, "dtype": str(network.dtype).removeprefix("torch.")},
+        )
+        for name, how in ways.items()
+    ]
+
+
+class _Generate:
+    """One way of calling `generate`. Each pass is noted by a stopping criterion, which is asked after every pass."""
+
+    def __init__(self, network: Any, pair: LoadedPair, how: dict[str, Any]) -> None:
+        self._network = network
+        self._device = pair.device
+        self._eos = sorted(pair.vocabulary.eos_ids)
+        self._how = {name: value for name, value in how.items() if name != _ASSISTANT}
+        self._with = {name: value for name, value in how.items() if name == _ASSISTANT}
+
+    def __call__(self, prompt: list[int], most: int) -> Iterator[Pass]:
+        from transformers import GenerationConfig, StoppingCriteriaList
+
+        seen: list[Pass] = []
+        read = len(prompt)
+
+        def note(ids: Any, scores: Any, **_: Any) -> Any:
+            nonlocal read
+            now = time.perf_counter()
+            row = ids[0, read:].tolist()
+            read = ids.shape[1]
+            seen.append(Pass(row, now))
+            return torch.zeros(ids.shape[0], dtype=torch.bool, device=ids.device)
+
+        ends = {"eos_token_id": self._eos, "pad_token_id": self._eos[0]}
+        config = GenerationConfig(do_sample=False, max_new_tokens=most, use_cache=True, **ends, **self._how)
+        ids = torch.tensor([prompt], device=self._device)
+        with torch.inference_mode():
+            self._network.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                generation_config=config,
+                stopping_criteria=StoppingCriteriaList([note]),
+                **self._with,
+            )
+        yield from (one for one in seen if one.tokens)
+
+
+def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Any:
+    """The network once more, with transformers' own cache and attention; its own generation defaults taken off."""
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+    from transformers.utils.logging import disable_progress_bar
+
+    from specchat.models.files.gguf_file import converted_folder, load_network
+
+    disable_progress_bar()
+    if path.is_file():
+        config = AutoConfig.from_pretrained(converted_folder(path), local_files_only=True)
+        network = load_network(path, config, dtype)
+    else:
+        network = AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype, attn_implementation="sdpa", use_safetensors=True, local_files_only=True
+        )
+    network.generation_config = GenerationConfig()
+    return network.eval().to(device)

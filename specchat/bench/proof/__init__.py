@@ -1,0 +1,1 @@
+"""Proof that speculation changes nothing but the waiting."""

@@ -1,0 +1,176 @@
+"""The check of the law: what is sampled under speculation is distributed as plain decoding's softmax says."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.bench.proof.check import FAILED, PASSED, SKIPPED, Finding
+from specchat.bench.proof.chi_square import Fit, fit
+from specchat.bench.proof.subject import NEUTRAL, Subject, Text, write
+from specchat.core.sampling import Law, Sampling, law
+from specchat.core.tree import ROOT
+from specchat.decoding.assemble import sampling
+from specchat.decoding.teacher_forcing import read_after
+from specchat.models.other.scripted import Says, ScriptedModel
+from specchat.settings import Settings
+
+_SAMPLED = 0.8
+_WIDEST = 8.0
+_TOP_SHARE = 0.6
+"""A first token likelier than this leaves too little to test: the temperature is raised until it is not."""
+
+_FIRST = 4
+"""After so many first tokens the second one is tested too."""
+
+_BINS = 64
+
+_REFUSE = 0.001
+"""A law is refused where its own samples would look this bad less often than this."""
+
+_FLATTER = 0.7
+"""The draft's logits are the target's times this, so that it is right often and wrong sometimes."""
+
+_PROMPT = "Tell me a story."
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Plain decoding's logits after the prompt, and after its likeliest first tokens."""
+
+    prompt: list[int]
+    first: Tensor
+    second: dict[int, Tensor]
+
+
+def check_law(subject: Subject) -> Finding:
+    """The first two tokens are distributed as softmax says, and a biased sampler would be noticed"""
+    claim = "what is sampled follows the target's law"
+    if not subject.lossless:
+        return Finding(claim, SKIPPED, f"rule {subject.settings.rule!r} changes the law on purpose")
+    ground = _ground(subject)
+    settings = _settings(subject.settings, ground)
+    texts = _samples(subject, settings, ground)
+    laws = _laws_in_force(sampling(settings), ground, texts)
+    firsts: list[Hashable] = [text.tokens[0] for text in texts]
+    both: list[Hashable] = [tuple(text.tokens[:2]) for text in texts]
+    exact_first, exact_both = _first_law(laws.first), _joint_law(laws, subject.vocabulary.eos_ids)
+    one, two = fit(firsts, exact_first), fit(both, exact_both)
+    likeliest = max(exact_first, key=exact_first.__getitem__)
+    biased = fit([likeliest if i % 2 else first for i, first in enumerate(firsts)], exact_first)
+    if one.degrees == 0:
+        return Finding(claim, SKIPPED, "the target is too sure of its first token for anything to be tested")
+    accepted = sum(text.accepted for text in texts)
+    fine = one.p_value >= _REFUSE and two.p_value >= _REFUSE
+    caught = biased.p_value < _REFUSE
+    detail = (
+        f"{len(texts)} samples at temperature {settings.temperature:.2g}, {accepted} drafted tokens accepted; "
+        f"first token {_said(one)}, first two {_said(two)}; biased sampler {'caught' if caught else 'NOT caught'} "
+        f"({_said(biased)})"
+    )
+    figures = {
+        "samples": len(texts),
+        "first": one,
+        "first_two": two,
+        "control": biased,
+        "accepted": accepted,
+        "temperature": settings.temperature,
+        "passes_differ_by": _distance(law(ground.first, sampling(settings)), laws.first, subject.target.vocab_size),
+    }
+    return Finding(claim, PASSED if fine and caught and accepted else FAILED, detail, figures)
+
+
+@dataclass(frozen=True)
+class Laws:
+    """The first token's law, and the second's after some first ones."""
+
+    first: Law
+    second: dict[int, Law]
+
+
+def _ground(subject: Subject) -> Ground:
+    prompt = subject.vocabulary.encode_chat([{"role": "user", "content": _PROMPT}])
+    first = read_after(subject.target, prompt).float().clone()
+    likeliest = first.topk(min(_FIRST, first.numel())).indices.tolist()
+    return Ground(prompt, first, {t: read_after(subject.target, [*prompt, t]).float().clone() for t in likeliest})
+
+
+def _settings(settings: Settings, ground: Ground) -> Settings:
+    """The same rule and truncation over a small tree of a draft model's, at a temperature that leaves a choice."""
+    shape = {"drafter": "draft_model", "policy": "expansion", "controller": "fixed", "width": 2, "depth": 2, "nodes": 4}
+    warmth = settings.temperature or _SAMPLED
+    while warmth < _WIDEST and float(torch.softmax(ground.first.double() / warmth, dim=-1).max()) > _TOP_SHARE:
+        warmth *= 1.25
+    return settings.but({**shape, **NEUTRAL, "temperature": min(warmth, _WIDEST), "max_tokens": 2})
+
+
+def _samples(subject: Subject, settings: Settings, ground: Ground) -> list[Text]:
+    target = subject.target
+    draft = ScriptedModel(target.vocab_size, _nearly(ground), target.context_tokens)
+    conversation = subject.conversation(settings, draft)
+    return [write(conversation, ground.prompt, seed) for seed in range(subject.effort.samples)]
+
+
+def _nearly(ground: Ground) -> Says:
+    """A draft that knows the target's own logits and trusts them a little less."""
+    length, nothing = len(ground.prompt), torch.zeros_like(ground.first)
+
+    def says(text: Sequence[int]) -> Tensor:
+        if len(text) == length:
+            return ground.first * _FLATTER
+        if len(text) == length + 1 and text[-1] in ground.second:
+            return ground.second[text[-1]] * _FLATTER
+        return nothing
+
+    return says
+
+
+def _laws_in_force(law_settings: Sampling, ground: Ground, texts: Sequence[Text]) -> Laws:
+    """The laws of the very passes that were sampled from, plain decoding's where there was none.
+
+    A pass of several rows rounds differently from a pass of one, which thousands of samples would tell apart.
+    """
+    first, second = ground.first, dict(ground.second)
+    if texts and texts[0].rounds:
+        first = texts[0].rounds[0].reading.after(ROOT).float()
+    for text in texts:
+        tree, reading = text.rounds[0].tree, text.rounds[0].reading
+        for token in [t for t in second if second[t] is ground.second[t]]:
+            child = tree.child(ROOT, token)
+            if child is not None and child in reading.alive:
+                second[token] = reading.after(child).float().clone()
+    return Laws(law(first, law_settings), {token: law(logits, law_settings) for token, logits in second.items()})
+
+
+def _first_law(first: Law) -> dict[Hashable, float]:
+    return dict(_likeliest(first))
+
+
+def _joint_law(laws: Laws, eos_ids: frozenset[int]) -> dict[Hashable, float]:
+    """Probabilities of the likeliest pairs; a first token that ends the reply stands alone."""
+    joint: dict[Hashable, float] = {}
+    chances = dict(_likeliest(laws.first))
+    for token, second in laws.second.items():
+        chance = chances.get(token, 0.0)
+        if token in eos_ids:
+            joint[token,] = chance
+        else:
+            joint |= {(token, next_token): chance * p for next_token, p in _likeliest(second)}
+    return joint
+
+
+def _likeliest(one: Law) -> list[tuple[int, float]]:
+    values, places = one.logprobs.exp().topk(min(_BINS, one.logprobs.numel()))
+    return list(zip(one.all_ids()[places].tolist(), values.tolist(), strict=True))
+
+
+def _distance(one: Law, other: Law, vocab_size: int) -> float:
+    """Total variation between two laws."""
+    return float((one.dense(vocab_size) - other.dense(vocab_size)).abs().sum()) / 2
+
+
+def _said(found: Fit) -> str:
+    return f"χ² {found.statistic:.1f} on {found.degrees}, p = {found.p_value:.2g}"

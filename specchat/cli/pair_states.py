@@ -1,0 +1,68 @@
+"""Every pair with its present state: what is here, what can be fetched, what would not work and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specchat.config import Catalog, PairSpec, load_catalog, settings_of
+from specchat.engine.protocol.text import visible
+from specchat.models import fetch
+from specchat.models.fetch import State
+from specchat.models.inspect.memory import free_bytes, has_graphics_card
+from specchat.models.inspect.pair_check import fit_of
+from specchat.tui.state.pair_info import PairInfo
+
+
+def known_pairs() -> list[PairInfo]:
+    """Every pair of the catalog with what is here of its weights; quick."""
+    catalog = load_catalog()
+    return [_info(catalog, pair) for pair in catalog.pairs.values()]
+
+
+def judged(info: PairInfo) -> PairInfo:
+    """The same pair with whether it would work on this machine; reads what its files say of themselves."""
+    catalog = load_catalog()
+    pair = catalog.pair(info.name)
+    fit = fit_of(catalog.models_of(pair), settings_of(pair).dtype)
+    return replace(
+        info,
+        needed_bytes=fit.needed_bytes,
+        free_bytes=None if has_graphics_card() else free_bytes(),
+        trouble=fit.trouble,
+        refusal="; ".join(fit.refusals),
+        remark="; ".join(fit.remarks),
+    )
+
+
+def pairs_elsewhere() -> list[PairInfo]:
+    """Every pair of the catalog, for an engine on a machine we cannot look at."""
+    return [
+        PairInfo(
+            pair.name, pair.target, pair.draft, "elsewhere", summary=visible(pair.summary), notes=visible(pair.notes)
+        )
+        for pair in load_catalog().pairs.values()
+    ]
+
+
+def _info(catalog: Catalog, pair: PairSpec) -> PairInfo:
+    states = [fetch.state(model) for model in catalog.models_of(pair)]
+    kinds = {state.kind for state in states}
+    return PairInfo(
+        name=pair.name,
+        target=pair.target,
+        draft=pair.draft,
+        state="ready" if kinds == {"ready"} else "missing" if kinds == {"missing"} else "partial",
+        download_bytes=_left(states),
+        summary=visible(pair.summary),
+        notes=visible(pair.notes),
+        disk_bytes=sum(state.disk_bytes for state in states),
+        yours=pair.yours,
+    )
+
+
+def _left(states: list[State]) -> int | None:
+    """Bytes still to fetch; None where a source has not said how large it is."""
+    missing = [state for state in states if state.kind != "ready"]
+    if any(state.total_bytes is None for state in missing):
+        return None
+    return sum(max(0, (state.total_bytes or 0) - state.disk_bytes) for state in missing)

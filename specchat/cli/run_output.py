@@ -1,0 +1,91 @@
+"""Where the output of a run goes: standard output in the chosen form, a recording, progress on standard error."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from specchat import __version__
+from specchat.cli.flags import Output
+from specchat.engine.protocol import events
+from specchat.engine.protocol.text import visible
+from specchat.errors import UsageError
+
+
+class Sinks:
+    """One run's output; entered, it writes the recording's header."""
+
+    def __init__(self, output: Output, record: Path | None) -> None:
+        self._output = output
+        self._progress = sys.stderr.isatty()
+        self._record: IO[bytes] | None = None
+        self._shown = False
+        if record is not None:
+            try:
+                self._record = os.fdopen(os.open(record, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb")
+            except OSError as error:
+                raise UsageError(f"--record {record} cannot be written: {error.strerror}") from None
+
+    def __enter__(self) -> Sinks:
+        self.event(
+            events.Header(
+                version=events.PROTOCOL,
+                specchat=__version__,
+                made=datetime.now(UTC).isoformat(timespec="seconds"),
+                command="specchat " + " ".join(sys.argv[1:]),
+                machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+            )
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._record is not None:
+            self._record.close()
+
+    def event(self, event: events.Event) -> None:
+        """Every event goes into the recording; what happened before the pair was ready is no part of it."""
+        if isinstance(event, events.Hello | events.Loading | events.PlainSpeed | events.Failed | events.Died):
+            return
+        line = events.encode(event)
+        if self._record is not None:
+            self._record.write(line)
+        if self._output is Output.jsonl:
+            sys.stdout.write(line.decode())
+            sys.stdout.flush()
+
+    def text(self, text: str) -> None:
+        if self._output is Output.text:
+            self._clear_progress()
+            sys.stdout.write(visible(text))
+            sys.stdout.flush()
+
+    def loading(self, event: events.Loading) -> None:
+        if not self._progress:
+            return
+        share = f" {100 * event.done / event.total:3.0f} % of {event.total / 1e6:.0f} MB" if event.total else ""
+        rate = f", {event.rate / 1e6:.1f} MB/s" if event.rate else ""
+        sys.stderr.write(f"\r\x1b[K{event.stage} {event.item}{share}{rate}")
+        sys.stderr.flush()
+        self._shown = True
+
+    def summary(self, result: dict[str, Any], line: str) -> None:
+        """The end: one object, or a line about it for whoever watches."""
+        if self._output is Output.json:
+            self._clear_progress()
+            print(msgspec.json.encode(result).decode())
+        elif self._output is Output.text:
+            print()
+            if self._progress:
+                sys.stderr.write(line + "\n")
+
+    def _clear_progress(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False

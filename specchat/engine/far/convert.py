@@ -1,0 +1,170 @@
+"""From the engine's own records to the messages that cross the boundary."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specchat.core.ledger import Ledger
+from specchat.core.round import Round
+from specchat.core.tree import ROOT, TokenTree
+from specchat.decoding.assemble import Losslessness
+from specchat.decoding.conversation import Ended, Spoken
+from specchat.decoding.first_divergence import Parting
+from specchat.decoding.plain import PlainCurve
+from specchat.decoding.vocabulary import Vocabulary
+from specchat.engine.protocol import events
+
+
+def loss_message(claim: Losslessness) -> events.Loss:
+    """What may be claimed for the combination in force."""
+    return events.Loss(claim.lossless, claim.reason)
+
+
+def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.RoundDone:
+    """A round with its tree, verdict, pieces of text and timings."""
+    round = spoken.round
+    tree, verdict, budget = round.tree, round.verdict, round.budget
+    logprobs, bonus_logprob = target_logprobs(round)
+    drafted = len(verdict.path)
+    pieces = [
+        events.Piece(token, text, "drafted" if place < drafted else "target")
+        for place, (token, text) in enumerate(zip(round.emitted, spoken.texts, strict=True))
+    ]
+    return events.RoundDone(
+        id=id,
+        index=round.index,
+        at_s=spoken.at_s,
+        context_tokens=round.start,
+        budget={"nodes": budget.nodes, "depth": budget.depth, "width": budget.width, "floor": budget.floor},
+        tree=_tree_message(tree, logprobs, vocabulary),
+        verdict=events.Verdict(
+            path=list(verdict.path),
+            bonus=verdict.bonus,
+            bonus_text="" if verdict.bonus is None else vocabulary.token_label(verdict.bonus),
+            bonus_logprob=bonus_logprob,
+            reasons=[reason.value for reason in verdict.reasons],
+        ),
+        pieces=pieces,
+        timings=events.Timings(**dataclasses.asdict(round.timings)),
+        draft_passes=round.draft_passes,
+        why=budget.why,
+    )
+
+
+def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:
+    """What the target itself gives each node after its parent, at temperature 1 and before any truncation.
+
+    Known for the children of visited nodes and for the bonus token. One copy to the host for all of them.
+    """
+    tree, verdict, reading = round.tree, round.verdict, round.reading
+    visited = [ROOT, *verdict.path]
+    rows = reading.logits[[reading.row(node) for node in visited]].float()
+    asked = [(i, child) for i, node in enumerate(visited) for child in tree.children(node)]
+    tokens = [tree.tokens[child] for _, child in asked]
+    places = [i for i, _ in asked]
+    if verdict.bonus is not None:
+        places.append(len(visited) - 1)
+        tokens.append(verdict.bonus)
+    values = _gather(rows, places, tokens)
+    found: list[float | None] = [None] * len(tree)
+    for (_, child), value in zip(asked, values, strict=False):
+        found[child] = value
+    return found, values[-1] if verdict.bonus is not None else None
+
+
+def _gather(rows: Tensor, places: list[int], tokens: list[int]) -> list[float]:
+    if not tokens:
+        return []
+    picked = rows[torch.tensor(places), torch.tensor(tokens)] - torch.logsumexp(rows, dim=-1)[torch.tensor(places)]
+    return [_finite(value) for value in picked.tolist()]
+
+
+def _finite(value: float) -> float:
+    """JSON has no infinity; e^−999 is as good as never."""
+    return value if math.isfinite(value) else -999.0
+
+
+def _tree_message(tree: TokenTree, logprobs: list[float | None], vocabulary: Vocabulary) -> events.Tree:
+    draws = [
+        events.Draw(
+            child=draw.child,
+            kind=draw.guess.kind.value,
+            proposer=draw.guess.proposer,
+            draft_logprob=None if draw.guess.logprob is None else _finite(draw.guess.logprob),
+        )
+        for parent in range(len(tree))
+        for draw in tree.draws(parent)
+    ]
+    return events.Tree(
+        tokens=list(tree.tokens),
+        parents=list(tree.parents),
+        texts=[vocabulary.token_label(token) for token in tree.tokens],
+        draws=draws,
+        target_logprob=logprobs,
+    )
+
+
+def stats_message(ledger: Ledger, prefill_s: float = 0.0, **more: Any) -> events.Stats:
+    """A ledger in figures."""
+    return events.Stats(
+        rounds=ledger.rounds,
+        tokens=ledger.tokens,
+        drafted=ledger.drafted,
+        accepted=ledger.accepted,
+        tokens_per_s=ledger.tokens_per_s,
+        acceptance_length=ledger.acceptance_length,
+        acceptance_rate=ledger.acceptance_rate,
+        prefill_s=prefill_s,
+        draft_s=ledger.draft_s,
+        verify_s=ledger.verify_s,
+        other_s=ledger.other_s,
+        offered_by_depth=list(ledger.offered_by_depth),
+        accepted_by_depth=list(ledger.accepted_by_depth),
+        draft_passes=ledger.draft_passes,
+        **more,
+    )
+
+
+def finished_message(id: int, ended: Ended, stats: events.Stats) -> events.Finished:
+    """The end of a reply."""
+    return events.Finished(
+        id=id,
+        stop=ended.stop.value,
+        tail=ended.tail,
+        stats=stats,
+        at_s=ended.at_s,
+        stop_string=ended.stop_string,
+    )
+
+
+def compared_message(asked: events.Compare, parting: Parting | None, vocabulary: Vocabulary) -> events.Compared:
+    """Where two replies part."""
+    if parting is None:
+        return events.Compared(asked.id)
+    place, gap = parting.margin.place, parting.margin.gap
+
+    def label(tokens: list[int]) -> str:
+        return vocabulary.token_label(tokens[place]) if place < len(tokens) else ""
+
+    margin = gap if math.isfinite(gap) else None
+    return events.Compared(
+        asked.id, place, label(asked.plain), label(asked.other), margin, parting.allowed, parting.tie
+    )
+
+
+def curve_message(curve: PlainCurve, measured: str) -> events.PlainSpeed:
+    """The denominator as a message."""
+    return events.PlainSpeed(points=list(curve.points), measured=measured)
+
+
+def failure(error: Exception, during: str, id: int | None = None) -> events.Failed:
+    """An error as one line. Anything that is no SpecchatError is a fault of ours and says so."""
+    deliberate: Mapping[str, int] = {"exit_code": getattr(error, "exit_code", 1)}
+    text = str(error) if hasattr(error, "exit_code") else f"internal error: {type(error).__name__}: {error}"
+    return events.Failed(kind=type(error).__name__, message=text, id=id, during=during, **deliberate)

@@ -1,0 +1,121 @@
+"""The far side of the process boundary: speaks the protocol over standard input and output, and nothing else there."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import BinaryIO
+
+import msgspec
+
+from specchat.engine.protocol.describe import hello
+from specchat.engine.protocol.environment import engine_environment
+from specchat.engine.protocol.events import Cancel, Command, Event, Failed, Load, Loading, Quit, decode_command, encode
+
+_LAST_CALL_S = 5.0
+"""How long a pass may take to notice that nobody listens any more."""
+
+
+class Mailbox:
+    """Commands as they arrive: most wait their turn, cancellations act at once."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._cancelled: set[int | None] = set()
+        self.quitting = threading.Event()
+
+    def receive(self, command: Command) -> None:
+        """Called from the reading thread."""
+        match command:
+            case Cancel():
+                self._cancelled.add(command.id)
+                self._waiting.put(command)  # wakes whoever waits for a command; there is nothing left to do for it
+            case Load():
+                self._cancelled.discard(None)  # what was cancelled is older than this
+                self._waiting.put(command)
+            case Quit():
+                self.quitting.set()
+                self._waiting.put(command)
+            case _:
+                self._waiting.put(command)
+
+    def next(self, timeout_s: float | None = None) -> Command | None:
+        """The next command, or None where none came in time."""
+        try:
+            return self._waiting.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def pending(self) -> list[Command]:
+        """All commands that wait now, oldest first."""
+        commands: list[Command] = []
+        while (command := self._take()) is not None:
+            commands.append(command)
+        return commands
+
+    @property
+    def empty(self) -> bool:
+        return self._waiting.empty()
+
+    def cancelled(self, id: int | None) -> bool:
+        """Whether reply `id` (None: loading) is to stop."""
+        return id in self._cancelled or self.quitting.is_set()
+
+    def forget_cancel(self, id: int | None) -> None:
+        self._cancelled.discard(id)
+
+    def _take(self) -> Command | None:
+        try:
+            return self._waiting.get_nowait()
+        except queue.Empty:
+            return None
+
+
+def serve() -> None:
+    """Run an engine until told to quit or until standard input closes."""
+    output = _claim_stdout()
+    lock = threading.Lock()
+
+    def emit(event: Event) -> None:
+        with lock:
+            try:
+                output.write(encode(event))
+                output.flush()
+            except (BrokenPipeError, ValueError):
+                mailbox.quitting.set()
+
+    mailbox = Mailbox()
+    emit(hello())
+    threading.Thread(target=_read, args=(sys.stdin.buffer, mailbox, emit), name="commands", daemon=True).start()
+    emit(Loading(stage="import", item="torch", unit="steps"))
+    os.environ.update(engine_environment())  # before torch is imported: it reads them once
+    from specchat.engine.far.worker import Worker
+
+    Worker(mailbox, emit).run()
+    output.close()
+    os._exit(0)  # no waiting for threads of libraries
+
+
+def _claim_stdout() -> BinaryIO:
+    """Keep standard output for the protocol; whatever anybody prints goes to standard error, which is a log."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    protocol = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return protocol
+
+
+def _read(lines: Iterable[bytes], mailbox: Mailbox, emit: Callable[[Event], None]) -> None:
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            mailbox.receive(decode_command(line))
+        except msgspec.DecodeError as error:
+            emit(Failed(kind="UsageError", message=f"a line is no command: {error}", exit_code=2, during="protocol"))
+    mailbox.receive(Quit())
+    threading.Timer(_LAST_CALL_S, os._exit, args=(0,)).start()

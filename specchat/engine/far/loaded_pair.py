@@ -1,0 +1,52 @@
+"""A pair in memory. It stands apart from what loads one by name, so that whoever brings models needs no protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+
+from specchat.decoding.vocabulary import Vocabulary
+from specchat.models.loading import Loaded
+from specchat.models.machine import default_threads
+from specchat.models.own.decoder import Decoder
+
+
+@dataclass(frozen=True)
+class LoadedPair:
+    """A target, its draft model if it has one, and how they were loaded."""
+
+    name: str
+    target: Loaded
+    draft: Loaded | None
+    vocabulary: Vocabulary
+    device: torch.device
+    precision: str
+    notes: list[str]
+    load_s: float
+    threads: int = 1
+
+    def using(self, threads: int) -> LoadedPair:
+        """The same models with so many threads; 0 chooses.
+
+        Native kernels bring threads of their own. torch then gets one: what is left to it is small, and waking a
+        second thread takes longer than the work (0.3 ms a round).
+        """
+        threads = threads or default_threads()
+        for loaded in (self.target, self.draft):
+            if loaded is not None and isinstance(loaded.model, Decoder):
+                loaded.model.network.threads = threads
+        torch.set_num_threads(1 if self.target.kernels == "native" else threads)
+        return dataclasses.replace(self, threads=threads)
+
+    @property
+    def key(self) -> str:
+        """What the plain speed depends on."""
+        names = f"{self.target.name}+{self.draft.name}" if self.draft else self.target.name
+        return f"{names}|{self.device}|{self.precision}|{self.target.kernels}|{self.threads}"
+
+    @property
+    def exact(self) -> bool:
+        """Whether a tree's pass gives the bits of plain decoding, so that texts must be equal, ties included."""
+        return self.precision == "float32" or self.target.kernels == "native"

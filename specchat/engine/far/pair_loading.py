@@ -1,0 +1,101 @@
+"""Loading a pair: fetch what is missing, load target and draft model, check that they belong together."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from specchat.config import Catalog, ModelSpec
+from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
+from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.protocol.events import Event, Loading
+from specchat.errors import TokenizerMismatch
+from specchat.models import fetch
+from specchat.models.inspect.pair_check import fit_of
+from specchat.models.loading import Loaded, compare_tokenizers, load_model, load_scripted
+from specchat.models.machine import choose_device, default_threads
+from specchat.models.other.scripted_text import RecitalVocabulary
+from specchat.settings import Settings
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Loads pairs of a catalog, telling about progress, until told to stop."""
+
+    catalog: Catalog
+    emit: Callable[[Event], None]
+    cancelled: Callable[[], bool]
+
+    def load(self, settings: Settings) -> LoadedPair:
+        """The pair the settings name, on their device, in their number format."""
+        began = time.perf_counter()
+        torch.set_num_threads(settings.threads or default_threads())
+        pair = self.catalog.pair(settings.pair)
+        device = choose_device(settings.device)
+        specs = [self.catalog.model(name) for name in (pair.target, pair.draft) if name is not None]
+        for spec in specs:
+            if not spec.scripted:
+                fetch.fetch(spec, self._report, self.cancelled)
+        if len(specs) == 2:
+            _refuse_strangers(specs)
+        target, draft = self._load(specs[0], device, settings), None
+        if len(specs) == 2:
+            draft = self._load(specs[1], device, settings, beside=target)
+            compare_tokenizers(target, draft)
+        _set_aside()
+        return LoadedPair(
+            name=pair.name,
+            target=target,
+            draft=draft,
+            vocabulary=self._vocabulary(target),
+            device=device,
+            precision=target.precision,
+            notes=[note for one in (target, draft) if one is not None for note in one.notes],
+            load_s=time.perf_counter() - began,
+        ).using(settings.threads)
+
+    def _load(self, spec: ModelSpec, device: torch.device, settings: Settings, beside: Loaded | None = None) -> Loaded:
+        """A target, or the draft model of the target `beside` it."""
+        guesses = beside is not None
+        if self.cancelled():
+            raise fetch.Cancelled(f"stopped before {spec.name} was read")
+        if spec.scripted:
+            return load_scripted(spec, "draft" if guesses else "target")
+        self._say(spec.name)
+        path = fetch.locate(spec)
+        say = lambda what: self._say(f"{spec.name}: {what}")  # noqa: E731
+        return load_model(spec, path, device, settings.dtype, say, settings.kernels, guesses, beside)
+
+    def _vocabulary(self, target: Loaded) -> Vocabulary:
+        if target.tokenizer is None:
+            return RecitalVocabulary()
+        return TransformersVocabulary(target.tokenizer, target.eos_ids)
+
+    def _say(self, item: str) -> None:
+        self.emit(Loading(stage="read", item=item, unit="steps"))
+
+    def _report(self, progress: fetch.Progress) -> None:
+        p = progress
+        self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
+
+
+def _set_aside() -> None:
+    """Take what there is now out of the search for garbage: looking through it between two rounds takes 0.1 s."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+def _refuse_strangers(models: list[ModelSpec]) -> None:
+    """Refuse a draft model with other tokens by what the files say: reading the weights first would take long.
+
+    Raises:
+        TokenizerMismatch: with how many tokens differ, and one of them.
+    """
+    fit = fit_of(models)
+    if fit.trouble == "tokens":
+        raise TokenizerMismatch(f"{fit.refusals[0]}; choose a draft model of the same family")

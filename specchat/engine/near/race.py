@@ -1,0 +1,274 @@
+"""A race: one prompt and one seed, once plain and once speculative, one after the other. Events in, commands out.
+
+Both heats start from the same cached prompt with parts that have learnt nothing, after a few tokens each that nobody
+counts: the first reply of a process pays for what later ones find warm, and a drafter that remembers the text of one
+heat would recite it in the other.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from specchat.engine.protocol.events import (
+    Cancel,
+    Command,
+    Compare,
+    Compared,
+    Died,
+    Event,
+    Failed,
+    Finished,
+    Generate,
+    Message,
+    Prefilled,
+    RoundDone,
+    Started,
+)
+from specchat.errors import UsageError
+
+Side = Literal["plain", "speculative"]
+Phase = Literal["warming", "racing", "comparing", "over", "stopped", "failed"]
+
+SIDES: tuple[Side, Side] = ("plain", "speculative")
+
+_APART: dict[Side, dict[str, Any]] = {"plain": {"controller": "off"}, "speculative": {}}
+_WARM_UP_TOKENS = 8
+
+
+@dataclass
+class Heat:
+    """One side's reply, kept with its times."""
+
+    side: Side
+    started: Started | None = None
+    rounds: list[RoundDone] = field(default_factory=list)
+    finished: Finished | None = None
+
+    @property
+    def tokens(self) -> list[int]:
+        return [piece.token for round in self.rounds for piece in round.pieces]
+
+    @property
+    def text(self) -> str:
+        tail = self.finished.tail if self.finished else ""
+        return "".join(piece.text for round in self.rounds for piece in round.pieces) + tail
+
+    @property
+    def began_s(self) -> float:
+        """When decoding began, in seconds since Started: reading the prompt is no part of the race."""
+        if self.finished is not None:
+            return self.finished.stats.prefill_s
+        if not self.rounds:
+            return 0.0
+        first, spent = self.rounds[0], self.rounds[0].timings
+        return first.at_s - spent.draft_s - spent.verify_s - spent.other_s
+
+    @property
+    def decode_s(self) -> float:
+        """Seconds of decoding so far."""
+        last = self.finished or (self.rounds[-1] if self.rounds else None)
+        return last.at_s - self.began_s if last is not None else 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        return _per(sum(len(round.pieces) for round in self.rounds), self.decode_s)
+
+    @property
+    def acceptance_length(self) -> float:
+        """τ: mean tokens per round."""
+        return _per(sum(len(round.pieces) for round in self.rounds), len(self.rounds))
+
+
+class Race:
+    """Says what to send next, and keeps what came of it.
+
+    Args:
+        messages: what both sides answer.
+        seed: of the noise of both.
+        ids: ids of replies that nobody else uses.
+        changes: settings that hold for both sides, on top of those in force.
+        order: who goes first.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        seed: int,
+        ids: Iterator[int],
+        changes: Mapping[str, Any] | None = None,
+        order: Sequence[Side] = SIDES,
+        warm_up: bool = True,
+    ) -> None:
+        self.messages = list(messages)
+        self.seed = seed
+        self.heats: dict[Side, Heat] = {side: Heat(side) for side in SIDES}
+        self.phase: Phase = "warming"
+        self.running: Side | None = None
+        self.prefilled = (0, 0)
+        self.compared: Compared | None = None
+        self.problem = ""
+        self._ids = ids
+        self._id = 0
+        self._changes = dict(changes or {})
+        self._warming: list[Side] = list(order) if warm_up else []
+        self._racing: list[Side] = list(order)
+
+    @property
+    def plain(self) -> Heat:
+        return self.heats["plain"]
+
+    @property
+    def speculative(self) -> Heat:
+        return self.heats["speculative"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of the speculative side, once it has begun."""
+        return self.speculative.started.settings if self.speculative.started else {}
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ("over", "stopped", "failed")
+
+    @property
+    def same(self) -> bool:
+        """Both sides wrote the same tokens."""
+        return self.plain.tokens == self.speculative.tokens
+
+    @property
+    def promised(self) -> bool:
+        """The settings promise the same text, not only the same law."""
+        begun = self.speculative.started
+        return begun is not None and same_text_promised(begun.settings, begun.loss.lossless)
+
+    @property
+    def ratio(self) -> float:
+        """How much sooner a token of the speculative side came, prompts apart."""
+        return _per(self.speculative.tokens_per_s, self.plain.tokens_per_s)
+
+    @property
+    def sound(self) -> bool:
+        """No promise was broken: the same tokens, or a tie of rounded logits, or nothing of the kind was promised."""
+        return self.same or not self.promised or self.compared is None or self.compared.tie
+
+    def begin(self) -> Command:
+        """The first thing to send."""
+        return self._next()
+
+    def stop(self) -> Command | None:
+        """What stops it at the next round; None if there is nothing to stop."""
+        if self.ended:
+            return None
+        self.phase = "stopped"
+        return Cancel(self._id)
+
+    def hear(self, event: Event) -> Command | None:
+        """Learn from one event; what to send next, if anything."""
+        if self.ended:
+            return None
+        match event:
+            case Died():
+                self._fail("the engine stopped")
+            case Failed() if event.id == self._id or event.during == "protocol":
+                self._failed(event)
+            case Started() if event.id == self._id:
+                return self._begun(event)
+            case Prefilled() if event.id == self._id:
+                self.prefilled = (event.done, event.total)
+            case RoundDone() if event.id == self._id and self.running:
+                self.heats[self.running].rounds.append(event)
+            case Finished() if event.id == self._id:
+                return self._finished(event)
+            case Compared() if event.id == self._id:
+                self.compared, self.phase = event, "over"
+            case _:
+                pass
+        return None
+
+    def owns(self, event: Event) -> bool:
+        """The event is an answer to something this race sent."""
+        return getattr(event, "id", None) == self._id
+
+    def _next(self) -> Command:
+        self._id = next(self._ids)
+        self.prefilled = (0, 0)
+        if self._warming:
+            short = {"max_tokens": _WARM_UP_TOKENS}
+            return self._generate(self._warming.pop(0), short)
+        if self._racing:
+            self.phase, self.running = "racing", self._racing.pop(0)
+            return self._generate(self.running, {})
+        self.phase, self.running = "comparing", None
+        tokens = (self.plain.tokens, self.speculative.tokens)
+        return Compare(self._id, self.messages, self.seed, *tokens, self._changes)
+
+    def _generate(self, side: Side, more: dict[str, Any]) -> Generate:
+        return Generate(self._id, self.messages, self.seed, {**self._changes, **_APART[side], **more})
+
+    def _begun(self, event: Started) -> Command | None:
+        if self.running is None:
+            return None
+        if self.running == "plain" and event.settings.get("controller") != "off":
+            self._fail("this engine is too old to race: it cannot write a reply with other settings")
+            return Cancel(self._id)
+        self.heats[self.running].started = event
+        if len({_conditions(heat.started) for heat in self.heats.values() if heat.started}) > 1:
+            self._fail("pair or settings were changed in the middle of the race")
+            return Cancel(self._id)
+        return None
+
+    def _finished(self, event: Finished) -> Command | None:
+        if event.stop == "cancelled":
+            self.phase = "stopped"
+            return None
+        if self.running is not None:
+            self.heats[self.running].finished = event
+        if self._warming or self._racing or not self.same:
+            return self._next()
+        self.phase, self.running = "over", None
+        return None
+
+    def _failed(self, event: Failed) -> None:
+        if self.phase == "comparing":
+            self.phase = "over"  # they differ, and by what margin nobody can say
+        else:
+            self._fail(event.message)
+
+    def _fail(self, why: str) -> None:
+        self.phase, self.problem = "failed", why
+
+
+def _conditions(begun: Started) -> str:
+    """What must be the same for both sides, written down."""
+    return repr((begun.pair, sorted((name, value) for name, value in begun.settings.items() if name != "controller")))
+
+
+def same_text_promised(settings: Mapping[str, Any], lossless: bool) -> bool:
+    """Whether a seed must give plain decoding's tokens; rules that keep only the law promise that only greedily."""
+    return settings["rule"] == "follow" or (lossless and settings["temperature"] == 0)
+
+
+def fresh_seed() -> int:
+    """A seed that nobody chose, short enough to be read and typed."""
+    return secrets.randbelow(1_000_000)
+
+
+def refuse_plain(settings: Mapping[str, Any]) -> None:
+    """Refuse to race plain decoding against itself.
+
+    Raises:
+        UsageError: with these settings nothing is drafted.
+    """
+    if settings.get("controller") == "off":
+        raise UsageError("controller = 'off' is plain decoding already; controller fixed or goodput would speculate")
+    if settings.get("nodes") == 0:
+        raise UsageError("nodes = 0 is plain decoding already; with nodes 8 there would be a tree to race with")
+    if settings.get("drafter") == "none":
+        raise UsageError("drafter = 'none' is plain decoding already; drafter prompt_lookup would speculate")
+
+
+def _per(amount: float, of: float) -> float:
+    return amount / of if of > 0 else 0.0

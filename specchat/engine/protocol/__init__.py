@@ -1,0 +1,1 @@
+"""The messages that cross the process boundary."""

@@ -1,0 +1,53 @@
+"""What an engine says of itself before it has loaded anything: methods, options, settings. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from specchat import __version__
+from specchat.decoding.families import methods
+from specchat.engine.protocol import events
+from specchat.registry import Option, options_of
+from specchat.settings import OPTIONS, Settings
+
+
+def hello() -> events.Hello:
+    """The first event of every engine."""
+    return events.Hello(events.PROTOCOL, __version__, method_list(), setting_list(), os.getpid())
+
+
+def settings_message(settings: Settings) -> dict[str, Any]:
+    """Settings as plain JSON values, by name."""
+    return {
+        **dataclasses.asdict(settings),
+        "stop": list(settings.stop),
+        "method_options": dict(settings.method_options),
+    }
+
+
+def method_list() -> list[events.MethodInfo]:
+    """Every method of every family, as `specchat methods` and the settings panel show them."""
+    return [
+        events.MethodInfo(
+            family=family,
+            name=method.name,
+            summary=method.summary,
+            source=method.source,
+            lossless=method.lossless,
+            options=[option_info(o) for o in options_of(method.options)],
+            needs_draft_model=method.needs_draft_model,
+        )
+        for family, method in methods()
+    ]
+
+
+def setting_list() -> list[events.OptionInfo]:
+    """Every setting with a single value."""
+    return [option_info(o) for o in OPTIONS.values()]
+
+
+def option_info(option: Option) -> events.OptionInfo:
+    """One option as a message."""
+    return events.OptionInfo(**{**dataclasses.asdict(option), "choices": list(option.choices)})

@@ -1,0 +1,1 @@
+"""What all models share: the shape, the cache and its rows, layer hooks, what the head returns."""

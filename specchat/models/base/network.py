@@ -1,0 +1,86 @@
+"""What a decoder's layers have in common, however they are computed: rows in, the states of those that stayed out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specchat.core.seams import Counters
+from specchat.core.transfer import sent
+from specchat.models.base.cache_rows import Plan
+from specchat.models.base.head_output import Said
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.shape import Shape
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of some rows through the layers.
+
+    Args:
+        embed: tokens → (n, d) rows.
+        table: (positions, 1, head_dim / 2) complex64, what rotates queries and keys at each position.
+        watch: looks into the pass; None where nobody does.
+        riders: (d,) each, what stands in for the embeddings of the last rows.
+    """
+
+    plan: Plan
+    embed: Callable[[Sequence[int]], Tensor]
+    table: Tensor
+    cache: KVCache
+    counters: Counters
+    watch: LayerWatch | None
+    riders: Sequence[Tensor] = ()
+
+    @cached_property
+    def hidden(self) -> Tensor:
+        """(rows, d) embeddings, riders included; may be written over."""
+        hidden = self.embed(self.plan.tokens)
+        return torch.cat([hidden, torch.stack(list(self.riders)).to(hidden)]) if self.riders else hidden
+
+    @cached_property
+    def turns(self) -> Tensor:
+        """(rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
+        return self.table[sent(torch.tensor(self.plan.positions), self.table.device)]
+
+    def watched(self, layers: int) -> bool:
+        """Whether anybody looks into the pass."""
+        return self.watch is not None and any(self.watch.wants(layer) for layer in range(layers))
+
+    def segments(self, layers: int) -> list[range]:
+        """Runs of layers that nobody looks into, each up to and including one that somebody does."""
+        watch = self.watch
+        ends = [] if watch is None or watch.idle else [layer + 1 for layer in range(layers) if watch.wants(layer)]
+        cuts = sorted({0, *ends, layers})
+        return [range(first, last) for first, last in pairwise(cuts)]
+
+
+class Network(Protocol):
+    """The layers, embedding and head of a decoder. Knows nothing of texts: rows and cache are handed to it."""
+
+    shape: Shape
+    precision: str
+    device: torch.device
+    nbytes: int
+    kernels: str
+    """What multiplies, in words."""
+    keys_together: int
+    """Keys of how many rows lie side by side in the cache it is handed."""
+    threads: int
+    """How many threads it may use, where it has threads of its own."""
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) rows in the activations' format."""
+
+    def run(self, running: Pass) -> Tensor:
+        """(rows, d) states after the last layer, of the rows that stayed."""
+
+    def head(self, hidden: Tensor, totals: bool = False) -> Said:
+        """What the final norm and the head make of (n, d) states; `totals` are wanted only by who drafts."""

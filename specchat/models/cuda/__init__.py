@@ -1,0 +1,1 @@
+"""Recorded passes on a CUDA device."""

@@ -1,0 +1,187 @@
+"""A decoder's layers as recorded passes, one per number of rows and length of context: launching costs nothing then."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from specchat.models.base.head_output import Said
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.network import Pass
+from specchat.models.cuda.recording import Recorder
+from specchat.models.cuda.static_pass import WINDOW, Inputs, StaticPass
+from specchat.models.own.attention import Attention, by_products, folded_mask, fused
+from specchat.models.own.eager import EagerNetwork
+from specchat.models.own.fused_ops import PLAIN, Pieces
+
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+_FIRST_CONTEXT = 512
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """What passes of similar size share a recording.
+
+    Args:
+        rows: rows, padding included.
+        context: cache rows looked at.
+        embedded: whether embeddings are given, rather than tokens to look up.
+    """
+
+    rows: int
+    context: int
+    embedded: bool
+
+
+@dataclass
+class _Recorded:
+    """Recordings over one cache, valid as long as neither it nor the table of rotations moves.
+
+    A recording knows addresses and keeps nothing alive, so the passes, whose buffers it reads, are kept with it.
+    """
+
+    keys: Tensor
+    table: Tensor
+    replays: dict[Bucket, tuple[StaticPass, Callable[[], None]]] = field(default_factory=dict)
+
+
+class GraphNetwork:
+    """Runs a pass in the smallest bucket that holds it; what fits none goes through the eager layers.
+
+    Both use the same weights and the same cache, so they may take turns. The states that `run` returns lie in a buffer
+    that the next pass writes over. The head is not recorded: it is two kernels, and its results outlive the pass, so
+    a recording would add two copies to save one launch.
+
+    Args:
+        pieces: what recorded layers do between products; the eager layers keep theirs.
+    """
+
+    def __init__(self, eager: EagerNetwork, recorder: Recorder, pieces: Pieces = PLAIN) -> None:
+        self.shape = eager.shape
+        self.precision = eager.precision
+        self.device = eager.device
+        self.nbytes = eager.nbytes
+        self.kernels = "torch, CUDA graphs"
+        self.keys_together = eager.keys_together
+        self.threads = eager.threads
+        self.trouble = ""  # why no more is recorded
+        self._eager = eager
+        self._layers = EagerNetwork(eager.weights, pieces)
+        self._recorder = recorder
+        self._inputs: dict[int, Inputs] = {}
+        self._buffers: tuple[Tensor, Tensor] | None = None
+        self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
+        self._attention: dict[tuple[int, int], Attention] = {}
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        return self._eager.embed(tokens)
+
+    def head(self, hidden: Tensor, totals: bool = False) -> Said:
+        return self._eager.head(hidden, totals)
+
+    def run(self, running: Pass) -> Tensor:
+        plan = running.plan
+        rows, end = plan.mask.shape
+        width = next((bucket for bucket in _ROWS if bucket >= rows), None)
+        if width is None or end - plan.common >= WINDOW or running.watched(self.shape.layers):
+            return self._eager.run(running)
+        # One row more than are used: padding is written to the cache's last one.
+        keys, values = running.cache.room_for(end + 1, self._eager.like)
+        given = bool(running.riders) or self._eager.weights.table is None
+        bucket = Bucket(width, _context(end, keys.shape[2]), given)
+        embedded, out = self._room()
+        if given:
+            embedded[:rows] = running.hidden
+        self._inputs_of(width).fill_(plan, spare=keys.shape[2] - 1)
+        if not self._replay(bucket, running, keys, values):
+            return self._eager.run(running)
+        running.counters.node_layers += rows * self.shape.layers
+        return out[:rows]
+
+    def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
+        """Do the pass that the buffers describe; False where it cannot be recorded."""
+        recorded = self._recorded.get(running.cache)
+        if recorded is None or recorded.keys is not keys or recorded.table is not running.table:
+            recorded = self._recorded[running.cache] = _Recorded(keys, running.table)
+        if bucket in recorded.replays:
+            _, replay = recorded.replays[bucket]
+            replay()
+            return True
+        if self.trouble:
+            return False
+        try:
+            attend = self._attention_for(bucket, keys, values)
+            static = self._static_pass(bucket, running.table, keys, values, attend)
+            recorded.replays[bucket] = static, self._recorder.record(static.compute)
+        except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
+            self.trouble = str(error).strip().split("\n")[0] or type(error).__name__
+            _log.warning("passes of %d rows are not recorded: %s", bucket.rows, self.trouble)
+            return False
+        return True
+
+    def _static_pass(
+        self, bucket: Bucket, table: Tensor, keys: Tensor, values: Tensor, attend: Attention
+    ) -> StaticPass:
+        embedded, out = self._room()
+        return StaticPass(
+            network=self._layers,
+            inputs=self._inputs_of(bucket.rows),
+            context=bucket.context,
+            table=table,
+            keys=keys,
+            values=values,
+            embedded=embedded if bucket.embedded else None,
+            out=out,
+            attend=attend,
+        )
+
+    def _attention_for(self, bucket: Bucket, keys: Tensor, values: Tensor) -> Attention:
+        """Whichever way of computing attention is the faster for this size, found by timing all layers' of both."""
+        size = (bucket.rows, bucket.context)
+        if size not in self._attention:
+            shape, like = self.shape, self._eager.like
+            queries = torch.zeros(bucket.rows, shape.heads, shape.head_dim, dtype=like.dtype, device=self.device)
+            seen = torch.ones(bucket.rows, bucket.context, dtype=torch.bool, device=self.device)
+            mask = folded_mask(seen, shape.heads // shape.kv_heads, like.dtype)
+
+            def seconds(attend: Attention) -> float:
+                def all_layers() -> None:
+                    for layer in range(shape.layers):
+                        attend(queries, keys[layer, :, : bucket.context], values[layer, :, : bucket.context], mask)
+
+                try:
+                    all_layers()
+                except (RuntimeError, TypeError):  # not every device has every product
+                    return math.inf
+                return self._recorder.seconds(self._recorder.record(all_layers))
+
+            self._attention[size] = min((fused, by_products), key=seconds)
+        return self._attention[size]
+
+    def _inputs_of(self, rows: int) -> Inputs:
+        if rows not in self._inputs:
+            self._inputs[rows] = Inputs(rows, self.device)
+        return self._inputs[rows]
+
+    def _room(self) -> tuple[Tensor, Tensor]:
+        """(most rows, d) twice: embeddings that are given, and the states after the last layer."""
+        if self._buffers is None:
+            like = self._eager.like
+            made = torch.zeros(2, _ROWS[-1], self.shape.hidden, dtype=like.dtype, device=like.device)
+            self._buffers = made[0], made[1]
+        return self._buffers
+
+
+def _context(end: int, capacity: int) -> int:
+    """Cache rows to look at: the next power of two, so that few recordings serve any length."""
+    context = _FIRST_CONTEXT
+    while context < end:
+        context *= 2
+    return min(context, capacity)

@@ -1,0 +1,125 @@
+"""A pass whose shapes and addresses never change, so that it can be recorded once and replayed: inputs go into buffers,
+rows are padded, and the cache is seen up to a fixed row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specchat.models.base.cache_rows import Plan
+from specchat.models.own.attention import Attention, folded_mask
+from specchat.models.own.eager import EagerNetwork, Ground
+
+WINDOW = 256
+"""Cache rows behind those that everybody sees: a mask says row by row who sees them. The last one nobody does."""
+
+
+class Inputs:
+    """What a pass of so many rows is told: views of one buffer on the device, filled by one copy.
+
+    Args:
+        rows: rows of the pass, padding included.
+
+    `tokens`, `positions` and `places` are (rows,) int64; `common` is (1,) int64, how many rows everybody sees;
+    `window` is (rows, WINDOW) bool, who sees the ones behind.
+    """
+
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self.rows = rows
+        self._sent = torch.zeros(_bytes(rows), dtype=torch.uint8, device=device)
+        self.tokens, self.positions, self.places, self.common, self.window = _views(self._sent, rows)
+
+    def fill_(self, plan: Plan, spare: int) -> None:
+        """Tell the device about a pass. Does not wait for it.
+
+        Padding rows are written to the cache row `spare`. They see the common rows and one that is read in this
+        pass, so that what they compute, which nobody looks at, is finite.
+        """
+        pinned = self._sent.device.type == "cuda"
+        # Lent by torch's allocator until the copy is done: a buffer of our own could be overwritten before.
+        host = torch.zeros(len(self._sent), dtype=torch.uint8, pin_memory=pinned)
+        tokens, positions, places, common, window = _views(host, self.rows)
+        rows, end = len(plan.positions), plan.mask.shape[1]
+        tokens[: len(plan.tokens)] = torch.tensor(plan.tokens, dtype=torch.int64)
+        positions[:rows] = torch.tensor(plan.positions)
+        places[:rows] = torch.arange(plan.start, end)
+        places[rows:] = spare
+        common[0] = plan.common
+        window[:rows, : end - plan.common] = plan.mask[:, plan.common :]
+        window[rows:, 0] = True
+        self._sent.copy_(host, non_blocking=True)
+
+
+class StaticPass:
+    """All layers over one bucket of rows and context, as a function of buffers alone.
+
+    Args:
+        context: cache rows that are looked at, from the first on.
+        table: (positions, 1, head_dim / 2) complex64.
+        keys, values: (layers, kv, capacity, head_dim), written in place.
+        embedded: (≥ rows, d) embeddings to start from, or None to look the tokens up.
+        out: (≥ rows, d), where the states after the last layer are left.
+    """
+
+    def __init__(
+        self,
+        network: EagerNetwork,
+        inputs: Inputs,
+        context: int,
+        table: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        embedded: Tensor | None,
+        out: Tensor,
+        attend: Attention,
+    ) -> None:
+        self._network = network
+        self._inputs = inputs
+        self._columns = torch.arange(context, device=network.device)
+        self._table = network.pieces.turns(table)
+        self._keys = keys
+        self._values = values
+        self._embedded = embedded
+        self._out = out
+        self._attend = attend
+
+    def compute(self) -> None:
+        """Run the layers on what the buffers hold. Doing it again changes nothing."""
+        network, inputs = self._network, self._inputs
+        hidden, added = self._first(), None
+        ground = Ground(
+            turns=self._table.index_select(0, inputs.positions),
+            places=inputs.places,
+            keys=self._keys,
+            values=self._values,
+            seen=len(self._columns),
+            mask=folded_mask(self._seen(), network.shape.heads // network.shape.kv_heads, hidden.dtype),
+            attend=self._attend,
+        )
+        for index in range(network.shape.layers):
+            hidden, added = network.layer(index, hidden, added, ground)
+        self._out[: inputs.rows] = hidden if added is None else hidden + added
+
+    def _first(self) -> Tensor:
+        weights = self._network.weights
+        if self._embedded is not None:
+            return self._embedded[: self._inputs.rows]
+        assert weights.table is not None, "tokens are looked up only where their table lies on the device"
+        return torch.nn.functional.embedding(self._inputs.tokens, weights.table).to(weights.activations)
+
+    def _seen(self) -> Tensor:
+        """(rows, context) bool, whom each row attends to."""
+        behind = self._columns - self._inputs.common
+        column = behind.clamp(0, WINDOW - 1)[None].expand(self._inputs.rows, -1)
+        return (behind < 0) | self._inputs.window.gather(1, column)
+
+
+def _bytes(rows: int) -> int:
+    return 8 * (3 * rows + 1) + rows * WINDOW
+
+
+def _views(buffer: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Tokens, positions, places, common and window within the buffer's bytes."""
+    numbers = buffer[: 8 * (3 * rows + 1)].view(torch.int64)
+    window = buffer[8 * (3 * rows + 1) :].view(torch.bool).view(rows, WINDOW)
+    return numbers[:rows], numbers[rows : 2 * rows], numbers[2 * rows : 3 * rows], numbers[3 * rows :], window

@@ -1,0 +1,105 @@
+"""Whether a model is ready on this machine, and where: in the cache, or where the user keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from specchat.config import ModelFile, ModelSpec, PathSource
+from specchat.errors import WeightsError
+from specchat.models.fetch.disk import bytes_below
+from specchat.models.fetch.layout import folder, is_sealed, read_manifest
+
+
+@dataclass(frozen=True)
+class State:
+    """Whether a model can be loaded, how much of it is on disk, and how much it is in all (None: unknown)."""
+
+    kind: Literal["ready", "partial", "missing"]
+    disk_bytes: int
+    total_bytes: int | None
+
+
+def state(spec: ModelSpec) -> State:
+    """Whether the model is ready, partly here, or missing. Reads no weights."""
+    if spec.scripted:
+        return State("ready", 0, 0)
+    if (path := user_path(spec)) is not None:
+        size = bytes_below(path)
+        return State("ready" if _is_usable(spec, path) else "partial", size, size)
+    files = files_of(spec)
+    total = sum(f.size for f in files if f.size) if files and all(f.size for f in files) else None
+    size = bytes_below(folder(spec))
+    if files and all(is_sealed(spec, file) for file in files):
+        return State("ready", size, total)
+    return State("partial" if size else "missing", size, total)
+
+
+def locate(spec: ModelSpec) -> Path:
+    """The GGUF file, or the folder of safetensors, of a model that is ready.
+
+    Raises:
+        WeightsError: it is not ready, or it has no weights.
+    """
+    if spec.scripted:
+        raise WeightsError(f"model {spec.name!r} is scripted: it has no weights")
+    own = user_path(spec)
+    place = None if own is None else model_in(own)
+    if state(spec).kind != "ready":
+        raise WeightsError(f"the weights of {spec.name} are not complete here; run: specchat models pull {spec.name}")
+    if place is not None:
+        return place
+    ggufs = sorted(file.name for file in files_of(spec) if file.name.endswith(".gguf"))
+    return folder(spec) / ggufs[0] if ggufs else folder(spec)
+
+
+def files_of(spec: ModelSpec) -> tuple[ModelFile, ...]:
+    """What the model consists of: as models.toml lists it, or as the hub listed it when it was fetched."""
+    return spec.files or read_manifest(spec)
+
+
+def user_path(spec: ModelSpec) -> Path | None:
+    """The first of the user's own files or folders that exists: what is here already is never fetched."""
+    paths = (source.path for source in spec.sources if isinstance(source, PathSource))
+    return next((path.absolute() for path in paths if path.exists()), None)
+
+
+def path_files(spec: ModelSpec, path: Path) -> Iterator[tuple[ModelFile, Path]]:
+    """Those of the user's own files that models.toml gives a checksum for."""
+    for file in spec.files:
+        place = path / file.name if path.is_dir() else path
+        if file.sha256 and (path.is_dir() or path.name == file.name):
+            yield file, place
+
+
+def _is_usable(spec: ModelSpec, path: Path) -> bool:
+    try:
+        model_in(path)
+    except WeightsError:
+        return False
+    return all(is_sealed(spec, file, place) for file, place in path_files(spec, path))
+
+
+def model_in(path: Path) -> Path:
+    """The model at a place the user named: a GGUF file, or a folder of safetensors.
+
+    Raises:
+        WeightsError: it holds neither; pickles are never read.
+    """
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise WeightsError(f"{path} is refused: a single file must be .gguf; safetensors come as a folder")
+        return path
+    names = sorted(entry.name for entry in path.iterdir())
+    ggufs = [name for name in names if name.endswith(".gguf")]
+    if any(name.endswith(".safetensors") for name in names):
+        if "config.json" not in names:
+            raise WeightsError(f"{path} has safetensors but no config.json")
+        return path
+    if len(ggufs) == 1:
+        return path / ggufs[0]
+    if ggufs:
+        raise WeightsError(f"{path} has {len(ggufs)} .gguf files; name one of them")
+    raise WeightsError(f"{path} is refused: weights are read from .gguf and .safetensors files only, and it has none")

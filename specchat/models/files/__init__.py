@@ -1,0 +1,1 @@
+"""Reading weight files: GGUF, safetensors, tokenizers."""

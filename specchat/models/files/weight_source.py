@@ -1,0 +1,269 @@
+"""Where a decoder's weights come from: one set of names, whether the file is GGUF or safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specchat.models.files.gguf_reader import GROUP, FourBit, GgufReader
+from specchat.models.files.stored_rows import StoredRows
+
+_GGUF_NAMES = {
+    "embed": "token_embd",
+    "head": "output",
+    "norm": "output_norm",
+    "input_norm": "attn_norm",
+    "mlp_norm": "ffn_norm",
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+HUB_NAMES = {
+    "embed": "model.embed_tokens",
+    "head": "lm_head",
+    "norm": "model.norm",
+    "input_norm": "input_layernorm",
+    "mlp_norm": "post_attention_layernorm",
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "o": "self_attn.o_proj",
+    "q_norm": "self_attn.q_norm",
+    "k_norm": "self_attn.k_norm",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+}
+_PAIRED = ("q", "k", "q_norm", "k_norm")
+_ALL = slice(None)
+_AT_ONCE = 4096
+"""Rows that are rounded at once: their float32 values take memory."""
+
+_EMBEDDED_ROWS = 1024
+"""Rows of the embedding that are kept unpacked."""
+
+_ALREADY_INTERLEAVED = ("llama", "mistral")
+"""Architectures whose GGUF files hold query and key rows in pairs that rotate together."""
+
+
+class WeightSource(Protocol):
+    """Weights by our own names: `embed`, `head`, `norm`, and per layer `q`, `k`, `v`, `o`, `gate`, `up`, `down`, …"""
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether rows of q and k that rotate together already lie side by side."""
+
+    @property
+    def rounds(self) -> bool:
+        """Whether weights may be taken in 4 bits where the source has more."""
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        """A weight as it lies, or None where it must be asked for in float32."""
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        """A weight in float32, or some of its rows."""
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        """How many rows a weight has."""
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        """Whether there is such a weight."""
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        """The weight in 4 bits, unpacked, where the source has it so."""
+
+    def embed(self, ids: list[int]) -> Tensor:
+        """(n, d) float32 rows of the embedding."""
+
+    def let_go(self) -> None:
+        """Give back memory that what was read so far takes; it can be read again."""
+
+
+class GgufSource:
+    """Weights of a GGUF file, dequantised when asked for."""
+
+    rounds = False
+
+    def __init__(self, path: Path) -> None:
+        self._file = GgufReader(path)
+        self._embedding = self._file.tensor("token_embd.weight")
+        self._embedded: dict[int, Tensor] = {}  # words come back, and unpacking a row takes longer than finding it
+        self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        tensor = self._file.tensor(self._name(name, layer, "weight"))
+        return StoredRows(int(tensor.kind), tensor.data, tensor.shape[-1])
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        tensor = self._file.tensor(self._name(name, layer, part))
+        return tensor.dense() if rows == _ALL else tensor.rows(rows)
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        return self._file.tensor(self._name(name, layer, "weight")).shape[0]
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        return self._name(name, layer, part) in self._file
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        return self._file.tensor(self._name(name, layer, "weight")).groups()
+
+    def embed(self, ids: list[int]) -> Tensor:
+        if unknown := [token for token in dict.fromkeys(ids) if token not in self._embedded]:
+            if len(self._embedded) + len(unknown) > _EMBEDDED_ROWS:
+                self._embedded.clear()
+                unknown = list(dict.fromkeys(ids))
+            self._embedded.update(zip(unknown, self._embedding.rows(unknown), strict=True))
+        return torch.stack([self._embedded[token] for token in ids])
+
+    def let_go(self) -> None:
+        self._file.let_go()
+
+    def _name(self, name: str, layer: int | None, part: str) -> str:
+        where = "" if layer is None else f"blk.{layer}."
+        return f"{where}{_GGUF_NAMES[name]}.{part}"
+
+
+class TensorSource:
+    """Weights as transformers names them: a folder of safetensors, or a network's own state."""
+
+    interleaved = False
+    rounds = False
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        self._tensors = tensors
+        self._embedding = tensors[self._name("embed", None, "weight")]
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> TensorSource:
+        """Every safetensors file of a folder."""
+        from safetensors.torch import load_file
+
+        tensors: dict[str, Tensor] = {}
+        for file in sorted(folder.glob("*.safetensors")):
+            tensors |= load_file(file)
+        return cls(tensors)
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        return StoredRows.of_tensor(self._tensors[self._name(name, layer, "weight")])
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        tensor: Tensor = self._tensors[self._name(name, layer, part)]
+        return tensor[rows].detach().float()
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        return len(self._tensors[self._name(name, layer, "weight")])
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        return self._name(name, layer, part) in self._tensors
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        return None
+
+    def embed(self, ids: list[int]) -> Tensor:
+        rows: Tensor = self._embedding[torch.tensor(ids, dtype=torch.int64)]
+        return rows.detach().float()
+
+    def let_go(self) -> None:
+        """Nothing to give back: the tensors are in memory as they are."""
+
+    def _name(self, name: str, layer: int | None, part: str) -> str:
+        where = "" if layer is None else f"model.layers.{layer}."
+        return f"{where}{HUB_NAMES[name]}.{part}"
+
+
+class _Passing:
+    """Hands on what another source has."""
+
+    def __init__(self, source: WeightSource) -> None:
+        self._source = source
+
+    @property
+    def interleaved(self) -> bool:
+        return self._source.interleaved
+
+    @property
+    def rounds(self) -> bool:
+        return self._source.rounds
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        return self._source.stored(name, layer)
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        return self._source.dense(name, layer, part, rows)
+
+    def outputs(self, name: str, layer: int | None = None) -> int:
+        return self._source.outputs(name, layer)
+
+    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
+        return self._source.has(name, layer, part)
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        return self._source.four_bit(name, layer)
+
+    def embed(self, ids: list[int]) -> Tensor:
+        return self._source.embed(ids)
+
+    def let_go(self) -> None:
+        self._source.let_go()
+
+
+class RoundedSource(_Passing):
+    """A source that has every weight in 4 bits, rounded where the file has more: for a model that only guesses."""
+
+    @property
+    def rounds(self) -> bool:
+        return True
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        own, out = super().four_bit(name, layer), self.outputs(name, layer)
+        if own is not None:
+            return own
+        parts = (self.dense(name, layer, rows=slice(at, min(out, at + _AT_ONCE))) for at in range(0, out, _AT_ONCE))
+        rounded = [FourBit.rounded(part) for part in parts if part.shape[1] % GROUP == 0]
+        return FourBit.joined(rounded) if rounded else None
+
+
+class PairedSource(_Passing):
+    """A source whose query and key rows that rotate together lie side by side, whatever the file's order."""
+
+    def __init__(self, source: WeightSource, head_dim: int) -> None:
+        super().__init__(source)
+        self._head_dim = head_dim
+        # Halves → pairs: value i rotates with value i + head_dim / 2.
+        self._pairs = None if source.interleaved else torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
+
+    @property
+    def interleaved(self) -> bool:
+        return True
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        stored = super().stored(name, layer)
+        if stored is None or self._pairs is None or name not in _PAIRED:
+            return stored
+        return stored.permuted(self._order(stored.rows))
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        if self._pairs is None or name not in _PAIRED:
+            return super().dense(name, layer, part, rows)
+        weight = super().dense(name, layer, part)
+        return weight[self._order(len(weight))[rows]]
+
+    def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
+        group = super().four_bit(name, layer)
+        if group is None or self._pairs is None or name not in _PAIRED:
+            return group
+        return group.permuted(self._order(len(group.numbers)))
+
+    def _order(self, rows: int) -> Tensor:
+        assert self._pairs is not None, "asked only where the order differs"
+        return (torch.arange(rows // self._head_dim)[:, None] * self._head_dim + self._pairs).flatten()

@@ -1,0 +1,160 @@
+"""A pair of the user's own before it is written down: what its files are, and what speaks against it. Torch-free."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from specchat.config import Catalog, HubSource, ModelFile, ModelSpec, PairSpec, PathSource, cache_dir
+from specchat.errors import SpecchatError, UsageError, WeightsError, meant
+from specchat.models.fetch import hub
+from specchat.models.fetch.disk import megabytes
+from specchat.models.fetch.progress import Meter
+from specchat.models.fetch.state import model_in
+from specchat.models.inspect.memory import free_bytes, has_graphics_card, parameters_of
+from specchat.models.inspect.model_files import portrait
+from specchat.models.inspect.pair_check import fit_of
+
+_REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w./-]+\.gguf))?", re.ASCII)
+
+_LOOKED_UP = {"drafter": "suffix", "policy": "best_first", "controller": "goodput", "width": 2, "depth": 8, "nodes": 8}
+_DRAFTED = _LOOKED_UP | {"drafter": "merge", "method_options": {"merge.of": "suffix,draft_model"}}
+
+
+@dataclass
+class Adoption:
+    """A pair as it would be written, and what speaks against it. `scratch` is a folder for what is looked at."""
+
+    catalog: Catalog
+    scratch: Path
+    models: list[ModelSpec] = field(default_factory=list)
+    fresh: list[ModelSpec] = field(default_factory=list)  # models that are not known yet
+    problems: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    _places: dict[str, Path] = field(default_factory=dict)  # of models that are elsewhere: what was fetched to look at
+
+    def pair(self, name: str, target: str, draft: str | None, summary: str = "") -> PairSpec | None:
+        """The pair of these two; None where there are problems. Each is named as a file, a folder, a repository
+        (`owner/name`, or `owner/name/file.gguf`) or a model that is known.
+        """
+        self._accept_name(name)
+        for text in (target, draft):
+            if text:
+                try:
+                    self.models.append(self._known(text) or self._named(self._model(text), text))
+                except SpecchatError as error:
+                    self.problems.append(str(error))
+        if not self.problems:
+            self._judge()
+        if self.problems:
+            return None
+        names = [model.name for model in self.models]
+        own = _DRAFTED if draft else _LOOKED_UP
+        return PairSpec(name, names[0], names[1] if draft else None, summary=summary, own=own, yours=True)
+
+    def _accept_name(self, name: str) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            self.problems.append(f"{name!r} is no name: letters, digits, '.', '_' and '-'")
+        elif name in self.catalog.pairs:
+            way = f"; specchat models forget {name} makes room" if self.catalog.pairs[name].yours else ""
+            self.problems.append(f"a pair is called {name!r} already{way}")
+
+    def _judge(self) -> None:
+        fit = fit_of(self.models, places=self._places)
+        self.problems += fit.refusals
+        self.remarks += fit.remarks
+        free = None if has_graphics_card() else free_bytes()
+        if fit.needed_bytes is not None and free is not None and fit.needed_bytes > free:
+            self.remarks.append(
+                f"it needs about {megabytes(fit.needed_bytes)} of memory; {megabytes(free)} are free now"
+            )
+
+    def _known(self, text: str) -> ModelSpec | None:
+        return self.catalog.models.get(text)
+
+    def _named(self, model: ModelSpec, text: str) -> ModelSpec:
+        """The model under a name that is free, or the one that is known and has the same source."""
+        for known in [*self.catalog.models.values(), *self.fresh]:
+            if model.sources[0] in known.sources:
+                return known
+        taken = {*self.catalog.models, *(one.name for one in self.fresh)}
+        candidates = (model.name if number == 1 else f"{model.name}-{number}" for number in range(1, 1000))
+        named = replace(model, name=next(name for name in candidates if name not in taken))
+        self.fresh.append(named)
+        if (place := self.scratch / _folder_of(text)).is_dir():
+            self._places[named.name] = place
+        return named
+
+    def _model(self, text: str) -> ModelSpec:
+        return _of_path(text) if _is_path(text) else self._of_hub(text)
+
+    def _of_hub(self, text: str) -> ModelSpec:
+        """A repository that exists and has room here; what tells its shape and tokens is fetched to look at."""
+        match = _REPOSITORY.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text!r} is no file, no repository and no model{meant(text, self.catalog.models)}")
+        source = HubSource(match[1], match[2])
+        listing = hub.list_repository(source)
+        taken = _taken(source, listing)
+        size = sum(file.size or 0 for file in taken)
+        _need_room(source.repo, size)
+        self.remarks.append(f"{source.repo}: {megabytes(size)} to fetch")
+        if source.file is None:
+            self._fetch_small_files(listing, self.scratch / _folder_of(text))
+        else:
+            self.remarks.append(f"{source.repo}: the shape and the tokens of a GGUF file are looked at once it is here")
+        parameters = parameters_of(size, gguf=source.file is not None) or None
+        name = Path(source.file).stem if source.file else source.repo.split("/")[1]
+        return ModelSpec(_slug(name), (source,), parameters=parameters)
+
+    def _fetch_small_files(self, listing: hub.Listing, folder: Path) -> None:
+        """What says of which shape a model is and which tokens it has."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("config.json", "tokenizer.json"):
+            if name in listing.files:
+                meter = Meter("fetch", name, listing.files[name].size or 0, lambda progress: None, lambda: False)
+                shutil.copyfile(hub.fetch_from_hub(listing, name, folder / "parts", meter), folder / name)
+
+
+def _of_path(text: str) -> ModelSpec:
+    path = Path(text).expanduser().absolute()
+    if not path.exists():
+        raise WeightsError(f"{path} does not exist")
+    place = model_in(path)
+    seen = portrait(place)
+    name = place.stem if place.is_file() else place.name
+    return ModelSpec(_slug(name), (PathSource(path),), (), "", seen.context_tokens, seen.parameters or None)
+
+
+def _taken(source: HubSource, listing: hub.Listing) -> list[ModelFile]:
+    """The files of a repository that would be fetched."""
+    ggufs = sorted(name for name in listing.files if name.endswith(".gguf"))
+    if source.file is not None:
+        if source.file not in listing.files:
+            raise UsageError(f"{source.repo} has no file {source.file!r}{meant(source.file, ggufs)}")
+        return [listing.files[source.file]]
+    if ggufs and not any(name.endswith(".safetensors") for name in listing.files):
+        raise UsageError(f"{source.repo} has GGUF files; name one of them, such as {source.repo}/{ggufs[0]}")
+    return list(hub.weights_in(listing).values())
+
+
+def _need_room(repo: str, size: int) -> None:
+    home = cache_dir()
+    place = next(folder for folder in (home, *home.parents) if folder.exists())
+    free = shutil.disk_usage(place).free
+    if size > free:
+        raise WeightsError(f"{repo} has {megabytes(size)}, and {megabytes(free)} are free on the disk of {home}")
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith(("/", "~", ".")) or "\\" in text or Path(text).exists()
+
+
+def _folder_of(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "--", text).lstrip(".-") or "x"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._") or "model"

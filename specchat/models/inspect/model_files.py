@@ -1,0 +1,165 @@
+"""What a model's files say about it before it is loaded: whether it can run here, how large it is, its tokens.
+
+Torch-free and quick, so that a list of pairs can be judged while a chat goes on. Loading has the last word.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from specchat.errors import WeightsError
+from specchat.models.files.gguf_header import FOUR_BIT, read_header
+from specchat.models.inspect.memory import parameters_in
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+"""Architectures that our own decoder runs."""
+
+REWINDABLE = frozenset({"full_attention", "sliding_attention"})
+"""Kinds of layers whose cache can go back to before a rejected draft."""
+
+SMALLEST_WINDOW = 2048
+
+_STATEFUL = (
+    "mamba", "mamba2", "falcon_mamba", "rwkv", "recurrent_gemma", "jamba", "bamba", "zamba", "zamba2", "lfm2",
+    "falcon_h1", "falcon-h1", "granitemoehybrid", "nemotron_h", "qwen3_next", "qwen3next", "plamo2", "xlstm",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Portrait:
+    """One model as its files describe it. `refusal` says why it cannot run, `remark` why it is slow.
+
+    `four_bit` counts the parameters that the file holds in 4 bits.
+    """
+
+    architecture: str
+    parameters: int
+    context_tokens: int | None
+    quantised: bool
+    four_bit: int = 0
+    refusal: str = ""
+    remark: str = ""
+
+    @property
+    def own(self) -> bool:
+        """Whether our own decoder runs it."""
+        return self.architecture in FAMILIES
+
+
+def portrait(path: Path) -> Portrait:
+    """What a GGUF file, or a folder of safetensors, says of itself.
+
+    Raises:
+        WeightsError: it cannot be read.
+    """
+    if not path.is_file():
+        return _of_folder(path)
+    about = path.stat()
+    return _of_gguf(path, about.st_size, about.st_mtime_ns)
+
+
+def differing_tokens(target: Path, draft: Path) -> tuple[int, str]:
+    """How many tokens differ between two models' tables, and one of them; 0 where a draft model fits.
+
+    Raises:
+        WeightsError: a table cannot be read.
+    """
+    one, other = token_table(target), token_table(draft)
+    differing = [word for word in one.keys() | other.keys() if one.get(word) != other.get(word)]
+    return len(differing), min(differing, default="")
+
+
+def token_table(path: Path) -> Mapping[str, int]:
+    """Every token with its number.
+
+    Raises:
+        WeightsError: there is none that can be read.
+    """
+    file = path if path.is_file() else path / "tokenizer.json"
+    try:
+        about = file.stat()
+    except OSError:
+        raise WeightsError(f"{path} has no tokenizer.json, so its tokens are not known before it is loaded") from None
+    return _token_table(file, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _token_table(file: Path, size: int, mtime_ns: int) -> Mapping[str, int]:
+    """The table of a file as it is now; size and time make a changed file another one."""
+    if file.suffix == ".gguf":
+        tokens = read_header(file, lists=True).metadata.get("tokenizer.ggml.tokens") or []
+        return {token: number for number, token in enumerate(tokens)}
+    said = _json(file)
+    model = said.get("model", {}).get("vocab", {})
+    table = model if isinstance(model, dict) else {entry[0]: number for number, entry in enumerate(model)}
+    return {**table, **{added["content"]: added["id"] for added in said.get("added_tokens", ())}}
+
+
+@lru_cache(maxsize=64)
+def _of_gguf(path: Path, size: int, mtime_ns: int) -> Portrait:
+    header = read_header(path)
+    parameters = sum(math.prod(tensor.shape) for tensor in header.tensors)
+    four_bit = sum(math.prod(tensor.shape) for tensor in header.tensors if tensor.kind in FOUR_BIT)
+    architecture = header.architecture
+    refusal = _refused_architecture(architecture)
+    if not refusal and not any(tensor.name.startswith("blk.") for tensor in header.tensors):
+        refusal = "has no layers: it is no language model"
+    context = header.about("context_length")
+    return Portrait(architecture, parameters, context, True, four_bit, refusal, _remark(architecture))
+
+
+def _of_folder(path: Path) -> Portrait:
+    config = _json(path / "config.json")
+    text = {**config, **config.get("text_config", {})}
+    architecture = str(text.get("model_type", ""))
+    context = text.get("max_position_embeddings")
+    refusal = _refused_architecture(architecture) or _refused_layers(text) or _refused_head(config)
+    return Portrait(architecture, parameters_in(path), context, False, 0, refusal, _remark(architecture))
+
+
+def _refused_architecture(architecture: str) -> str:
+    if not architecture:
+        return "does not say of what architecture it is"
+    if architecture in _STATEFUL:
+        return f"is of architecture {architecture}, whose state cannot go back to before a rejected draft"
+    return ""
+
+
+def _refused_layers(config: Mapping[str, Any]) -> str:
+    strange = sorted(set(config.get("layer_types") or ()) - REWINDABLE)
+    if strange:
+        return f"has layers of kind {', '.join(strange)}, whose state cannot go back to before a rejected draft"
+    window = config.get("sliding_window")
+    used = config.get("use_sliding_window", True)
+    if window and used and window < min(SMALLEST_WINDOW, config.get("max_position_embeddings", SMALLEST_WINDOW)):
+        return f"forgets what lies {window} tokens back, and cannot go back to before a rejected draft"
+    return ""
+
+
+def _refused_head(config: Mapping[str, Any]) -> str:
+    names = config.get("architectures") or ["ForCausalLM"]
+    if not any("CausalLM" in name or "ConditionalGeneration" in name or "LMHead" in name for name in names):
+        return f"writes no text: it is a {names[0]}"
+    return ""
+
+
+def _remark(architecture: str) -> str:
+    if architecture in FAMILIES:
+        return ""
+    return f"architecture {architecture} runs through transformers, which is slower"
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{file} cannot be read: {error}") from None
+    if not isinstance(said, dict):
+        raise WeightsError(f"{file} is not what it should be: no JSON object")
+    return said

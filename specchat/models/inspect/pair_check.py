@@ -1,0 +1,94 @@
+"""Whether a pair would work here, before it is loaded: shapes, tokens, memory. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from specchat.config import ModelSpec
+from specchat.errors import WeightsError
+from specchat.models import fetch
+from specchat.models.inspect.memory import needed_bytes, parameters_of, processor_precision
+from specchat.models.inspect.model_files import Portrait, differing_tokens, portrait
+
+Trouble = Literal["", "files", "shape", "tokens"]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What stands against a pair, in words; empty where nothing is known to.
+
+    `refusals` say why it cannot work, `trouble` what they are about, `remarks` what is slower than it could be.
+    `needed_bytes` is the main memory that a processor would take for it, None where sizes are not known.
+    """
+
+    trouble: Trouble = ""
+    refusals: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    needed_bytes: int | None = None
+
+
+def fit_of(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping[str, Path] | None = None) -> Fit:
+    """How a target and, if there are two, its draft model fit this machine and each other.
+
+    `places` says where to look at models, by name, whose weights are not here.
+    """
+    trouble: Trouble = ""
+    refusals: list[str] = []
+    remarks: list[str] = []
+    needed: list[int | None] = []
+    here = {spec.name: place for spec in models if (place := _place(spec, places or {})) is not None}
+    for spec in models:
+        try:
+            seen = portrait(here[spec.name]) if spec.name in here else None
+        except WeightsError as error:
+            trouble = "files"
+            refusals.append(str(error))
+            continue
+        if seen is not None and seen.refusal:
+            trouble = trouble or "shape"
+            refusals.append(f"{spec.name} {seen.refusal}")
+        if seen is not None and seen.remark:
+            remarks.append(f"{spec.name}: {seen.remark}")
+        needed.append(_needed(spec, seen, dtype))
+    if len(models) == 2 and not refusals:
+        refusals += _strangers(models[0], models[1], here)
+        trouble = "tokens" if refusals else ""
+    known = [size for size in needed if size is not None]
+    return Fit(trouble, tuple(refusals), tuple(remarks), sum(known) if len(known) == len(models) else None)
+
+
+def _place(spec: ModelSpec, places: Mapping[str, Path]) -> Path | None:
+    """Where the model's files can be looked at, if anywhere."""
+    if spec.name in places:
+        return places[spec.name]
+    return fetch.locate(spec) if not spec.scripted and fetch.state(spec).kind == "ready" else None
+
+
+def _needed(spec: ModelSpec, seen: Portrait | None, dtype: str) -> int | None:
+    if spec.scripted:
+        return 0
+    total = fetch.state(spec).total_bytes
+    quantised = seen.quantised if seen else any(file.name.endswith(".gguf") for file in spec.files)
+    precision = processor_precision(dtype, quantised=quantised, own=seen is None or seen.own)
+    if seen is not None and seen.quantised:  # the file knows better than anybody
+        return needed_bytes(seen.parameters, precision, seen.four_bit)
+    parameters = spec.parameters or (seen.parameters if seen else 0) or (total and parameters_of(total, gguf=quantised))
+    return needed_bytes(parameters, precision) if parameters else None
+
+
+def _strangers(target: ModelSpec, draft: ModelSpec, here: Mapping[str, Path]) -> list[str]:
+    """Why the draft model's tokens are not the target's, where both can be looked at."""
+    if target.scripted or draft.scripted:
+        return [] if target.scripted == draft.scripted else [f"{draft.name} and {target.name} have different tokens"]
+    if target.name not in here or draft.name not in here:
+        return []
+    try:
+        count, word = differing_tokens(here[target.name], here[draft.name])
+    except WeightsError:  # no table that can be read beforehand: loading compares them
+        return []
+    if not count:
+        return []
+    return [f"{draft.name} cannot draft for {target.name}: {count} tokens of their tables differ, such as {word!r}"]

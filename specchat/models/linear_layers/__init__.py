@@ -1,0 +1,1 @@
+"""Linear layers per precision, for processors and for CUDA."""

@@ -1,0 +1,1 @@
+"""Our own decoder for Llama-like models, computed by torch."""

@@ -1,0 +1,112 @@
+"""A decoder's layers as torch computes them, one operation after another: any device, every precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specchat.core.transfer import sent
+from specchat.models.base.head_output import Said
+from specchat.models.base.network import Pass
+from specchat.models.own.attention import Attention, folded_mask, fused
+from specchat.models.own.fused_ops import PLAIN, Pieces
+from specchat.models.own.layer_weights import DecoderWeights, Layer
+
+
+@dataclass
+class Ground:
+    """What the rows of a pass stand on: where they are written, what they see, how they are turned.
+
+    Args:
+        turns: (rows, 1, head_dim / 2) complex, or in pairs, as the pieces take them.
+        places: (rows,) int64, the cache row of each row.
+        keys, values: (layers, kv, capacity, head_dim).
+        seen: so many rows of the cache are attended to,
+        mask: as far as this, added to the scores, lets them be seen.
+    """
+
+    turns: Tensor
+    places: Tensor
+    keys: Tensor
+    values: Tensor
+    seen: int
+    mask: Tensor | None
+    attend: Attention
+
+
+class EagerNetwork:
+    """Fused products, static cache, and attention over the rows there are."""
+
+    def __init__(self, weights: DecoderWeights, pieces: Pieces = PLAIN) -> None:
+        self.weights = weights
+        self.pieces = pieces
+        self.shape = weights.shape
+        self.precision = weights.precision
+        self.device = weights.device
+        self.nbytes = weights.nbytes
+        self.kernels = "torch"
+        self.keys_together = 1
+        self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
+        shape = weights.shape
+        self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=weights.activations, device=weights.device)
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        return self.weights.embed(list(tokens))
+
+    def head(self, hidden: Tensor, totals: bool = False) -> Said:
+        normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
+        return Said(self.weights.head(normed))
+
+    def run(self, running: Pass) -> Tensor:
+        hidden, watch = running.hidden, running.watch
+        seen = running.plan.mask  # stays on the host: it is looked at there
+        ground = self._ground(running)
+        added: Tensor | None = None
+        for index in range(self.shape.layers):
+            running.counters.node_layers += len(hidden)
+            hidden, added = self.layer(index, hidden, added, ground)
+            if watch is not None and watch.wants(index):
+                hidden, added = hidden + added, None
+                stay = watch.after_layer(index, hidden)
+                if stay is not None:
+                    hidden, seen = hidden[stay], seen[stay]
+                    ground.turns, ground.places = ground.turns[stay], ground.places[stay]
+                    ground.mask = self._mask(seen)
+        return hidden if added is None else hidden + added
+
+    def layer(self, index: int, hidden: Tensor, added: Tensor | None, ground: Ground) -> tuple[Tensor, Tensor]:
+        """One layer. The state after it is the sum of what is returned: the next norm adds it up on the way.
+
+        Args:
+            hidden: (rows, d), to which `added`, if there is one, is yet to be added.
+        """
+        layer, pieces, epsilon = self.weights.layers[index], self.pieces, self.shape.epsilon
+        hidden, normed = pieces.add_norm(hidden, added, layer.input_norm, epsilon)
+        mixed = self._attend(index, layer, normed, ground)
+        hidden, normed = pieces.add_norm(hidden, layer.o(mixed), layer.mlp_norm, epsilon)
+        return hidden, layer.down(pieces.gated(layer.gate_up(normed)))
+
+    def _attend(self, index: int, layer: Layer, normed: Tensor, ground: Ground) -> Tensor:
+        shape = self.shape
+        qkv = layer.qkv(normed).view(len(normed), -1, shape.head_dim)
+        turns = ground.turns if shape.rotates[index] else None
+        keys, values = ground.keys[index], ground.values[index]
+        queries = self.pieces.store_(qkv, layer.q_norm, layer.k_norm, shape.epsilon, turns, ground.places, keys, values)
+        return ground.attend(queries, keys[:, : ground.seen], values[:, : ground.seen], ground.mask)
+
+    def _ground(self, running: Pass) -> Ground:
+        start, end = running.plan.start, running.plan.mask.shape[1]
+        keys, values = running.cache.room_for(end, self.like)
+        places = torch.arange(start, end, device=self.device)
+        turns, mask = self.pieces.turns(running.turns), self._mask(running.plan.mask)
+        return Ground(turns, places, keys, values, end, mask, fused)
+
+    def _mask(self, seen: Tensor) -> Tensor | None:
+        if bool(seen.all()):
+            return None
+        group = self.shape.heads // self.shape.kv_heads
+        return folded_mask(sent(seen, self.device), group, self.weights.activations)

@@ -1,0 +1,164 @@
+"""A decoder's layers as kernels of one precision, built from a weight source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specchat.core.transfer import sent
+from specchat.models.base.shape import Shape
+from specchat.models.files.gguf_reader import GROUP, FourBit
+from specchat.models.files.weight_source import PairedSource, WeightSource
+from specchat.models.linear_layers.cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
+from specchat.models.linear_layers.processor import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: q, k and v as one product, gate and up as one."""
+
+    input_norm: Tensor
+    qkv: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    o: Linear
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+@dataclass(frozen=True)
+class DecoderWeights:
+    """Everything a decoder multiplies with.
+
+    Args:
+        precision: float32, bfloat16, int8 or int4.
+        embed: token ids → (n, d) rows in the activations' format.
+        table: (V, d) what `embed` looks them up in, where that lies on the device.
+    """
+
+    shape: Shape
+    precision: str
+    device: torch.device
+    activations: torch.dtype
+    embed: Callable[[list[int]], Tensor]
+    layers: tuple[Layer, ...]
+    norm: Tensor
+    head: Linear
+    nbytes: int
+    table: Tensor | None = None
+
+
+class Builder:
+    """Builds the layers of one precision on one device."""
+
+    def __init__(self, shape: Shape, source: WeightSource, precision: str, device: torch.device) -> None:
+        self._shape = shape
+        self._source = PairedSource(source, shape.head_dim)
+        self._precision = precision
+        self._device = device
+        self._on_processor = device.type == "cpu"
+        narrow = not self._on_processor and precision != "float32"
+        # On a processor float32 activations cost nothing beside the weights, and round less.
+        self._activations = torch.bfloat16 if narrow else torch.float32
+
+    def build(self, say: Callable[[int], None] = lambda layer: None) -> DecoderWeights:
+        """All layers; `say` hears which one was built."""
+        layers = []
+        for index in range(self._shape.layers):
+            layers.append(self._layer(index))
+            say(index)
+        head = self._linear(["embed" if self._shape.tied else "head"], None)
+        linears = [head, *(kernel for layer in layers for kernel in (layer.qkv, layer.o, layer.gate_up, layer.down))]
+        embed, table = self._embedding()
+        return DecoderWeights(
+            shape=self._shape,
+            precision=self._precision,
+            device=self._device,
+            activations=self._activations,
+            embed=embed,
+            layers=tuple(layers),
+            norm=self._vector("norm", None),
+            head=head,
+            nbytes=(0 if table is None else table.nbytes) + sum(kernel.nbytes for kernel in linears),
+            table=table,
+        )
+
+    def _layer(self, index: int) -> Layer:
+        return Layer(
+            input_norm=self._vector("input_norm", index),
+            qkv=self._linear(["q", "k", "v"], index),
+            q_norm=self._head_norm("q_norm", index),
+            k_norm=self._head_norm("k_norm", index),
+            o=self._linear(["o"], index),
+            mlp_norm=self._vector("mlp_norm", index),
+            gate_up=self._linear(["gate", "up"], index),
+            down=self._linear(["down"], index),
+        )
+
+    def _linear(self, names: Sequence[str], layer: int | None) -> Linear:
+        """One product for several weights that share their input."""
+        if self._precision != "int4":
+            weight = torch.cat([self._source.dense(name, layer) for name in names])
+            return self._kernel(weight, self._bias(names, layer))
+        groups = [self._four_bit(name, layer) for name in names]
+        if None not in groups:
+            joined = FourBit.joined([group for group in groups if group is not None])
+            return self._four(joined, self._bias(names, layer))
+        return Stacked([self._four_or_more(name, layer, group) for name, group in zip(names, groups, strict=True)])
+
+    def _four(self, weight: FourBit, bias: Tensor | None) -> Linear:
+        return Int4Linear(weight, bias) if self._on_processor else CudaInt4Linear(weight, bias, self._device)
+
+    def _kernel(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        if self._precision == "int8":
+            return Int8Linear(weight, bias) if self._on_processor else CudaInt8Linear(weight, bias, self._device)
+        if self._precision == "bfloat16" and self._on_processor and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+            return PackedLinear(weight, bias)
+        dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
+        return DenseLinear(weight.to(self._device, dtype), None if bias is None else bias.to(self._device))
+
+    def _four_or_more(self, name: str, layer: int | None, group: FourBit | None) -> Linear:
+        """4 bits where the file has 4; else 8, or 16 on a device that is no faster with 8."""
+        bias = self._bias([name], layer)
+        if group is not None:
+            return self._four(group, bias)
+        weight = self._source.dense(name, layer)
+        if self._on_processor:
+            return Int8Linear(weight, bias)
+        if int8_pays(self._device):
+            return CudaInt8Linear(weight, bias, self._device)
+        return DenseLinear(weight.to(self._device, torch.bfloat16), None if bias is None else bias.to(self._device))
+
+    def _four_bit(self, name: str, layer: int | None) -> FourBit | None:
+        group = self._source.four_bit(name, layer)
+        if group is None or group.numbers.shape[0] % 16 or group.numbers.shape[1] % GROUP:  # what the kernel takes
+            return None
+        return group
+
+    def _bias(self, names: Sequence[str], layer: int | None) -> Tensor | None:
+        parts = [self._source.dense(name, layer, "bias") for name in names if self._source.has(name, layer, "bias")]
+        assert len(parts) in (0, len(names)), "weights that share their input all have a bias, or none has"
+        return torch.cat(parts) if parts else None
+
+    def _head_norm(self, name: str, layer: int) -> Tensor | None:
+        return self._vector(name, layer) if self._source.has(name, layer) else None
+
+    def _vector(self, name: str, layer: int | None) -> Tensor:
+        return self._source.dense(name, layer).to(self._device, self._activations)
+
+    def _embedding(self) -> tuple[Callable[[list[int]], Tensor], Tensor | None]:
+        """Rows looked up in the file's own format where weights are quantised on a processor, else in a table."""
+        if self._precision in ("int8", "int4") and self._on_processor:
+            return self._source.embed, None
+        dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
+        table = self._source.dense("embed").to(self._device, dtype)
+
+        def embed(ids: list[int]) -> Tensor:
+            return F.embedding(sent(torch.tensor(ids, dtype=torch.int64), self._device), table).to(self._activations)
+
+        return embed, table

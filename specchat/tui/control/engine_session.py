@@ -1,0 +1,241 @@
+"""What the app does with its link: start an engine, load, ask, stop, play a recording, let go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specchat.engine.near.client import Engine, Link
+from specchat.engine.near.replay import Player, Recording
+from specchat.engine.protocol.events import Cancel, Generate
+from specchat.errors import SpecchatError, UsageError
+from specchat.tui.control import event_dispatch
+from specchat.tui.state import attachments
+from specchat.tui.state.session import Turn
+from specchat.tui.system.engine_priority import Courtesy, wants_every_core
+from specchat.tui.text.key_names import hint
+
+if TYPE_CHECKING:
+    from specchat.tui.app import SpecchatApp
+
+LinkFactory = Callable[[Callable[[], None]], Link]
+"""Starts an engine (or whatever answers like one); gets the function to call when events arrived."""
+
+
+class Talk:
+    """Commands out. Every reply, load and change the user causes goes through here."""
+
+    def __init__(self, app: SpecchatApp, factory: LinkFactory, demo: Path | None) -> None:
+        self.link: Link | None = None
+        self.player: Player | None = None
+        self._app = app
+        self._chat = app.chat
+        self._factory = factory
+        self._courtesy = Courtesy()
+        self._demo = demo
+        self._in_demo = False
+
+    @property
+    def has_demo(self) -> bool:
+        return self._demo is not None and self._demo.exists()
+
+    @property
+    def engine_pid(self) -> int:
+        """The engine's process, if it runs on this machine; else 0."""
+        hello, link = self._chat.hello, self.link
+        return link.pid if isinstance(link, Engine) and hello is not None and hello.pid == link.pid else 0
+
+    @property
+    def busy(self) -> str:
+        """Why something has to wait, and what can be done about it."""
+        return "a reply is being written" + hint(self._app, "stop", "stops it", "; ")
+
+    def make_room(self) -> None:
+        """A pair is loaded: if its engine wants every core of this machine, draw less and later."""
+        ready = self._chat.ready
+        shared = self.engine_pid > 0 and ready is not None and wants_every_core(ready)
+        self._app.pump.shared = shared
+        if shared:
+            self._courtesy.give_way()
+
+    async def connect(self) -> None:
+        """Start an engine and load what is wanted; a former one is let go."""
+        await self._use(self._factory)
+
+    async def reconnect(self) -> None:
+        """Start the engine again if it is gone, load again if loading failed."""
+        if self._chat.phase == "failed":
+            await self.load({})
+        elif self._chat.phase == "dead":
+            await self.connect()
+        else:
+            self._app.say("the engine is running")
+
+    async def load(self, changes: dict[str, Any]) -> None:
+        """Load a pair, or the same one with other settings; a running reply is stopped first."""
+        if self.link is None or self._chat.phase == "dead":
+            self._chat.wanted.update(changes)
+            await self.connect()
+            return
+        if self._chat.running is not None:
+            self.link.send(Cancel(self._chat.running.id))
+        self.link.send(self._chat.load(changes))
+        self._app.say("")
+        event_dispatch.look(self._app)
+
+    def change(self, name: str, value: Any) -> None:
+        """Change one live setting; not while a pair is loaded, whose settings it would hit unseen."""
+        if self._chat.phase == "loading":
+            self._app.say("settings can be changed once the pair is loaded", "warn")
+        elif self.link is not None:
+            self.link.send(self._chat.change(name, value))
+
+    async def ask(self, text: str) -> bool:
+        """Say something to the model, now or when it is free; False or UsageError if it cannot be taken now."""
+        if self._chat.editing is not None:
+            await self.ask_instead(self._chat.editing, text)
+        elif self._chat.can_generate:
+            await self._begin(self._chat.ask(text), 2)
+        elif self._chat.queued is None:
+            self._chat.queued = text
+            self._app.say("")
+            event_dispatch.look(self._app)
+        else:
+            self._app.say("one message is waiting already; it is sent first", "warn")
+            return False
+        return True
+
+    async def ask_again(self, turn: Turn | None = None) -> None:
+        """Answer a question once more, the last one or that of this turn; its other answers stay beside the new one.
+
+        Raises UsageError if nothing can be asked now.
+        """
+        self._be_free()
+        if not self._chat.before_answer(turn):
+            self._app.say("there is no question to answer again")
+            return
+        await self._app.transcript.change(self._chat.turns)
+        await self._begin(self._chat.generate(), 1)
+
+    def edit(self, turn: Turn | None = None) -> None:
+        """Put a message into the prompt; what is sent then is said in its place, and both stay."""
+        if (question := self._chat.question(turn)) is None:
+            self._app.say("nothing has been said yet that could be said differently")
+            return
+        self._chat.editing = question
+        self._app.prompt.write(attachments.split(question.content)[0])
+        self._app.prompt.focus()
+        self._app.say("")
+
+    def leave_edit(self) -> None:
+        """What is said next goes to the end of the chat again."""
+        self._chat.editing = None
+        self._app.prompt.clear()
+        self._app.say("")
+
+    async def ask_instead(self, turn: Turn, text: str) -> None:
+        """Say this in place of another message, which stays beside it; raises UsageError if it cannot be taken now."""
+        self._be_free()
+        self._chat.editing = None
+        self._chat.branches.cut(turn)
+        await self._app.transcript.change(self._chat.turns)
+        await self._begin(self._chat.ask(text), 2)
+
+    async def switch(self, turn: Turn | None, step: int) -> None:
+        """Read what else was said in place of this turn, or of the last one that has siblings."""
+        if self._chat.running is not None:
+            self._app.say(self.busy, "warn")
+        elif (turn := turn or self._chat.fork()) is None or turn.place[1] < 2:
+            again, edit = (self._app.key_of(f"transcript.{id}") for id in ("retry", "edit"))
+            self._app.say(f"nothing else was said here; {again} answers again, {edit} says it differently")
+        elif (other := self._chat.switch(turn, step)) is None:
+            self._app.say("this is the first branch" if step < 0 else "this is the last branch")
+        else:
+            await self._app.transcript.change(self._chat.turns)
+            self._app.archive.keep()
+            self._app.say(f"branch {other.place[0]} of {other.place[1]}")
+            event_dispatch.look(self._app)
+
+    def _be_free(self) -> None:
+        """Raise UsageError with the reason if nothing can be asked now."""
+        if not self._chat.can_generate:
+            raise UsageError(self.busy if self._chat.running else "no pair is ready")
+
+    def stop(self) -> bool:
+        """Stop loading, or the reply at its next round; False if there is nothing to stop."""
+        if self.link is None:
+            return False
+        if self._chat.phase == "loading":
+            self.link.send(Cancel(None))
+            self._app.say("stopping …")
+        elif self._chat.running is not None:
+            self.link.send(Cancel(self._chat.running.id))
+            self._app.say("stopping at the next round …")
+        else:
+            return False
+        return True
+
+    def forget(self) -> None:
+        """Begin a new chat; a running reply is stopped and no longer listened to."""
+        if self._chat.running is not None and self.link is not None and self.player is None:
+            self.link.send(Cancel(self._chat.running.id))
+        self._chat.clear()
+        self._app.archive.keep()
+
+    async def watch_demo(self) -> None:
+        """Play the shipped recording instead of talking to an engine."""
+        if self._demo is None or not self._demo.exists():
+            self._app.say("no demo is shipped with this installation", "warn")
+            return
+        recording = Recording.read(self._demo)
+        await self._app.action_new_chat()
+        self._in_demo = True
+        await self._use(lambda wake: Player(recording, wake))
+
+    async def leave_replay(self) -> None:
+        """Back to the engine, if there was one; else the app has nothing left to show."""
+        if not self._in_demo:
+            self._app.exit()
+            return
+        self._in_demo = False
+        await self._app.action_new_chat()
+        await self.connect()
+
+    async def _use(self, factory: LinkFactory) -> None:
+        """Let the old link go and take a new one."""
+        old, self.link = self.link, None
+        if old is not None:
+            await asyncio.to_thread(old.close)
+        self._chat.phase, self._chat.problem = "starting", ""
+        try:
+            self.link = await self._courtesy.start(lambda: factory(self._app.pump.wake))
+        except SpecchatError as error:
+            self._chat.phase, self._chat.problem = "dead", str(error)
+            event_dispatch.look(self._app)
+            return
+        self.player = self.link if isinstance(self.link, Player) else None
+        self._app.show_replay(self.player)
+        self.link.send(self._chat.load())
+        event_dispatch.look(self._app)
+
+    async def _begin(self, command: Generate, new_turns: int) -> None:
+        """Send what starts a reply and show the turns it adds."""
+        assert self.link is not None, "a reply is asked of a link"
+        self._app.pace.begin(command.id)
+        self._app.archive.keep()
+        await self._app.archive.written()
+        self.link.send(command)
+        transcript = self._app.transcript
+        await self._app.touring.leave()
+        if (welcome := transcript.welcome) is not None:
+            await welcome.remove()
+            transcript.from_top()
+        await transcript.prune()
+        for turn in self._chat.turns[-new_turns:]:
+            await transcript.show(turn)
+        transcript.follow()
+        self._app.say("")
+        event_dispatch.look(self._app)
+        self._app.call_after_refresh(self._app.tidying.between)  # the engine reads the prompt

@@ -1,0 +1,211 @@
+"""Every key there is: read from the bindings themselves, checked and remapped, and named as people write them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
+from textual.keys import key_to_character
+from textual.screen import Screen
+from textual.widgets import TextArea
+
+from specchat.errors import nearest
+from specchat.tui import screens, widgets
+from specchat.tui.text.key_names import NAMED_KEYS, name_of, names_of
+
+NOWHERE = "none"
+"""The key of a binding that the user turned off."""
+
+PLACES = {
+    "": "Keys", "prompt": "In the prompt", "transcript": "In the chat", "tree": "In the tree",
+    "settings": "In the settings", "pairs": "In the list of pairs", "add_pair": "While a pair is added",
+    "chats": "In the list of chats",
+    "race": "In a race", "bench": "In a benchmark",
+    "pace": "In the chat or the tree, while rounds are written or played",
+}  # fmt: skip
+"""Where keys act, by the first part of their ids; the help page shows others under their own name."""
+
+_MODIFIERS = ("ctrl", "alt", "shift", "super", "meta", "hyper")
+_SPELT = {"esc": "escape", "return": "enter", "del": "delete", "ins": "insert", "pgup": "pageup", "pgdn": "pagedown"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One binding: what the user calls it, which keys it has, what it does, and which widgets listen."""
+
+    id: str
+    keys: tuple[str, ...]
+    help: str
+    owner: type[DOMNode]
+
+    @property
+    def place(self) -> str:
+        """The first part of the id; empty where the key acts everywhere."""
+        return self.id.rpartition(".")[0]
+
+
+@cache
+def every_key() -> dict[str, Key]:
+    """All bindings of the app by id, in the order in which they are written."""
+    found: dict[str, Key] = {}
+    for owner in _owners():
+        for binding in owner.__dict__.get("BINDINGS", ()):
+            if isinstance(binding, Binding) and binding.id:
+                keys = tuple(_normal(key) for key in binding.key.split(","))
+                found.setdefault(binding.id, Key(binding.id, keys, binding.description, owner))
+    return found
+
+
+def unnamed() -> list[tuple[type[DOMNode], BindingType]]:
+    """Bindings that could not be remapped, because they have no id or nothing to say in the help."""
+    return [
+        (owner, binding)
+        for owner in _owners()
+        for binding in owner.__dict__.get("BINDINGS", ())
+        if not isinstance(binding, Binding) or not binding.id or not binding.description
+    ]
+
+
+def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the user's own keys: pairs of an id and why it cannot be so."""
+    known = every_key()
+    for id, keys in given.items():
+        if id not in known:
+            yield id, f"is no key binding{nearest(id, known)}"
+        for key in keys.split(","):
+            if why := _unreadable(key.strip()) or (id in known and _unusable(known[id], _parsed(key))):
+                yield id, f"= {keys!r}: {why}"
+                break
+    if all(id in known for id in given):
+        yield from _clashes(given)
+
+
+def keymap(given: Mapping[str, str]) -> dict[str, str]:
+    """The user's keys in the form Textual takes; they must have no `problems`."""
+    return {id: ",".join(_parsed(key) for key in keys.split(",")) for id, keys in given.items()}
+
+
+def keys_of(id: str, changed: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys a binding has, the user's changes included; none where there is no such binding."""
+    if id in changed:
+        return tuple(key for key in changed[id].split(",") if key != NOWHERE)
+    return every_key()[id].keys if id in every_key() else ()
+
+
+def shown(id: str, changed: Mapping[str, str]) -> str:
+    """`Ctrl+J, Shift+Enter`: the keys of a binding as people write them."""
+    return names_of(keys_of(id, changed))
+
+
+def key_table(changed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The keys in force of every binding."""
+    return {id: keys_of(id, changed) for id in every_key()}
+
+
+def key_sections(changed: Mapping[str, str]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The help page's part about keys: the keys in force, by where they act."""
+    sections: dict[str, list[tuple[str, str]]] = {title: [] for title in PLACES.values()}
+    for key in every_key().values():
+        if said := shown(key.id, changed):
+            title = PLACES.get(key.place, f"In {key.place}")
+            sections.setdefault(title, []).append((said, key.help))
+    sections["In the prompt"] += _editing(changed)
+    return [(title, entries) for title, entries in sections.items() if entries]
+
+
+def _editing(changed: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What the text area itself does with Ctrl and F keys, as far as no binding of ours has them."""
+    taken = {key for id in every_key() for key in keys_of(id, changed)}
+    entries = []
+    for binding in TextArea.BINDINGS:
+        if isinstance(binding, Binding):
+            free = [
+                key for key in binding.key.split(",") if re.fullmatch(r"ctrl\+[a-z]|f\d+", key) and key not in taken
+            ]
+            if free:
+                entries.append((", ".join(map(name_of, free)), binding.description.lower()))
+    return entries
+
+
+def _owners() -> list[type[DOMNode]]:
+    """Every class of the app that may listen to keys, the app itself first."""
+    importlib.import_module("specchat.tui.app")
+    for place in (screens, widgets):
+        for module in pkgutil.iter_modules(place.__path__, place.__name__ + "."):
+            importlib.import_module(module.name)
+    owners: list[type[DOMNode]] = []
+    waiting: list[type[DOMNode]] = [DOMNode]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__module__.startswith("specchat.tui.") and kind not in owners:
+            owners.append(kind)
+    return sorted(owners, key=lambda kind: (kind.__module__ != "specchat.tui.app", kind.__module__, kind.__name__))
+
+
+def _normal(key: str) -> str:
+    """A key as Textual sends it: `.` is `full_stop`."""
+    from textual.keys import _character_to_key
+
+    key = key.strip()
+    return _character_to_key(key) if len(key) == 1 else key
+
+
+def _parsed(key: str) -> str:
+    """A key as the user may write it, `Ctrl+R` or `?`, as Textual sends it."""
+    key = key.strip()
+    if len(key) == 1:
+        return _normal(key)
+    *modifiers, last = key.lower().split("+")
+    return "+".join([*modifiers, _normal(_SPELT.get(last, last))])
+
+
+def _unreadable(key: str) -> str:
+    """Why this is no key; empty if it is one."""
+    if not key:
+        return 'an empty name is no key; "none" turns a binding off'
+    if len(key) == 1 or key == NOWHERE:
+        return ""
+    *modifiers, last = _parsed(key).split("+")
+    if wrong := next((modifier for modifier in modifiers if modifier not in _MODIFIERS), None):
+        return f"{wrong!r} is no modifier{nearest(wrong, _MODIFIERS)}"
+    if last in NAMED_KEYS or len(last) == 1 or key_to_character(last) is not None:
+        return ""
+    return f"{last!r} is no key{nearest(last, sorted(NAMED_KEYS))}"
+
+
+def _unusable(binding: Key, key: str) -> str:
+    """Why this key would never reach the binding; empty if it would."""
+    if key == NOWHERE:
+        return ""
+    if binding.place in ("", "prompt") and key_to_character(key) is not None:
+        return f"{name_of(key)} is written into the prompt, so it cannot be a key"
+    if binding.place == "":
+        for own in TextArea.BINDINGS:
+            if isinstance(own, Binding) and key in own.key.split(",") and key not in binding.keys:
+                return f"{name_of(key)} belongs to the prompt ({own.description.lower()})"
+    return ""
+
+
+def _clashes(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Keys that two bindings would answer to, as far as the user caused it."""
+    changed, known = keymap(given), every_key()
+    for id in given:
+        for other in known.values():
+            if other.id != id and _meet(known[id].owner, other.owner):
+                for key in set(keys_of(id, changed)) & set(keys_of(other.id, changed)):
+                    yield id, f"= {given[id]!r}: {name_of(key)} is bound twice, also to {other.id} ({other.help})"
+
+
+def _meet(one: type[DOMNode], other: type[DOMNode]) -> bool:
+    """Whether two owners of keys hear the same key press: the same one, or the app and a widget on its page."""
+    if one is other:
+        return True
+    apps = [owner for owner in (one, other) if owner.__module__ == "specchat.tui.app"]
+    return bool(apps) and not any(issubclass(owner, Screen) for owner in (one, other))

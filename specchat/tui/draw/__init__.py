@@ -1,0 +1,1 @@
+"""Pure functions from state to rows of text."""

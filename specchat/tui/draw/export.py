@@ -1,0 +1,149 @@
+"""A chat as a document: the branch that is being read, as Markdown or as one HTML page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from html import escape
+from itertools import groupby
+from pathlib import Path
+
+from specchat.engine.protocol.text import visible
+from specchat.errors import SpecchatError, UsageError, nearest
+from specchat.store.interchange import write_json
+from specchat.store.records import Chat, Message
+from specchat.tui.state.message_tree import Branches
+from specchat.tui.state.session import Turn
+from specchat.tui.state.stored_chat import turn_of
+from specchat.tui.text.markdown_blocks import reply_parser
+
+_LONGEST_NAME = 50
+
+
+def as_markdown(chat: Chat, messages: Sequence[Message]) -> str:
+    """What was said, headed by who said it, each reply with its line of figures."""
+    parts = [f"# {chat.title}", f"*{chat.created[:10]} · specchat chat {chat.id}*"]
+    if chat.system:
+        parts.append("\n".join(f"> {line}" for line in chat.system.split("\n")))
+    for turn in path_of(chat, messages):
+        parts += [f"## {_who(turn)}", (turn.reply.text if turn.reply else turn.content).strip("\n")]
+        if turn.reply and (line := turn.reply.line()):
+            parts.append(f"*{line}*")
+    return "\n\n".join(parts) + "\n"
+
+
+def as_html(chat: Chat, messages: Sequence[Message]) -> str:
+    """One page that needs nothing else: every token in the colour of who wrote it, or rendered, as the reader likes."""
+    said = "\n".join(_section(turn) for turn in path_of(chat, messages))
+    system = f'<p class="system">{escape(visible(chat.system))}</p>\n' if chat.system else ""
+    about = escape(f"{chat.created[:10]} · specchat chat {chat.id}")
+    values = {"TITLE": escape(visible(chat.title)), "ABOUT": about, "SAID": system + said}
+    return re.sub("|".join(values), lambda match: values[match.group()], _PAGE)
+
+
+def as_json(chat: Chat, messages: Sequence[Message]) -> str:
+    """Everything, to be imported again."""
+    return write_json(chat, list(messages))
+
+
+FORMATS: dict[str, Callable[[Chat, Sequence[Message]], str]] = {"md": as_markdown, "json": as_json, "html": as_html}
+
+
+def format_of(word: str, file: Path | None) -> str:
+    """The format asked for by name, or by the file's ending; Markdown where neither says."""
+    word = word or (file.suffix.lstrip(".").lower() if file else "") or "md"
+    if word not in FORMATS:
+        raise UsageError(f"chats are not exported as {word!r}{nearest(word, FORMATS)}")
+    return word
+
+
+def file_name(chat: Chat, format: str, folder: Path) -> Path:
+    """A file named after the chat that is not there yet."""
+    stem = stem_of(chat.title, chat.id)
+    names = (f"{stem}{f'-{n}' if n > 1 else ''}.{format}" for n in range(1, 10_000))
+    return next(folder / name for name in names if not (folder / name).exists())
+
+
+def stem_of(title: str, id: str) -> str:
+    """A title as the name of a file."""
+    return re.sub(r"[^\w-]+", "-", title.lower()).strip("-")[:_LONGEST_NAME].strip("-") or f"chat-{id}"
+
+
+def write(text: str, file: Path) -> None:
+    """A new file with this text; raises UsageError where one is there already."""
+    try:
+        with file.open("x", encoding="utf-8", errors="replace", newline="\n") as out:
+            out.write(text)
+    except FileExistsError:
+        raise UsageError(f"{file} is there already; choose another name") from None
+    except OSError as error:
+        raise SpecchatError(f"{file}: {error.strerror or error}") from None
+
+
+def path_of(chat: Chat, messages: Sequence[Message]) -> Sequence[Turn]:
+    """The branch that is being read."""
+    branches: Branches[Turn] = Branches()
+    branches.restore((turn_of(message) for message in messages), chat.leaf)
+    return branches.path
+
+
+def _who(turn: Turn) -> str:
+    return "You" if turn.reply is None else turn.reply.facts.pair or "Reply"
+
+
+def _section(turn: Turn) -> str:
+    who = f"<h2>{escape(visible(_who(turn)))}</h2>"
+    if turn.reply is None:
+        return f'<section class="user">{who}<div class="said">{escape(visible(turn.content))}</div></section>'
+    runs = groupby(turn.reply.pieces, key=lambda piece: piece[1])
+    tokens = "".join(
+        f'<span class="{origin}">{escape("".join(text for text, _ in run))}</span>' for origin, run in runs
+    )
+    rendered = reply_parser().disable("image").render(visible(turn.reply.text))
+    seed = f" · seed {turn.reply.facts.seed}" if turn.reply.facts.seed is not None else ""
+    figures = f'<p class="figures">{escape(turn.reply.line() + seed)}</p>'
+    return (
+        f'<section class="reply">{who}<div class="said tokens">{tokens}</div>'
+        f'<div class="rendered">{rendered}</div>{figures}</section>'
+    )
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>TITLE</title>
+<style>
+:root { --page: #fafbfc; --panel: #f1f4f8; --line: #c4cedb; --text: #222a35; --quiet: #647285;
+  --drafted: #1f6fb8; --target: #b8640f; color-scheme: light dark; }
+@media (prefers-color-scheme: dark) { :root { --page: #10141b; --panel: #151a23; --line: #2d3747; --text: #d5dbe5;
+  --quiet: #8390a3; --drafted: #6cb2f7; --target: #f2a65a; } }
+body { margin: 0 auto; max-width: 46rem; padding: 2rem 1rem; background: var(--page); color: var(--text);
+  font: 1rem/1.6 system-ui, sans-serif; }
+h1 { font-size: 1.4rem; margin: 0; } h2 { font-size: .8rem; color: var(--quiet); margin: 0 0 .3rem; }
+.about, .figures, .system { color: var(--quiet); font-size: .85rem; }
+.system { white-space: pre-wrap; border-left: 3px solid var(--line); padding-left: .8rem; }
+section { margin: 1.6rem 0; } .user { background: var(--panel); border-left: 3px solid var(--target);
+  padding: .6rem .9rem; } .said { white-space: pre-wrap; overflow-wrap: anywhere; }
+.tokens { font: .9rem/1.6 ui-monospace, monospace; } .drafted { color: var(--drafted); }
+.target { color: var(--target); border-bottom: 1px dotted; }
+pre { background: var(--panel); padding: .8rem; overflow-x: auto; } code { font-family: ui-monospace, monospace; }
+table { border-collapse: collapse; } td, th { border: 1px solid var(--line); padding: .2rem .6rem; }
+a { color: var(--drafted); } label { cursor: pointer; }
+.rendered { display: none; } #rendered:checked ~ main .rendered { display: block; }
+#rendered:checked ~ main .tokens { display: none; }
+</style>
+</head>
+<body>
+<h1>TITLE</h1>
+<p class="about">ABOUT · <span class="drafted">drafted and accepted</span> ·
+<span class="target">the target's own</span></p>
+<input type="checkbox" id="rendered"> <label for="rendered">as formatted text</label>
+<main>
+SAID
+</main>
+</body>
+</html>
+"""

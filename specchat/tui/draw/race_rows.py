@@ -1,0 +1,127 @@
+"""What stands around the two columns of a race, as rows: what is compared, how far both are, what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specchat.engine.near.proof import Kind, proof, settings_line
+from specchat.engine.near.race import SIDES, Side
+from specchat.engine.protocol.text import visible
+from specchat.tui.state.race_playback import Course
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import Row, bar, clip, cut, width_of
+from specchat.tui.text.wrap import wrap
+
+NAMES: dict[Side, str] = {"plain": "plain decoding", "speculative": "speculation"}
+MARKS: dict[Kind, tuple[str, str]] = {
+    "same": ("✓ ", "good"), "tie": ("≈ ", "bonus"), "law": ("≈ ", "bonus"), "open": ("≈ ", "bonus"),
+    "fault": ("✕ ", "bad"),
+}  # fmt: skip
+"""A proof's mark and its role."""
+
+_OUTCOME = "★ "
+_LABEL = 16
+_ROLES: dict[Side, str] = {"plain": "target", "speculative": "drafted"}
+
+
+def head_rows(course: Course, pair: str, dtype: str, chosen: Mapping[str, Any], width: int) -> list[Row]:
+    """The question, and the settings that are compared with plain decoding."""
+    race = course.race
+    asked = " ".join(visible(race.messages[-1].content).split())
+    settings = settings_line(race.settings or chosen, race.seed, dtype)
+    return [
+        [("race ", "accepted"), ("❯ ", "dim"), (cut(asked, max(1, width - 7)), "strong")],
+        [(cut(f"{visible(pair)} · {settings}", width), "dim")],
+    ]
+
+
+def lane_title(course: Course, side: Side) -> str:
+    """What stands over a column; what is played again says so."""
+    again = course.race.speculative.started is not None and not course.done(side)
+    return f"{NAMES[side]} · as recorded" if side == "plain" and again else NAMES[side]
+
+
+def board_rows(course: Course, longest: int, width: int) -> list[Row]:
+    """Both sides as bars: how far they are while they run, how long they took in the end."""
+    return [_bar_row(course, side, longest, width) for side in SIDES]
+
+
+def _bar_row(course: Course, side: Side, longest: int, width: int) -> Row:
+    heat = course.race.heats[side]
+    elapsed = course.elapsed(side)
+    over = course.race.phase == "over" and course.finished
+    slowest = max(other.decode_s for other in course.race.heats.values())
+    share = heat.decode_s / slowest if over and slowest > 0 else course.share(side, longest)
+    tokens = course.tokens(side)
+    figures = f"{tokens:>6,} tok {elapsed:>7.2f} s" if tokens else " " * 20
+    if width >= 60:
+        figures += f" {numbers.rate(tokens / elapsed):>5} tok/s" if tokens and elapsed > 0 else " " * 12
+        length = f"  τ {tokens / seen:.1f}" if (seen := course.seen(side)) and side == "speculative" else ""
+        figures += length.ljust(7)
+    label = NAMES[side] if width >= 60 else side
+    label = label.ljust(_LABEL if width >= 60 else 12)
+    room = width - len(label) - len(figures) - 1
+    running = course.race.running == side
+    row: Row = [(label, "strong" if running else "text")]
+    if room >= 4:
+        row += [(bar(share, room), _ROLES[side]), (" ", "")]
+    return clip([*row, (figures, "text")], width)
+
+
+def status_rows(course: Course, dtype: str, width: int, height: int) -> list[Row]:
+    """What happens now; at the end what came of it."""
+    lines = _status(course, dtype)
+    rows: list[Row] = []
+    for mark, text, role in lines:
+        for start, end in wrap(text, max(8, width - 2)):
+            lead = (mark, role) if not start else ("  ", "")
+            rows.append([lead, (text[start:end].rstrip(), "strong" if mark == _OUTCOME else "text")])
+    return rows[:height]
+
+
+def _status(course: Course, dtype: str) -> list[tuple[str, str, str]]:
+    """(mark, text, role of the mark)."""
+    race = course.race
+    match race.phase:
+        case "failed":
+            return [("✕ ", visible(race.problem), "bad")]
+        case "stopped":
+            return [("■ ", "stopped", "dim")]
+        case "warming":
+            done, total = race.prefilled
+            read = f" · reading the prompt, {done:,} of {total:,} tokens" if total else ""
+            return [("◌ ", f"warming up: a few tokens of each that are not counted{read}", "dim")]
+        case "racing" if race.running == "plain":
+            return [("● ", "plain decoding writes alone", "target")]
+        case "racing":
+            beside = "" if course.done("plain") else "; plain decoding is its recording"
+            return [("● ", f"speculation writes alone{beside}", "accepted")]
+        case _ if not course.finished:
+            return [("● ", "speculation is done; plain decoding goes on at its recorded pace", "target")]
+        case "comparing":
+            return [("◌ ", "the tokens differ; asking the engine by what margin", "dim")]
+    found = proof(race, dtype)
+    mark, role = MARKS[found.kind]
+    return [(_OUTCOME, _outcome(course), "bonus"), (mark, found.line, role)]
+
+
+def _outcome(course: Course) -> str:
+    """`2.30× plain decoding · τ 3.41`."""
+    race = course.race
+    slower = ": slower here" if race.ratio < 0.995 else ""
+    return f"{race.ratio:.2f}× plain decoding{slower} · τ\u00a0{race.speculative.acceptance_length:.2f}"
+
+
+def outcome_text(course: Course, pair: str, dtype: str) -> str:
+    """The whole result as lines to copy."""
+    race = course.race
+    lines = [f"{pair} · {settings_line(race.settings, race.seed, dtype)}"]
+    lines += ["".join(text for text, _ in row).rstrip() for row in board_rows(course, 0, 60)]
+    return "\n".join([*lines, *(text for _, text, _ in _status(course, dtype))])
+
+
+def keys_row(left: str, right: str, width: int) -> Row:
+    """Keys at the right end of a row."""
+    gap = width - width_of([(left, ""), (right, "")])
+    return clip([(left, "dim"), (" " * max(1, gap), ""), (right, "dim")], width)

@@ -1,0 +1,115 @@
+"""A short benchmark as rows: how far it is, and its figures by category."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specchat.engine.near.proof import Kind, settings_line
+from specchat.engine.protocol.text import visible
+from specchat.tui.draw.race_rows import MARKS, NAMES
+from specchat.tui.state.race_series import ALL, Group, Series
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import Row, bar, clip, cut
+from specchat.tui.text.wrap import wrap
+
+_CAVEAT = "few and short replies; specchat bench measures more, with intervals"
+_HEADS = ("plain tok/s", "tok/s", "× plain", "τ", "same text")
+_WIDE = (13, 9, 9, 7, 11)
+_NARROW = (8, 7, 6)
+_LABEL = 12
+
+
+def progress_rows(series: Series, pair: str, dtype: str, settings: Mapping[str, Any], width: int) -> list[Row]:
+    """What is compared, and how far it is."""
+    compared = settings_line(settings, series.seed, dtype)
+    lead = f"{len(series.over)} of {len(series.questions)} questions"
+    if series.seconds is not None:
+        lead = f"{len(series.over)} questions, for {numbers.seconds(series.seconds)}"
+    room = max(4, width - len(lead) - 2)
+    rows: list[Row] = [
+        [(cut(f"{visible(pair)} · {compared}", width), "dim")],
+        [(bar(series.share, room), "bar"), ("  ", ""), (lead, "text")],
+    ]
+    return [*rows, _now(series, width)]
+
+
+def table_rows(series: Series, width: int) -> list[Row]:
+    """One line for every category, and one for all."""
+    groups = series.groups()
+    if not groups:
+        return [[("the first two replies are being written", "dim")]]
+    narrow = width < _LABEL + sum(_WIDE)
+    heads = ("plain", "tok/s", "×") if narrow else _HEADS
+    rows = [_row("", heads, "dim", narrow)]
+    for group in groups:
+        cells = _cells(group)
+        chosen = cells[:3] if narrow else cells
+        rows.append(_row(group.category, chosen, "strong" if group.category == ALL else "text", narrow))
+    return [clip(row, width) for row in rows]
+
+
+def outcome_rows(series: Series, width: int) -> list[Row]:
+    """What came of it, once it is over."""
+    if series.problem:
+        return _wrapped("✕ ", visible(series.problem), "bad", width)
+    groups = series.groups()
+    if not series.ended or not groups:
+        return [[("stopped before anything was measured", "dim")]] if series.stopped else []
+    kind, line = _proof(groups[-1])
+    mark, role = MARKS[kind]
+    return _wrapped(mark, line, role, width)
+
+
+def series_text(series: Series, pair: str, dtype: str, settings: Mapping[str, Any]) -> str:
+    """The whole result as lines to copy."""
+    rows = [*table_rows(series, 80), *outcome_rows(series, 1000)]
+    lines = ["".join(text for text, _ in row).rstrip() for row in rows]
+    return "\n".join([f"{pair} · {settings_line(settings, series.seed, dtype)}", *lines])
+
+
+def _now(series: Series, width: int) -> Row:
+    if series.stopped:
+        return [("■ ", "dim"), ("stopped; this is what was measured", "text")]
+    if series.ended:
+        return clip([("★ ", "bonus"), (_CAVEAT, "dim")], width)
+    race = series.race
+    doing = (
+        f"{NAMES[race.running]} writes" if race.running else "warming up" if race.phase == "warming" else "comparing"
+    )
+    asked = " ".join(series.asked.prompt.split())
+    return clip([("● ", "accepted"), (f"{doing} · ", "text"), (asked, "dim")], width)
+
+
+def _cells(group: Group) -> Sequence[str]:
+    return (
+        numbers.rate(group.plain_tokens_per_s),
+        numbers.rate(group.tokens_per_s),
+        f"{group.ratio:.2f}",
+        f"{group.acceptance_length:.2f}",
+        f"{group.same} of {group.races}",
+    )
+
+
+def _row(label: str, cells: Sequence[str], role: str, narrow: bool) -> Row:
+    widths = _NARROW if narrow else _WIDE
+    text = "".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+    return [(cut(visible(label), _LABEL - 1).ljust(_LABEL), role), (text, role)]
+
+
+def _proof(everything: Group) -> tuple[Kind, str]:
+    """What the texts prove, in one sentence."""
+    same = f"{everything.same} of {everything.races} replies are plain decoding's, token by token"
+    if everything.same == everything.races:
+        return "same", same
+    if not everything.promised:
+        return "law", f"{same}; this rule promises the same law, not the same letters"
+    if everything.sound:
+        left = everything.races - everything.same
+        return "tie", f"{same}; {left} left at a near-tie"
+    return "fault", f"{same}, and the others leave it where no rounding explains it; please report this"
+
+
+def _wrapped(mark: str, text: str, role: str, width: int) -> list[Row]:
+    pieces = [text[start:end].rstrip() for start, end in wrap(text, max(8, width - 2))]
+    return [[(mark if not place else "  ", role), (piece, "text")] for place, piece in enumerate(pieces)]

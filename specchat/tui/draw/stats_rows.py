@@ -1,0 +1,161 @@
+"""The figures of a reply as rows: a pure function of what is known and the room there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specchat.engine.protocol.events import Loss, RoundDone
+from specchat.engine.protocol.text import visible
+from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.setting_effect import Effect
+from specchat.tui.system.cpu_meter import Shares
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import Row, bar, cut, spark, width_of
+from specchat.tui.text.wrap import wrap
+
+_LABEL = 9
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the panel may speak about; None and 0 mean unknown."""
+
+    figures: Figures | None = None
+    loss: Loss | None = None
+    context_tokens: int = 0
+    context_limit: int = 0
+    memory_bytes: int = 0
+    writing: bool = False
+    effect: Effect | None = None  # of the last change of settings
+    shares: Shares | None = None  # of this machine's cores, while a reply is written
+    plan: str = ""  # what the controller chose for the last round, and why
+
+
+def plan_of(round: RoundDone | None) -> str:
+    """What the controller chose for a round, and why: `6 nodes: a guess pays from 21 %`."""
+    if round is None or not round.why:
+        return ""
+    drafted = len(round.tree.tokens) - 1
+    nothing = "nothing guessed" if round.budget.get("nodes") else "plain"
+    chosen = nothing if drafted <= 0 else "1 node" if drafted == 1 else f"{drafted} nodes"
+    return f"{chosen}: {visible(round.why)}"
+
+
+def stats_rows(facts: Facts, width: int, height: int) -> list[Row]:
+    """The most telling rows first chosen, then shown in reading order."""
+    entries = _all_rows(facts, width)
+    kept = sorted(range(len(entries)), key=lambda index: entries[index][0])[:height]
+    return [entries[index][1] for index in sorted(kept)]
+
+
+def _all_rows(facts: Facts, width: int) -> list[tuple[int, Row]]:
+    """Every row in reading order, each with its rank (lower is kept longer)."""
+    entries: list[tuple[int, Row]] = []
+    figures = facts.figures
+    if figures is not None and figures.rounds:
+        entries.append((0, _fitted(_speed(figures, facts.writing), width)))
+        entries.append((1, _fitted(_speedup(figures), width)))
+        if figures.drafted:
+            entries.append((3, _fitted(_acceptance(figures), width)))
+            entries += [(rank, row) for rank, row in zip((5, 4), _depths(figures, width), strict=True)]
+        if facts.writing and facts.effect is not None and (did := facts.effect.figures(width - _LABEL)):
+            entries.append((2, [*_label("change"), *did]))
+        if facts.plan:
+            entries.append((6, [*_label("plan"), (cut(facts.plan, max(1, width - _LABEL)), "dim")]))
+        if figures.emitted:
+            entries.append((7, _recent(figures, width)))
+        entries += [(8 + i, row) for i, row in enumerate(_split(figures, width))]
+    if facts.loss is not None:
+        entries += [(rank, row) for rank, row in zip((2, 14, 15), _lossless(facts.loss, width), strict=False)]
+    if facts.context_limit:
+        entries.append((11, _context(facts, width)))
+    if facts.shares is not None:
+        used = f"engine {facts.shares.engine:.1f} · app {facts.shares.app:.2f}"
+        entries.append((12, [*_label("cores"), (cut(used, max(1, width - _LABEL)), "text")]))
+    if facts.memory_bytes:
+        entries.append((13, [*_label("memory"), (numbers.size(facts.memory_bytes), "text")]))
+    return entries
+
+
+def _fitted(row: Row, width: int) -> Row:
+    """The row without the parts at its end that do not fit whole."""
+    row = list(row)
+    while len(row) > 2 and width_of(row) > width:
+        row.pop()
+    return row
+
+
+def _label(text: str) -> Row:
+    return [(text.ljust(_LABEL), "dim")]
+
+
+def _speed(figures: Figures, writing: bool) -> Row:
+    row: Row = [*_label("speed"), (f"{numbers.rate(figures.tokens_per_s)} tok/s", "strong")]
+    recent = figures.recent_tokens_per_s
+    if writing and recent is not None:
+        row.append((f"  now {numbers.rate(recent)}", "dim"))
+    return row
+
+
+def _speedup(figures: Figures) -> Row:
+    if figures.speedup is None:
+        return [*_label("speed-up"), ("not measured yet" if figures.drafted else "none: plain decoding", "dim")]
+    value, source = figures.speedup
+    return [*_label("speed-up"), (f"{value:.1f}× plain", "bonus"), (f"  {source}", "dim")]
+
+
+def _acceptance(figures: Figures) -> Row:
+    rounds = max(1, figures.rounds)
+    return [
+        *_label("accepted"), (f"{figures.acceptance_rate * 100:.0f} %", "accepted"),
+        (f"  τ {figures.acceptance_length:.1f}", "bonus"), (f"  of {figures.drafted / rounds:.0f} nodes", "dim"),
+    ]  # fmt: skip
+
+
+def _depths(figures: Figures, width: int) -> tuple[Row, Row]:
+    rates = figures.depths()[: max(1, (width - _LABEL) // 4)]
+    numbers: Row = [*_label("depth")]
+    bars: Row = [*_label("accept")]
+    for depth, rate in enumerate(rates, 1):
+        numbers.append((f"{depth:^3} ", "dim"))
+        bars.append((spark([rate], 1.0) * 3 + " ", "accepted"))
+    return numbers, bars
+
+
+def _recent(figures: Figures, width: int) -> Row:
+    values = list(figures.emitted)[-max(1, width - _LABEL) :]
+    spaced = width - _LABEL >= 2 * len(values)
+    line = spark(values, max(*values, 2))
+    return [*_label(f"last {len(values)}"), ((" " if spaced else "").join(line), "bar")]
+
+
+def _split(figures: Figures, width: int) -> list[Row]:
+    parts = figures.split_s()
+    longest = max(seconds for _, seconds in parts) or 1.0
+    room = max(3, min(18, width - _LABEL - 9))
+    return [
+        [*_label(name), (bar(seconds / longest, room), "bar"), (f"{numbers.milliseconds(seconds):>9}", "dim")]
+        for name, seconds in parts
+    ]
+
+
+def _lossless(loss: Loss, width: int) -> list[Row]:
+    """The badge, and why, in at most two rows more."""
+    badge: Row = [("✓ lossless", "good")] if loss.lossless else [("! lossy", "warn")]
+    reason = visible(loss.reason)
+    if width_of(badge) + 2 + width_of([(reason, "")]) <= width:
+        return [[*badge, ("  " + reason, "dim")]]
+    room = max(1, width - 2)
+    rows = [reason[a:b].strip() for a, b in wrap(reason, room)]
+    kept = [*rows[:1], cut(" ".join(rows[1:]), room)] if len(rows) > 2 else rows
+    return [badge, *([("  " + row, "dim")] for row in kept)]
+
+
+def _context(facts: Facts, width: int) -> Row:
+    used = f"{facts.context_tokens:,} of {facts.context_limit:,}"
+    room = min(10, width - _LABEL - len(used) - 2)
+    share = facts.context_tokens / facts.context_limit
+    row: Row = [*_label("context")]
+    if room >= 4:
+        row.append((bar(share, room) + "  ", "warn" if share > 0.9 else "bar"))
+    return [*row, (used, "text")]

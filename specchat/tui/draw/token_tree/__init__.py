@@ -1,0 +1,110 @@
+"""Draw one round's token tree as rows of (text, role): a pure function of the round and the room there is.
+
+river   the accepted path runs along the top, rejected branches hang below their parent
+log     one token of the path per row, like a commit graph; for narrow or tall rooms
+map     one mark per node, by depth and likelihood; for many nodes
+strip   one line, for no room at all
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from specchat.engine.protocol.events import RoundDone
+from specchat.tui.draw.token_tree.log import log
+from specchat.tui.draw.token_tree.map import tree_map
+from specchat.tui.draw.token_tree.marks import ASCII, UNICODE, Marks
+from specchat.tui.draw.token_tree.picture import Picture, number_in, picture_of
+from specchat.tui.draw.token_tree.river import river
+from specchat.tui.draw.token_tree.strip import strip
+from specchat.tui.text.cells import Row, clip, width_of
+
+Mode = Literal["auto", "river", "log", "map", "strip"]
+MODES: tuple[Mode, ...] = ("auto", "river", "log", "map", "strip")
+
+RIVER_FROM_COLUMNS = 38
+MAP_FROM_NODES = 32
+
+_LAYOUTS: dict[Mode, Callable[[Picture, int, int, Marks], list[Row]]] = {
+    "river": river, "log": log, "map": tree_map, "strip": strip,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A tree as it stands on the screen: its rows, and which cells belong to which node."""
+
+    rows: list[Row]
+    places: list[tuple[int, int, int, int]]  # (row, first cell, cell after the last, node)
+
+    def node_at(self, x: int, y: int) -> int | None:
+        """The node that is drawn in this cell."""
+        return next((node for row, left, right, node in self.places if row == y and left <= x < right), None)
+
+    @property
+    def shown(self) -> set[int]:
+        """The nodes that have a place."""
+        return {node for _, _, _, node in self.places}
+
+    def scrolled_to(self, node: int, height: int) -> Drawing:
+        """So many rows of it, the one with this node among them."""
+        row = next((row for row, _, _, number in self.places if number == node), 0)
+        top = max(0, row - height + 1)
+        places = [(y - top, left, right, number) for y, left, right, number in self.places if 0 <= y - top < height]
+        return Drawing(self.rows[top : top + height], places)
+
+
+def fitting_mode(mode: Mode, width: int, height: int) -> Mode:
+    """The mode that is drawn: the one asked for, unless the room forbids it."""
+    if height < 2 or width < 10:
+        return "strip"
+    if mode == "auto":
+        return "river" if width >= RIVER_FROM_COLUMNS else "log"
+    return mode
+
+
+def draw(picture: Picture, width: int, height: int, mode: Mode, marks: Marks) -> Drawing:
+    """At most `height` rows, each at most `width` cells wide."""
+    if width < 1 or height < 1:
+        return Drawing([], [])
+    rows = [clip(row, width) for row in _LAYOUTS[fitting_mode(mode, width, height)](picture, width, height, marks)]
+    return _placed(rows[:height])
+
+
+def hides_most(picture: Picture, width: int, height: int, mode: Mode, marks: Marks) -> bool:
+    """Whether a large tree would leave out more than half of its nodes if it were not drawn as a map."""
+    if picture.drafted < MAP_FROM_NODES or fitting_mode(mode, width, height) not in ("river", "log"):
+        return False
+    return len(draw(picture, width, height, mode, marks).shown) < (picture.drafted + 2) / 2
+
+
+def layout(round: RoundDone, width: int, height: int, mode: Mode = "auto", marks: Marks = UNICODE) -> list[Row]:
+    """A round's rows; `auto` draws a large tree as a map where most of it would be hidden otherwise."""
+    picture = picture_of(round, marks)
+    if mode == "auto" and hides_most(picture, width, height, mode, marks):
+        mode = "map"
+    return draw(picture, width, height, mode, marks).rows
+
+
+def _placed(rows: list[Row]) -> Drawing:
+    """Take the node numbers out of the roles and note where they stood."""
+    plain: list[Row] = []
+    places: list[tuple[int, int, int, int]] = []
+    for y, row in enumerate(rows):
+        at = 0
+        plain.append([])
+        for text, role in row:
+            number, wide = number_in(role), width_of([(text, "")])
+            if number is not None:
+                places.append((y, at, at + wide, number))
+            plain[-1].append((text, role.partition("#")[0]))
+            at += wide
+    return Drawing(plain, places)
+
+
+__all__ = [
+    "ASCII", "MODES", "UNICODE", "Drawing", "Marks", "Mode", "Picture", "draw", "fitting_mode", "hides_most", "layout",
+    "picture_of",
+]  # fmt: skip

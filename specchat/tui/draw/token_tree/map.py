@@ -1,0 +1,119 @@
+"""The tree as a map, for many nodes: depth runs to the right, the likeliest stand at the top, the path above all.
+
+A node is its mark and, where there is room, a cell as dark as it is probable. What has no place is counted below.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from specchat.tui.draw.token_tree.marks import Marks
+from specchat.tui.draw.token_tree.picture import Node, Picture, number_in
+from specchat.tui.text.cells import Row, Run, width_of
+
+_HEAD_FROM_ROWS = 4
+"""Below so many rows only the map itself is drawn: no text of the path, no depths."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One depth: what stands on the path there, the others, and in how many columns side by side."""
+
+    spine: Node | None
+    others: list[Node]
+    breadth: int
+
+
+def tree_map(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
+    """The path's text, the depths, then the map."""
+    heads = 2 if height >= _HEAD_FROM_ROWS else 0
+    nodes = _by_depth(picture)
+    total = sum(len(others) + (spine is not None) for spine, others in nodes)
+    rows, cells = _grid(nodes, width, height - heads, marks, 0)
+    shown = _count(rows)
+    if shown < total:
+        rows, cells = _grid(nodes, width, height - heads, marks, 1)
+        rows.append([(f"{marks.more} {total - _count(rows)} more", "dim")])
+    if not heads:
+        return rows
+    return [[run for node in picture.spine for run in node.words()], _depths(cells, width), *rows]
+
+
+def _by_depth(picture: Picture) -> list[tuple[Node | None, list[Node]]]:
+    """For every depth from 1 on: the node of the path, and the others, the likeliest first."""
+    spine = {node.depth: node for node in picture.spine[1:]}
+    others: dict[int, list[Node]] = {}
+    for node in picture.nodes[1:]:
+        if node.state != "accepted":
+            others.setdefault(node.depth, []).append(node)
+    deepest = max([*spine, *others], default=0)
+    return [
+        (spine.get(depth), sorted(others.get(depth, []), key=lambda node: -(node.weight or 0.0)))
+        for depth in range(1, deepest + 1)
+    ]
+
+
+def _grid(
+    nodes: list[tuple[Node | None, list[Node]]], width: int, height: int, marks: Marks, reserved: int
+) -> tuple[list[Row], list[int]]:
+    """The rows, and how many cells each depth takes; `reserved` rows are left for what must be said below."""
+    height = max(1, height - reserved)
+    columns, cell, gap = _fitted(nodes, width, height)
+    rows: list[Row] = [[] for _ in range(height)]
+    widths: list[int] = []
+    for index, column in enumerate(columns):
+        taken = column.breadth * cell + gap
+        widths.append(taken)
+        flows = index + 1 < len(columns) and columns[index + 1].spine is not None
+        for y in range(height):
+            row = _cells(column, y, height, cell, marks)
+            filler: Run = (marks.river, "river") if flows and y == 0 else (" ", "")
+            rows[y] += [*row, (filler[0] * (taken - width_of(row)), filler[1])]
+    return [row for row in rows if any(text.strip() for text, _ in row)], widths
+
+
+def _fitted(nodes: list[tuple[Node | None, list[Node]]], width: int, height: int) -> tuple[list[_Column], int, int]:
+    """Columns for all depths, as roomy as the width allows; what does not fit even so is left out, deepest first."""
+    room = max(1, height - 1)
+    breadths = [max(1, math.ceil(len(others) / room)) for _, others in nodes]
+    for cell, gap in ((2, 2), (2, 1), (1, 1), (1, 0)):
+        if sum(breadths) * cell + len(nodes) * gap <= width:
+            break
+    while sum(breadths) > width and max(breadths) > 1:
+        breadths[breadths.index(max(breadths))] -= 1
+    columns = [_Column(spine, others, breadth) for (spine, others), breadth in zip(nodes, breadths, strict=True)]
+    return columns[: width // (cell + gap) if sum(breadths) > width else len(columns)], cell, gap
+
+
+def _cells(column: _Column, y: int, height: int, cell: int, marks: Marks) -> Row:
+    """What stands in row `y` of a column: the path's node in the first, the others below it, column by column."""
+    if y == 0:
+        return _cell(column.spine, cell, marks) if column.spine else []
+    row: Row = []
+    for x in range(column.breadth):
+        place = x * (height - 1) + y - 1
+        if place < len(column.others):
+            row += _cell(column.others[place], cell, marks)
+    return row
+
+
+def _cell(node: Node, cell: int, marks: Marks) -> Row:
+    glyph, role = node.mark(marks)
+    if node.accent:
+        role = f"{node.accent}#{node.number}"
+    return [(glyph, role), (marks.shade(node.weight), f"bar#{node.number}")][:cell]
+
+
+def _depths(widths: list[int], width: int) -> Row:
+    """The numbers of the depths above their columns, as far as they fit."""
+    text, at = "", 0
+    for depth, taken in enumerate(widths, 1):
+        if len(text) <= at:
+            text = text.ljust(at) + str(depth) + " "
+        at += taken
+    return [(text[:width].rstrip(), "dim")]
+
+
+def _count(rows: list[Row]) -> int:
+    return len({number for row in rows for _, role in row if (number := number_in(role)) is not None})

@@ -1,0 +1,168 @@
+"""A round as it is drawn: what is said about each node, and the spine along the accepted path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from specchat.engine.protocol.events import RoundDone
+from specchat.tui.draw.token_tree.marks import Marks, label
+from specchat.tui.text.cells import Run, width_of
+
+NOBODY = -1
+"""The number of what is drawn but is no node, such as an ellipsis."""
+
+
+def number_in(role: str) -> int | None:
+    """The node that a run shows, which layouts write behind its role; None where it shows none."""
+    _, mark, number = role.partition("#")
+    return int(number) if mark and number != str(NOBODY) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One token as it is drawn. `look` is what may be seen of its state already."""
+
+    number: int
+    label: str
+    state: str  # root, accepted, bonus, rejected, unreached, pruned, cut
+    look: str
+    probability: float | None
+    branches: tuple[int, ...] = ()  # children that are not on the path
+    depth: int = 0
+    accent: str = ""  # selected, or kin: on the way to what is selected
+    agreed: str = ""
+    drafted: float | None = None  # how likely the drafter held it
+
+    @property
+    def weight(self) -> float | None:
+        """How likely it is: by the target where it was asked, else by the drafter."""
+        return self.drafted if self.probability is None else self.probability
+
+    def runs(self, marks: Marks) -> list[Run]:
+        """Mark and label."""
+        return [self.mark(marks), *self.words()]
+
+    def words(self) -> list[Run]:
+        """The label, and whether several drafters agreed on it."""
+        role = self.accent or self.look
+        words = [(self.label, f"{role}#{self.number}")]
+        return [*words, (self.agreed, f"agreed#{self.number}")] if self.agreed else words
+
+    def mark(self, marks: Marks) -> Run:
+        """The mark alone; only the label of a rejected token is struck out."""
+        role = "crossed" if self.look == "rejected" else self.look
+        return (marks.glyph(self.look), f"{role}#{self.number}")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A round as it is drawn: every node, and the spine from the root along the accepted path to the bonus."""
+
+    nodes: tuple[Node, ...]
+    spine: tuple[Node, ...]
+    drafted: int
+
+    def below(self, index: int) -> int:
+        """Nodes of the branch that begins here, itself included."""
+        count, stack = 0, [index]
+        while stack:
+            node = stack.pop()
+            count += 1
+            stack.extend(self.nodes[node].branches)
+        return count
+
+
+def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: int | None = None) -> Picture:
+    """Read a round's tree and verdict.
+
+    Args:
+        upto: the depth down to which the verdict may be seen; None: all of it. Nothing but looks depends on it.
+        chosen: the node that is selected; the bonus is the one after the tree's last.
+    """
+    tree, verdict = round.tree, round.verdict
+    path = [node for node in verdict.path if 0 < node < len(tree.texts)]
+    on_path = {0, *path}
+    branches: list[list[int]] = [[] for _ in tree.texts]
+    depths = [0] * len(tree.texts)
+    for index, parent in enumerate(tree.parents):
+        if 0 <= parent < index:
+            depths[index] = depths[parent] + 1
+            if index not in on_path:
+                branches[parent].append(index)
+    kin = _kin(round, path, chosen)
+    agreed = {child: marks.agreement(len(names)) for child, names in proposers_of(round).items() if len(names) > 1}
+    drafted = drafted_of(round)
+    last = len(path) + 1 if upto is None else upto
+    nodes = []
+    for index, text in enumerate(tree.texts):
+        state = _state(round, index, on_path)
+        seen = index == 0 or depths[index] <= last or last > len(path)
+        accent = "selected" if index == chosen else "kin" if index in kin else ""
+        nodes.append(
+            Node(index, label(text, marks), state, state if seen else "pending", _probability(round, index),
+                 tuple(branches[index]), depths[index], accent, agreed.get(index, ""), drafted.get(index))
+        )  # fmt: skip
+    spine = [nodes[0], *(nodes[index] for index in path)] if nodes else []
+    if verdict.bonus is not None:
+        spine.append(_bonus(round, len(nodes), len(path) + 1, marks, seen=last > len(path), chosen=chosen))
+    return Picture(tuple(nodes), tuple(spine), max(0, len(nodes) - 1))
+
+
+def proposers_of(round: RoundDone) -> dict[int, list[str]]:
+    """Who proposed each node, in order; drafters that were merged are told one by one."""
+    found: dict[int, list[str]] = {}
+    for draw in round.tree.draws:
+        names = found.setdefault(draw.child, [])
+        names += [name for name in draw.proposer.split("+") if name and name not in names]
+    return found
+
+
+def drafted_of(round: RoundDone) -> dict[int, float]:
+    """How likely the drafter held each node after its parent, where it said so; of several drafters the surest."""
+    found: dict[int, float] = {}
+    for draw in round.tree.draws:
+        if (probability := _exp(draw.draft_logprob)) is not None:
+            found[draw.child] = max(probability, found.get(draw.child, 0.0))
+    return found
+
+
+def _bonus(round: RoundDone, number: int, depth: int, marks: Marks, *, seen: bool, chosen: int | None) -> Node:
+    """The target's own token; nobody knows it before the verdict, so until then its place is blank."""
+    said = label(round.verdict.bonus_text, marks)
+    accent = "selected" if number == chosen else ""
+    node = Node(number, said, "bonus", "bonus", _exp(round.verdict.bonus_logprob), (), depth, accent)
+    return node if seen else replace(node, label=" " * width_of([(said, "")]), look="pending")
+
+
+def _kin(round: RoundDone, path: list[int], chosen: int | None) -> Collection[int]:
+    """The nodes on the way from the root to the chosen one."""
+    if chosen is None:
+        return ()
+    parents = round.tree.parents
+    node = parents[chosen] if chosen < len(parents) else (path[-1] if path else 0)
+    kin = set()
+    while node > 0:
+        kin.add(node)
+        node = parents[node]
+    return kin
+
+
+def _state(round: RoundDone, index: int, on_path: set[int]) -> str:
+    if index == 0:
+        return "root"
+    if index in on_path:
+        return "accepted"
+    reasons = round.verdict.reasons
+    reason = reasons[index] if index < len(reasons) else "unreached"
+    return "unreached" if reason == "accepted" else reason
+
+
+def _probability(round: RoundDone, index: int) -> float | None:
+    logprobs = round.tree.target_logprob
+    return _exp(logprobs[index]) if index < len(logprobs) else None
+
+
+def _exp(logprob: float | None) -> float | None:
+    return None if logprob is None or math.isnan(logprob) else math.exp(min(0.0, logprob))

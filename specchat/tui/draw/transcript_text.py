@@ -1,0 +1,22 @@
+"""The conversation as it is printed to the terminal on leaving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specchat.engine.protocol.text import visible
+from specchat.tui.state import attachments, thoughts
+from specchat.tui.state.session import Turn
+
+
+def conversation(turns: Sequence[Turn]) -> str:
+    """Everything that was said, questions marked, files by name alone."""
+    return "\n\n".join(said for turn in turns if (said := _said(turn)))
+
+
+def _said(turn: Turn) -> str:
+    if turn.reply is not None:
+        return visible(thoughts.spoken(turn.reply.text)).strip("\n")
+    spoken, files = attachments.split(turn.content)
+    lines = [*spoken.split("\n"), *(f"@{file.path} ({file.lines:,} lines)" for file in files)]
+    return visible("\n".join(f"› {line}" if number == 0 else f"  {line}" for number, line in enumerate(lines)))

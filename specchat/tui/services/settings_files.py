@@ -1,0 +1,53 @@
+"""Keeps settings beyond this session: what a pair was shipped with, what it starts with, and writing down the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specchat.config import load_catalog, settings_of, shipped_settings
+from specchat.config.saving import Saved, save
+from specchat.engine.protocol.describe import settings_message
+from specchat.errors import SpecchatError, UsageError
+from specchat.tui.state.session import Chat
+
+
+class Keeper:
+    """The settings in the files of this machine. `here` is False where the engine runs elsewhere and reads its own."""
+
+    def __init__(self, chat: Chat, *, here: bool) -> None:
+        self.shipped: Mapping[str, Any] | None = None  # None: unknown
+        self.saved: Mapping[str, Any] | None = None
+        self._chat = chat
+        self._here = here
+
+    def look(self) -> None:
+        """Read what the pair in use was shipped with and starts with, as far as this machine knows the pair."""
+        self.shipped = self.saved = None
+        ready = self._chat.ready
+        if ready is None or not self._here:
+            return
+        try:
+            pair = load_catalog().pair(ready.pair)
+            self.shipped = settings_message(shipped_settings(pair))
+            self.saved = settings_message(settings_of(pair))
+        except SpecchatError:  # a pair of a recording, or a file that broke meanwhile: saving will say so
+            return
+
+    def save(self, *, into_pair: bool) -> list[Saved]:
+        """Write down what differs from the next start; which keys went into which file.
+
+        Raises:
+            UsageError: there is nothing that could be saved here.
+            ConfigError: a file cannot be read or written; it is as it was.
+        """
+        ready, hello = self._chat.ready, self._chat.hello
+        if ready is None:
+            raise UsageError("settings can be saved once a pair is ready")
+        if not self._here:
+            raise UsageError("the engine runs elsewhere and reads files of its own: use `specchat config set` there")
+        methods = hello.methods if hello else []
+        options = {f"{method.name}.{info.name}": info.default for method in methods for info in method.options}
+        saved = save(ready.pair, self._chat.settings, into_pair=into_pair, options=options)
+        self.look()
+        return saved

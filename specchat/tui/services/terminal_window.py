@@ -1,0 +1,104 @@
+"""The terminal around the app: its title, its clipboard, its attention, and the signals that end it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from specchat.config import AppOptions
+from specchat.engine.protocol.events import Finished
+from specchat.engine.protocol.text import visible
+from specchat.tui.ports import Notify, RunInBackground
+from specchat.tui.state.session import Chat
+from specchat.tui.system import clipboard
+from specchat.tui.text.cells import cut
+
+LONGEST_TITLE = 60
+SHORT_S = 3.0
+"""A reply that took less calls nobody back."""
+
+SAVE_TITLE, RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
+
+
+def title_of(chat: Chat) -> str:
+    """What the terminal's title says: a mark while something is being written, the program, the chat."""
+    first = next((turn.content for turn in chat.turns if turn.role == "user"), "")
+    about = cut(visible(" ".join((chat.title or first)[:400].split())), LONGEST_TITLE)
+    return ("✎ " if chat.running else "") + "specchat" + (f" · {about}" if about else "")
+
+
+class Surroundings:
+    """Everything the app does to the terminal beside drawing on it."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        options: AppOptions,
+        *,
+        notify: Notify,
+        run: RunInBackground,
+        write: Callable[[str], None],
+        bell: Callable[[], None],
+        focused: Callable[[], bool],
+        leave: Callable[[int], None],
+    ) -> None:
+        """`write` sends a sequence to the terminal, `leave` ends the app with an exit code."""
+        self._chat = chat
+        self._options = options
+        self._notify, self._run, self._write = notify, run, write
+        self._bell, self._focused, self._leave = bell, focused, leave
+        self._title: str | None = None
+        self._advised = False
+        self._tool = clipboard.local_tool()
+
+    def enter(self) -> None:
+        """The app has the terminal: leave it in order also when told to go from outside."""
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
+                if number is not None:
+                    asyncio.get_running_loop().add_signal_handler(number, self._leave, 128 + number)
+
+    def look(self) -> None:
+        """The chat may have changed: so may the title."""
+        if not self._options.title or os.environ.get("TERM") in ("linux", "dumb"):
+            return
+        title = title_of(self._chat)
+        if title != self._title:
+            self._write(f"{SAVE_TITLE if self._title is None else ''}\x1b]2;{title}\x07")
+            self._title = title
+
+    def leave(self) -> None:
+        """The terminal's title is what it was."""
+        if self._title is not None and sys.__stdout__ is not None and sys.__stdout__.isatty():
+            with contextlib.suppress(OSError):
+                sys.__stdout__.write(RESTORE_TITLE)
+                sys.__stdout__.flush()
+
+    def ended(self, event: Finished) -> None:
+        """A reply is complete: call the user back who has gone to another window meanwhile."""
+        chat = self._chat
+        if self._focused() or event.at_s < SHORT_S or self._options.notify == "off" or chat.queued is not None:
+            return
+        if event.stop == "cancelled":
+            return
+        if self._options.notify == "desktop":
+            self._write(f"\x1b]9;{title_of(chat)}: the reply is complete\x07")
+        self._bell()
+
+    def copied(self, text: str, what: str) -> None:
+        """The text went to the terminal; give it to the desktop as well, and say what happened."""
+        if self._tool is None:
+            self._notify(f"{what}: {clipboard.advice(text)}" if not self._advised else f"{what} copied")
+            self._advised = True
+            return
+        self._notify(f"{what} copied")
+        self._run(self._hand_over(text, self._tool))
+
+    async def _hand_over(self, text: str, tool: list[str]) -> None:
+        if problem := await asyncio.to_thread(clipboard.hand_over, text, tool):
+            self._notify(problem, "warn")

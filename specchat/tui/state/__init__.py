@@ -1,0 +1,1 @@
+"""What the app knows; imports no Textual."""

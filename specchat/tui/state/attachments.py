@@ -1,0 +1,169 @@
+"""`@path` in a message: the file is put behind the text when it is sent, and folded where it is shown.
+
+The form in which a file travels says how many lines it has, so it is read back by counting: whatever
+stands in the file cannot end it early, and a chat that is stored needs nothing beside its text.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.errors import UsageError, nearest
+from specchat.tui.text import numbers
+
+LARGEST_BYTES = 1_000_000
+"""Of one file."""
+
+_MENTION = re.compile(r"""@(?<![^\s(\[]@)(@?)(?:"([^"\n]*)"|'([^'\n]*)'|([^\s"'@]+))""")
+_TRAILING = ".,;:!?)]}"
+_FILE_NAME = re.compile(r"[~/]|\.\w{1,6}$")
+_OPEN, _CLOSE = re.compile(r'<file path="([^"\n]*)" lines="(\d+)">'), "</file>"
+_MOST_SEEN = 2_000
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A file inside a message."""
+
+    path: str  # as the user wrote it
+    text: str
+
+    @property
+    def lines(self) -> int:
+        return self.text.count("\n") + 1
+
+
+def inline(text: str, folder: Path) -> str:
+    """The message as it is sent: every file it mentions behind it, `@@` as a plain `@`.
+
+    Raises UsageError where a file that is clearly meant does not exist or is no text.
+    """
+    files: dict[str, Attached] = {}
+    for path in _mentioned(text, folder):
+        files.setdefault(path, Attached(path, _read(_full(path, folder), path)))
+    spoken = _MENTION.sub(lambda match: match.group()[1:] if match[1] else match.group(), text)
+    return "\n\n".join([spoken, *(_block(file) for file in files.values())])
+
+
+def split(content: str) -> tuple[str, list[Attached]]:
+    """What was written and the files behind it; the opposite of `inline`."""
+    lines = content.split("\n")
+    for start, line in enumerate(lines):
+        if _OPEN.fullmatch(line) and (files := _blocks(lines, start)):
+            return "\n".join(lines[: max(0, start - 1)]), files
+    return content, []
+
+
+def has_mention(text: str, folder: Path) -> bool:
+    """Whether sending this text would put a file behind it."""
+    try:
+        return any(_full(path, folder).is_file() for path in _mentioned(text, folder))
+    except UsageError:
+        return False
+
+
+def being_typed(before: str) -> tuple[int, str] | None:
+    """The path that is being typed before the cursor and where it begins; None where it is none."""
+    quoted = re.search(r"""(?<![^\s(\[])@(["'])([^"'\n]*)$""", before)
+    if quoted:
+        return quoted.start() + 2, quoted[2]
+    bare = re.search(r"""(?<![^\s(\[])@([^\s"'@]*)$""", before)
+    return (bare.start() + 1, bare[1]) if bare else None
+
+
+def completions(path: str, folder: Path) -> list[str]:
+    """Paths that begin like this one, folders with a slash at their end, sorted; hidden ones only if asked for."""
+    head, slash, stem = path.rpartition("/")
+    parent = _full(head + slash, folder) if slash else folder
+    found: list[str] = []
+    try:
+        with os.scandir(parent) as entries:
+            for _, entry in zip(range(_MOST_SEEN), entries, strict=False):
+                if entry.name.startswith(stem) and (stem.startswith(".") or not entry.name.startswith(".")):
+                    found.append(head + slash + entry.name + ("/" if entry.is_dir() else ""))
+    except OSError:
+        return []
+    return sorted(found)
+
+
+def _mentioned(text: str, folder: Path) -> Iterator[str]:
+    """Paths that are meant as files."""
+    for match in _MENTION.finditer(text):
+        if match[1]:
+            continue
+        if (quoted := match[2] or match[3]) is not None:
+            yield quoted
+        elif (path := _existing(match[4], folder)) is not None:
+            yield path
+        elif _FILE_NAME.search(bare := match[4].rstrip(_TRAILING)):
+            raise UsageError(f"there is no file {bare!r}{_near(bare, folder)} (@@ sends it as text)")
+
+
+def _existing(word: str, folder: Path) -> str | None:
+    """The word as a path, without the punctuation of the sentence if that is what it takes."""
+    while word:
+        if _full(word, folder).is_file():
+            return word
+        if word[-1] not in _TRAILING:
+            return None
+        word = word[:-1]
+    return None
+
+
+def _near(path: str, folder: Path) -> str:
+    head, slash, name = path.rpartition("/")
+    names = [found for found in completions(head + slash, folder) if not found.endswith("/")]
+    close = nearest(path, names) if names else ""
+    return close if close.startswith("; did") and name else ""
+
+
+def _full(path: str, folder: Path) -> Path:
+    try:
+        return folder / Path(path).expanduser()
+    except RuntimeError:  # the home of a user who does not exist
+        return folder / path
+
+
+def _read(file: Path, said: str) -> str:
+    try:
+        about = file.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise UsageError(f"@{said} is {'a folder' if stat.S_ISDIR(about.st_mode) else 'no ordinary file'}")
+        if about.st_size > LARGEST_BYTES:
+            most = numbers.size(LARGEST_BYTES)
+            raise UsageError(f"@{said} has {numbers.size(about.st_size)}; files of up to {most} can be sent")
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"@{said} cannot be read: {error.strerror or error}") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise UsageError(f"@{said} is no text file (UTF-8)")
+    return text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n")
+
+
+def _block(file: Attached) -> str:
+    return f'<file path="{html.escape(file.path)}" lines="{file.lines}">\n{file.text}\n{_CLOSE}'
+
+
+def _blocks(lines: list[str], at: int) -> list[Attached]:
+    """The files from this line to the end; none unless nothing else stands there."""
+    files: list[Attached] = []
+    while at < len(lines):
+        opened = _OPEN.fullmatch(lines[at])
+        end = at + 1 + int(opened[2]) if opened else len(lines)
+        if opened is None or end >= len(lines) or lines[end] != _CLOSE:
+            return []
+        files.append(Attached(html.unescape(opened[1]), "\n".join(lines[at + 1 : end])))
+        at = end + 2
+        if at == len(lines) or (at < len(lines) and lines[at - 1]):
+            return []
+    return files

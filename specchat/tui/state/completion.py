@@ -1,0 +1,70 @@
+"""What Tab may put in place of the word before the cursor: commands, their arguments, paths of files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.tui.state import attachments
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Words that may stand from `start` to the cursor, best ones first."""
+
+    start: int  # characters of the line before the word
+    words: tuple[str, ...]
+
+    def common(self) -> str:
+        """What all of them begin with."""
+        first, last = min(self.words), max(self.words)
+        same = (index for index, letter in enumerate(first) if last[index : index + 1] != letter)
+        return first[: next(same, len(first))]
+
+
+@dataclass(frozen=True)
+class Known:
+    """One command, as far as completing it goes."""
+
+    name: str
+    takes_argument: bool
+    values: Callable[[list[str]], Sequence[str]]  # the arguments before → what may come next
+
+
+def complete(line: str, commands: Sequence[Known], folder: Path) -> Completion | None:
+    """What fits the line up to the cursor; None where nothing is being typed that could be completed."""
+    if line.startswith("/") and not line.startswith("//"):
+        return _command(line, commands)
+    if (typed := attachments.being_typed(line)) is not None:
+        start, path = typed
+        words = [_quoted(found, line[start - 1]) for found in attachments.completions(path, folder)]
+        return Completion(start, tuple(words)) if words else None
+    return None
+
+
+def values_of_usage(usage: str, index: int) -> list[str]:
+    """The choices that a command's usage spells out for an argument: `[auto|river|log]`."""
+    parts = usage.split()
+    choices = parts[index].strip("[]") if index < len(parts) else ""
+    return [word for word in choices.split("|") if word.islower()] if "|" in choices else []
+
+
+def _command(line: str, commands: Sequence[Known]) -> Completion | None:
+    name, space, rest = line[1:].partition(" ")
+    if not space:
+        fitting = [f"/{c.name}" + (" " if c.takes_argument else "") for c in commands if c.name.startswith(name)]
+        return Completion(0, tuple(fitting)) if fitting else None
+    known = next((command for command in commands if command.name == name), None)
+    if known is None:
+        return None
+    word = re.search(r"\S*$", rest)
+    typed = word.group() if word else ""
+    fitting = [value for value in known.values(rest[: len(rest) - len(typed)].split()) if value.startswith(typed)]
+    return Completion(len(line) - len(typed), tuple(fitting)) if fitting else None
+
+
+def _quoted(path: str, before: str) -> str:
+    """The path, in quotes if it has blanks and is not in quotes already."""
+    return f'"{path}"' if " " in path and before not in ("'", '"') else path

@@ -1,0 +1,167 @@
+"""Races on one question after the other, and their figures by category."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.engine.near.race import SIDES, Heat, Race
+from specchat.engine.protocol.events import Command, Event, Message
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question of a benchmark."""
+
+    category: str
+    prompt: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The races of one category.
+
+    Args:
+        ratio: time of plain decoding over the other's, both for as many tokens as plain wrote.
+        same, ties: races whose sides wrote the same tokens, and those that parted at a tie of rounded logits.
+        sound: no race broke a promise.
+    """
+
+    category: str
+    races: int
+    plain_tokens_per_s: float
+    tokens_per_s: float
+    ratio: float
+    acceptance_length: float
+    same: int
+    ties: int
+    sound: bool
+    promised: bool
+
+
+class Series:
+    """Says what to send next, race by race; who goes first changes each time.
+
+    Args:
+        questions: asked in this order.
+        seed: of the first race; every question has its own.
+        seconds: after so many no new race begins.
+        clock: seconds; only differences count.
+    """
+
+    def __init__(
+        self,
+        questions: Sequence[Asked],
+        seed: int,
+        ids: Iterator[int],
+        changes: Mapping[str, Any],
+        clock: Callable[[], float],
+        seconds: float | None = None,
+    ) -> None:
+        self.questions = list(questions)
+        self.seed = seed
+        self.seconds = seconds
+        self.over: list[tuple[Asked, Race]] = []
+        self.problem = ""
+        self.stopped = self.complete = False
+        self._ids = ids
+        self._changes = dict(changes)
+        self._clock = clock
+        self._began = clock()
+        self.race = self._race()
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.problem) or self.stopped or self.complete
+
+    @property
+    def asked(self) -> Asked:
+        """The question that is being answered, or the last one."""
+        return self.questions[min(len(self.over), len(self.questions) - 1)]
+
+    @property
+    def share(self) -> float:
+        """How much is done, by questions or by time."""
+        if self.ended:
+            return 1.0
+        if self.seconds is not None:
+            return min(1.0, (self._clock() - self._began) / self.seconds)
+        running = {"warming": 0.0, "racing": 0.5 if self._second else 0.1}.get(self.race.phase, 0.9)
+        return (len(self.over) + running) / len(self.questions)
+
+    def begin(self) -> Command:
+        """The first thing to send."""
+        return self.race.begin()
+
+    def stop(self) -> Command | None:
+        """What stops it; None if there is nothing to stop."""
+        if self.ended:
+            return None
+        self.stopped = True
+        return self.race.stop()
+
+    def hear(self, event: Event) -> Command | None:
+        """Learn from one event; what to send next, if anything."""
+        if self.ended:
+            return None
+        command = self.race.hear(event)
+        if self.race.phase == "failed":
+            self.problem = self.race.problem
+        elif self.race.phase == "over":
+            self.over.append((self.asked, self.race))
+            self.complete = len(self.over) == len(self.questions) or self._late()
+            if not self.complete:
+                self.race = self._race()
+                return self.race.begin()
+        return command
+
+    def groups(self) -> list[Group]:
+        """Figures of every category that has a race, and of all together."""
+        categories = dict.fromkeys(asked.category for asked, _ in self.over)
+        groups = [_group(c, [race for asked, race in self.over if asked.category == c]) for c in categories]
+        return [*groups, _group(ALL, [race for _, race in self.over])] if len(groups) > 1 else groups
+
+    def _late(self) -> bool:
+        return self.seconds is not None and self._clock() - self._began >= self.seconds
+
+    @property
+    def _second(self) -> bool:
+        return any(heat.finished for heat in self.race.heats.values())
+
+    def _race(self) -> Race:
+        number = len(self.over)
+        order = SIDES if number % 2 == 0 else SIDES[::-1]
+        messages = [Message("user", self.asked.prompt)]
+        return Race(messages, self.seed + number, self._ids, self._changes, order, warm_up=not number)
+
+
+def _group(category: str, races: Sequence[Race]) -> Group:
+    plain, other = [race.plain for race in races], [race.speculative for race in races]
+    equal_s = sum(race.plain.decode_s / race.ratio if race.ratio else 0.0 for race in races)
+    return Group(
+        category=category,
+        races=len(races),
+        plain_tokens_per_s=_per(_tokens(plain), _seconds(plain)),
+        tokens_per_s=_per(_tokens(other), _seconds(other)),
+        ratio=_per(_seconds(plain), equal_s),
+        acceptance_length=_per(_tokens(other), sum(len(heat.rounds) for heat in other)),
+        same=sum(race.same for race in races),
+        ties=sum(race.compared is not None and race.compared.tie for race in races),
+        sound=all(race.sound for race in races),
+        promised=all(race.promised for race in races),
+    )
+
+
+def _tokens(heats: Sequence[Heat]) -> int:
+    return sum(len(heat.tokens) for heat in heats)
+
+
+def _seconds(heats: Sequence[Heat]) -> float:
+    return sum(heat.decode_s for heat in heats)
+
+
+def _per(amount: float, of: float) -> float:
+    return amount / of if of > 0 else 0.0

@@ -1,0 +1,155 @@
+"""The arithmetic of a reply: rounds in, figures out. Counts what happened; claims nothing it cannot know."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from specchat.engine.protocol.events import Finished, PlainSpeed, RoundDone, Stats
+
+RECENT_S = 2.0
+RECENT_ROUNDS = 16
+
+
+@dataclass
+class Figures:
+    """A reply's running totals. After `finish` the engine's own statistics take over."""
+
+    plain: PlainSpeed | None = None
+    rounds: int = 0
+    tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    other_s: float = 0.0
+    context_tokens: int = 0
+    offered_by_depth: list[int] = field(default_factory=list)
+    accepted_by_depth: list[int] = field(default_factory=list)
+    emitted: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
+    stats: Stats | None = None
+    _recent: deque[tuple[float, int]] = field(default_factory=deque)  # when a round ended, tokens so far
+
+    def add(self, round: RoundDone) -> None:
+        """Count one round."""
+        self.rounds += 1
+        self.tokens += len(round.pieces)
+        self.drafted += max(0, len(round.tree.tokens) - 1)
+        self.accepted += len(round.verdict.path)
+        self.draft_s += round.timings.draft_s
+        self.verify_s += round.timings.verify_s
+        self.other_s += round.timings.other_s
+        self.context_tokens = round.context_tokens + len(round.pieces)
+        self.emitted.append(len(round.pieces))
+        _count_depths(self.offered_by_depth, _deepest(round.tree.parents))
+        _count_depths(self.accepted_by_depth, len(round.verdict.path))
+        self._recent.append((round.at_s, self.tokens))
+        while len(self._recent) > 2 and round.at_s - self._recent[1][0] >= RECENT_S:
+            self._recent.popleft()
+
+    def finish(self, finished: Finished) -> None:
+        """Take the engine's statistics, which know more than the rounds."""
+        self.stats = finished.stats
+
+    @property
+    def acceptance_length(self) -> float:
+        """τ: mean tokens per round, the bonus token included."""
+        return self.stats.acceptance_length if self.stats else self.tokens / max(1, self.rounds)
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted of drafted, the bonus token excluded."""
+        return self.stats.acceptance_rate if self.stats else self.accepted / max(1, self.drafted)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Decoding speed of the whole reply so far, prefill apart."""
+        if self.stats:
+            return self.stats.tokens_per_s
+        spent = self.draft_s + self.verify_s + self.other_s
+        return self.tokens / spent if spent > 0 else 0.0
+
+    @property
+    def at_s(self) -> float:
+        """When the last round ended, in the reply's own time."""
+        return self._recent[-1][0] if self._recent else 0.0
+
+    @property
+    def recent_tokens_per_s(self) -> float | None:
+        """Speed over the last two seconds of the reply; None where there is too little to say."""
+        if len(self._recent) < 2:
+            return None
+        (begin_s, before), (end_s, after) = self._recent[0], self._recent[-1]
+        return (after - before) / (end_s - begin_s) if end_s > begin_s else None
+
+    @property
+    def drafted_share(self) -> float:
+        """How much of the text was drafted: accepted of emitted."""
+        return self.accepted / self.tokens if self.tokens else 0.0
+
+    @property
+    def speedup(self) -> tuple[float, str] | None:
+        """How much sooner than plain decoding, and where the denominator comes from; None: unknown."""
+        if self.stats and self.stats.speedup is not None:
+            return self.stats.speedup, self.stats.speedup_source
+        plain_s = seconds_per_token(self.plain, self.context_tokens) if self.plain else None
+        if plain_s is None or self.drafted == 0 or self.tokens_per_s <= 0:
+            return None
+        return self.tokens_per_s * plain_s, "measured"
+
+    def depths(self) -> list[float]:
+        """Per depth: how often a round that drafted there had its token accepted."""
+        offered = self.stats.offered_by_depth if self.stats else self.offered_by_depth
+        accepted = self.stats.accepted_by_depth if self.stats else self.accepted_by_depth
+        padded = [*accepted, *([0] * len(offered))]
+        return [taken / max(1, tried) for tried, taken in zip(offered, padded, strict=False)]
+
+    def split_s(self) -> list[tuple[str, float]]:
+        """Mean seconds of a round, by what they went to."""
+        rounds = max(1, self.rounds)
+        return [
+            ("draft", self.draft_s / rounds), ("verify", self.verify_s / rounds), ("other", self.other_s / rounds),
+        ]  # fmt: skip
+
+    def line(self) -> str:
+        """One line about the reply: what it is, how fast, and what the drafting cost."""
+        parts = [f"{self.tokens:,} tok", f"{self.tokens_per_s:.{1 if self.tokens_per_s < 10 else 0}f} tok/s"]
+        if not self.drafted:
+            return " · ".join([*parts, "plain decoding"])
+        rounds = max(1, self.rounds)
+        parts.append(f"τ {self.acceptance_length:.1f}")
+        parts.append(f"{self.drafted_share:.0%} drafted".replace("%", " %"))
+        parts.append(f"{self.accepted / rounds:.1f} of {self.drafted / rounds:.0f} nodes")
+        parts.append(speedup_text(self.speedup))
+        return " · ".join(parts)
+
+
+def speedup_text(speedup: tuple[float, str] | None) -> str:
+    """`2.7× plain (measured)`, or that nobody knows yet."""
+    return f"{speedup[0]:.1f}× plain ({speedup[1]})" if speedup else "speed-up: not measured yet"
+
+
+def seconds_per_token(plain: PlainSpeed, context_tokens: int) -> float | None:
+    """Plain decoding's time per token at a context length, between the measured points."""
+    points = plain.points
+    if not points:
+        return None
+    for (left, left_s), (right, right_s) in pairwise(points):
+        if left <= context_tokens <= right and right > left:
+            return left_s + (right_s - left_s) * (context_tokens - left) / (right - left)
+    return points[0][1] if context_tokens < points[0][0] else points[-1][1]
+
+
+def _deepest(parents: list[int]) -> int:
+    depths = [0] * len(parents)
+    for index, parent in enumerate(parents):
+        if 0 <= parent < index:
+            depths[index] = depths[parent] + 1
+    return max(depths, default=0)
+
+
+def _count_depths(counters: list[int], depth: int) -> None:
+    counters.extend([0] * (depth - len(counters)))
+    for level in range(depth):
+        counters[level] += 1

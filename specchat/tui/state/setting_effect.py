@@ -1,0 +1,176 @@
+"""What a change of settings did: the rounds just before it against the rounds since."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specchat.engine.protocol.events import RoundDone
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import Row, clip, width_of
+
+BEFORE = 32
+"""How many rounds before a change count: old ones speak of another text."""
+
+ENOUGH = 12
+"""With fewer rounds since, the difference would be mostly chance."""
+
+_SETTLED = 8
+_WITHOUT_EFFECT = {"seed", "max_tokens", "stop", "pair"}
+
+
+@dataclass(frozen=True)
+class Round:
+    """What counts of a round; `plain_s` is what plain decoding takes for its tokens, None where nobody knows."""
+
+    tokens: int
+    seconds: float
+    plain_s: float | None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Some rounds in figures."""
+
+    rounds: int
+    tau: float
+    tokens_per_s: float
+    speedup: float | None
+
+    @classmethod
+    def of(cls, rounds: Iterable[Round]) -> Stretch | None:
+        """The figures of these rounds; None where there are none."""
+        counted = list(rounds)
+        tokens, seconds = sum(r.tokens for r in counted), sum(r.seconds for r in counted)
+        if not counted or seconds <= 0:
+            return None
+        plain = [r.plain_s for r in counted if r.plain_s is not None]
+        speedup = sum(plain) / seconds if len(plain) == len(counted) else None
+        return cls(len(counted), tokens / len(counted), tokens / seconds, speedup)
+
+
+@dataclass
+class Effect:
+    """Listens to rounds and changes. Changes in quick succession count as one."""
+
+    change: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # setting: value before, value now
+    _before: list[Round] = field(default_factory=list)
+    _since: deque[Round] = field(default_factory=lambda: deque(maxlen=512))
+    _added: int = 0
+
+    def add(self, event: RoundDone, plain_s_per_token: float | None) -> None:
+        """One more round under the settings in force."""
+        self._added += 1
+        tokens, timings = len(event.pieces), event.timings
+        seconds = timings.draft_s + timings.verify_s + timings.other_s
+        self._since.append(Round(tokens, seconds, None if plain_s_per_token is None else tokens * plain_s_per_token))
+
+    def changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        """The settings are others now; a change that is taken back leaves nothing to compare."""
+        different = differences(before, now)
+        if not different:
+            return
+        if len(self._since) >= _SETTLED or not self._before:
+            self._before, self.change = list(self._since)[-BEFORE:], {}
+        self._since.clear()
+        for name, (old, new) in different.items():
+            self.change[name] = (self.change[name][0] if name in self.change else old, new)
+        self.change = {name: (old, new) for name, (old, new) in self.change.items() if old != new}
+        if not self.change:
+            self._since.extend(self._before)
+            self._before = []
+
+    def forget(self) -> None:
+        """Other models: nothing of this can be compared any more."""
+        self.change = {}
+        self._before = []
+        self._since.clear()
+
+    @property
+    def before(self) -> Stretch | None:
+        return Stretch.of(self._before) if self.change else None
+
+    @property
+    def since(self) -> Stretch | None:
+        return Stretch.of(self._since)
+
+    @property
+    def news(self) -> object:
+        """Something else whenever the rows would be others."""
+        return (self._added, *self.change.items()) if self.change else None
+
+    def rows(self, width: int) -> list[Row]:
+        """What was changed and over how many rounds, then the figures; nothing where nothing can be compared."""
+        before, since = self.before, self.since
+        if before is None:
+            return []
+        rounds = since.rounds if since else 0
+        counts = f"{before.rounds} rounds before, {rounds} since" if rounds >= ENOUGH else _since(rounds)
+        head: Row = [(_named(self.change), "text"), (" · " + counts, "dim")]
+        if width_of(head) > width:
+            short = f" · {before.rounds} → {rounds} rounds" if rounds >= ENOUGH else " · " + _since(rounds)
+            head = [*clip(head[:1], max(1, width - len(short))), (short, "dim")]
+        return [clip(head, width), clip(self.figures(width), width)]
+
+    def figures(self, width: int) -> Row:
+        """`τ 2.1 → 2.8 · 84 → 103 tok/s · 1.1× → 1.3×`, closer together or without the last where there is no room."""
+        before, since = self.before, self.since
+        if before is None:
+            return []
+        known = since if since is not None and since.rounds >= ENOUGH else None
+        for arrow in (" → ", "→"):
+            parts = _parts(before, known, arrow)
+            if width_of(_joined(parts)) <= width:
+                break
+        while len(parts) > 1 and width_of(_joined(parts)) > width:
+            parts.pop()
+        return _joined(parts)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What differs of what can have an effect on speed: setting: value before, value now."""
+    old, new = _flat(before), _flat(now)
+    names = [name for name in {**old, **new} if name not in _WITHOUT_EFFECT]
+    return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in settings.items() if k != "method_options"} | dict(settings.get("method_options") or {})
+
+
+def _since(rounds: int) -> str:
+    return f"since: {rounds} round{'' if rounds == 1 else 's'}"
+
+
+def _named(change: Mapping[str, tuple[Any, Any]]) -> str:
+    name, (old, new) = next(iter(change.items()))
+    more = f" and {len(change) - 1} more" if len(change) > 1 else ""
+    values = [numbers.setting(value) for value in (old, new) if value is not None]
+    return f"{name.rpartition('.')[2]} {' → '.join(values)}{more}"
+
+
+def _parts(before: Stretch, since: Stretch | None, arrow: str) -> list[Row]:
+    tau, rate, speedup = (since.tau, since.tokens_per_s, since.speedup) if since else (None, None, None)
+    parts = [
+        _part("τ ", before.tau, tau, "{:.1f}".format, "", arrow),
+        _part("", before.tokens_per_s, rate, numbers.rate, " tok/s", arrow),
+    ]
+    if before.speedup is not None and (since is None or speedup is not None):
+        parts.append(_part("", before.speedup, speedup, "{:.1f}×".format, "", arrow))
+    return parts
+
+
+def _part(lead: str, old: float, new: float | None, write: Callable[[float], str], unit: str, arrow: str) -> Row:
+    if new is None:
+        return [(f"{lead}{write(old)}{unit}", "dim")]
+    better = "good" if new > old * 1.02 else "warn" if new < old * 0.98 else "strong"
+    return [(f"{lead}{write(old)}{arrow}", "dim"), (write(new), better), (unit, "dim")]
+
+
+def _joined(parts: list[Row]) -> Row:
+    row: Row = []
+    for part in parts:
+        row += [(" · ", "dim"), *part] if row else part
+    return row

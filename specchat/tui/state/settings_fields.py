@@ -1,0 +1,156 @@
+"""The settings form without a screen: which fields there are, and what one step up or down means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.engine.protocol.events import Hello, MethodInfo, OptionInfo
+from specchat.errors import UsageError
+from specchat.registry import Option
+
+FAMILIES = {"drafter": "draft", "policy": "polic", "rule": "rule", "controller": "control"}
+"""Settings that name a method, and what their family's name contains."""
+
+_SECTIONS = (
+    ("speculation", ("drafter", "policy", "rule", "controller", "width", "depth", "nodes")),
+    ("sampling", ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens")),
+    ("penalties", ("repetition_penalty", "presence_penalty", "frequency_penalty")),
+    ("early pruning", ("prune_layer", "prune_keep")),
+    ("engine · needs a reload", ("dtype", "device", "kernels", "threads")),
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One line of the form."""
+
+    name: str  # `temperature`, or `prompt_lookup.max_ngram` for a method's option
+    info: OptionInfo
+    value: Any
+    section: str
+    default: Any = None  # what it was shipped with
+    saved: Any = None  # what it will be at the next start
+
+    @property
+    def label(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def of_method(self) -> bool:
+        return "." in self.name
+
+    @property
+    def words(self) -> str:
+        """What a search looks through."""
+        return f"{self.name} {self.name.replace('_', ' ')} {self.info.help} {self.section}".lower()
+
+    def parse(self, text: str) -> Any:
+        """The value a user typed; raises UsageError in words for the field."""
+        value: object = text.strip()
+        if self.info.kind == "int" and text.strip().endswith(".0"):
+            value = text.strip()[:-2]
+        return _option(self.info).parse(value, "")
+
+    def stepped(self, direction: int) -> Any:
+        """The value one step away, or the same at the end of the range."""
+        if self.info.choices:
+            choices = self.info.choices
+            at = choices.index(self.value) if self.value in choices else -1
+            return choices[(at + direction) % len(choices)]
+        if self.info.kind == "bool":
+            return not self.value
+        if self.info.kind == "int":
+            return self._within(_stepped_int(int(self.value), direction))
+        if self.info.kind == "float":
+            small = self.info.maximum is not None and self.info.maximum <= 1.0
+            return self._within(round(float(self.value) + direction * (0.05 if small else 0.1), 4))
+        return self.value
+
+    def _within(self, value: float) -> Any:
+        low, high = self.info.minimum, self.info.maximum
+        value = value if low is None else max(low, value)
+        value = value if high is None else min(high, value)
+        return int(value) if self.info.kind == "int" else value
+
+
+def fields_of(
+    hello: Hello,
+    settings: Mapping[str, Any],
+    default: Mapping[str, Any] | None = None,
+    saved: Mapping[str, Any] | None = None,
+) -> list[Field]:
+    """Every field the form shows, in order; options of a method in use come under the setting that chose it.
+
+    `default` are the settings that were shipped and `saved` those of the next start; where they are not known, the
+    options' own defaults stand in, and every value is held to be saved.
+    """
+    infos = {info.name: info for info in hello.settings}
+    known = {"pair", *(name for _, names in _SECTIONS for name in names)}
+    layers = (settings, default or {}, settings if saved is None else saved)
+    fields: list[Field] = []
+    for section, names in [*_SECTIONS, ("more", tuple(name for name in infos if name not in known))]:
+        for name in names:
+            if name in infos:
+                info = _with_choices(infos[name], hello.methods)
+                fields.append(Field(name, info, *_values(name, info, section, layers)))
+            for method in _in_use(hello.methods, name, settings):
+                for info in method.options:
+                    full = f"{method.name}.{info.name}"
+                    fields.append(Field(full, info, *_values(full, info, section, layers)))
+    return fields
+
+
+def _values(
+    name: str, info: OptionInfo, section: str, layers: tuple[Mapping[str, Any], ...]
+) -> tuple[Any, str, Any, Any]:
+    """The value in force, the section, the shipped value and the saved one."""
+    value, default, saved = (
+        (layer.get("method_options") or {} if "." in name else layer).get(name, info.default) for layer in layers
+    )
+    return value, section, default, saved
+
+
+def _in_use(methods: list[MethodInfo], setting: str, settings: Mapping[str, Any]) -> list[MethodInfo]:
+    """The method this setting chose, and those that it is made of."""
+    if setting not in FAMILIES:
+        return []
+    known = {method.name: method for method in methods_of(methods, setting)}
+    chosen = known.get(str(settings.get(setting)))
+    if chosen is None:
+        return []
+    given = settings.get("method_options") or {}
+    of = [given.get(f"{chosen.name}.{info.name}", info.default) for info in chosen.options if info.name == "of"]
+    parts = [part.strip() for value in of for part in str(value).split(",")]
+    return [chosen, *(known[part] for part in parts if part in known and part != chosen.name)]
+
+
+def methods_of(methods: list[MethodInfo], setting: str) -> list[MethodInfo]:
+    """The methods this setting chooses among."""
+    return [method for method in methods if FAMILIES[setting] in method.family]
+
+
+def _with_choices(info: OptionInfo, methods: list[MethodInfo]) -> OptionInfo:
+    if info.name not in FAMILIES or info.choices:
+        return info
+    names = [method.name for method in methods_of(methods, info.name)]
+    return OptionInfo(info.name, info.kind, info.default, info.help, info.unit, None, None, names, info.live)
+
+
+def _option(info: OptionInfo) -> Option:
+    return Option(
+        info.name, info.kind, info.default, info.help, info.unit, info.minimum, info.maximum, tuple(info.choices)
+    )
+
+
+def _stepped_int(value: int, direction: int) -> int:
+    """By ones while small, by ever larger round steps after."""
+    reference = abs(value) if direction > 0 else abs(value) - 1
+    step = next((step for limit, step in ((16, 1), (64, 4), (256, 16), (1024, 64)) if reference < limit), 256)
+    if step == 1:
+        return value + direction
+    return (value // step + 1) * step if direction > 0 else (value - 1) // step * step
+
+
+__all__ = ["FAMILIES", "Field", "UsageError", "fields_of", "methods_of"]

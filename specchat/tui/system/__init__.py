@@ -1,0 +1,1 @@
+"""The machine around the app: clipboard, editor, processes, processor time."""

@@ -1,0 +1,1 @@
+"""Text in terminal cells: measuring, wrapping, numbers, ASCII, Markdown blocks."""

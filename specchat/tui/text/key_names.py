@@ -1,0 +1,47 @@
+"""Keys as people write them, and the short hints that name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from textual.keys import format_key
+
+if TYPE_CHECKING:
+    from textual.dom import DOMNode
+
+KeyTable = Mapping[str, tuple[str, ...]]
+"""The keys in force of every binding, by its id."""
+
+_SHOWN = {
+    "escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn", "delete": "Del", "insert": "Ins", "space": "Space",
+    "backspace": "Backspace", "enter": "Enter", "tab": "Tab", "home": "Home", "end": "End",
+    "up": "Up", "down": "Down", "left": "Left", "right": "Right",
+}  # fmt: skip
+NAMED_KEYS = frozenset(_SHOWN) | {f"f{number}" for number in range(1, 25)}
+"""Keys that have a name instead of a character."""
+
+
+def name_of(key: str) -> str:
+    """`ctrl+f8` as `Ctrl+F8`, `full_stop` as `.`"""
+    *modifiers, last = key.split("+")
+    upper = last in NAMED_KEYS or (modifiers and len(last) == 1)
+    name = _SHOWN.get(last) or (last.upper() if upper else format_key(last))
+    return "+".join([*(modifier.capitalize() for modifier in modifiers), name])
+
+
+def names_of(keys: Iterable[str]) -> str:
+    """`Ctrl+J, Shift+Enter`: several keys as people write them."""
+    keys = tuple(keys)
+    spare = {f"shift+{key.lower()}" for key in keys if len(key) == 1}  # how some terminals send a capital
+    return ", ".join(name_of(key) for key in keys if key not in spare)
+
+
+def hint(node: DOMNode, id: str, does: str, before: str = "") -> str:
+    """`Esc closes`, after `before`: the first key of a binding and what it does; empty where it has no key.
+
+    The app that `node` belongs to says which keys are in force: its `key_table`.
+    """
+    table: KeyTable = getattr(node.app, "key_table", {})
+    keys = table.get(id, ())
+    return f"{before}{name_of(keys[0])} {does}" if keys else ""

@@ -1,0 +1,74 @@
+"""Numbers as people read them, each with its unit."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from specchat.engine.protocol.events import Loading
+
+
+def count(value: float) -> str:
+    """Whole numbers with thousands apart: `1,204`."""
+    return f"{round(value):,}"
+
+
+def size(value: float) -> str:
+    """Bytes, in steps of a thousand: `1.9 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.5:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 99.5 else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def seconds(value: float) -> str:
+    """A time to wait: `7 s`, `2 min 05 s`."""
+    whole = round(value)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
+
+
+def milliseconds(value_s: float) -> str:
+    """A time per round: `1.9 ms`."""
+    value = value_s * 1000
+    return f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"
+
+
+def rate(tokens_per_s: float) -> str:
+    """Tokens per second, with a decimal only where it matters."""
+    return f"{tokens_per_s:.1f}" if tokens_per_s < 10 else f"{tokens_per_s:.0f}"
+
+
+def when(written: str, now: datetime) -> str:
+    """A moment as it is told at another, in that one's time zone: `14:02`, `yesterday 14:02`, `Tue 14:02`, `3 Mar`."""
+    then = datetime.fromisoformat(written).astimezone(now.tzinfo)
+    days = (now.date() - then.date()).days
+    if days < 7:
+        day = {0: "", 1: "yesterday "}.get(days, f"{then:%a} ")
+        return f"{day}{then:%H:%M}"
+    return f"{then.day} {then:%b}" + (f" {then.year}" if then.year != now.year else "")
+
+
+def setting(value: object) -> str:
+    """A setting's value: `0.8`, `on`, `chain`."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_STAGES = {
+    "import": "starting", "fetch": "fetching", "verify": "checking", "read": "reading", "measure": "measuring",
+}  # fmt: skip
+
+
+def loading(event: Loading) -> tuple[str, float | None, str]:
+    """One line of progress in three parts: what, how far (None if unknown), and the figures."""
+    what = f"{_STAGES.get(event.stage, event.stage)} {event.item}".strip()
+    if not event.total:
+        return what, None, size(event.done) if event.done and event.unit == "bytes" else ""
+    share = min(1.0, event.done / event.total)
+    if event.unit != "bytes":
+        return what, share, f"{event.done} of {event.total}"
+    parts = [f"{size(event.done)} of {size(event.total)}"]
+    if event.rate > 0:
+        parts += [f"{size(event.rate)}/s", f"{seconds((event.total - event.done) / event.rate)} left"]
+    return what, share, " · ".join(parts)

@@ -1,0 +1,1 @@
+"""Every use of Textual's private parts."""

@@ -1,0 +1,76 @@
+"""A fixed-size widget painted from rows of (text, role): the cheapest thing Textual can draw."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
+
+from specchat.tui.text.cells import Row, clip
+from specchat.tui.widgets.text_roles import Roles
+
+
+class Painted(Roles):
+    """Shows what `paint` returns for its size; painted anew only after `repaint` or a new size."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._rows: list[Row] | None = None
+        self._painted_for = (0, 0)
+        self._titles = ("", "")
+
+    def paint(self, width: int, height: int) -> list[Row]:
+        """At most `height` rows of at most `width` cells."""
+        return []
+
+    def repaint(self) -> None:
+        """What `paint` would return has changed; only rows that came out different are drawn."""
+        if not self.display:  # asking for the size of what is hidden lays out the whole screen
+            self._rows = None
+            self._styles_cache.clear()
+            return
+        width, height = size = self.size
+        before = self._rows
+        if before is None or self._painted_for != size:
+            self._rows = None
+            self.refresh()
+            return
+        self._rows = self.paint(width, height)
+        changed = [y for y in range(height) if _at(before, y) != _at(self._rows, y)]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def entitle(self, *, title: str | None = None, subtitle: str | None = None) -> None:
+        """Write into the border; only the border is drawn, and only if it says something new."""
+        before = self._titles
+        title, subtitle = self._titles = (
+            before[0] if title is None else title,
+            before[1] if subtitle is None else subtitle,
+        )
+        if self._titles == before:
+            return
+        self._border_title, self._border_subtitle = Content(title), Content(subtitle)
+        if not self.display:
+            self._styles_cache.clear()
+            return
+        width, height = self.outer_size
+        left, top = self.content_offset
+        self.refresh(Region(-left, -top, width, 1), Region(-left, height - 1 - top, width, 1))
+
+    def render_line(self, y: int) -> Strip:
+        """One row, styled and filled up to the width."""
+        size = self.size
+        if self._rows is None or self._painted_for != (size.width, size.height):
+            self._painted_for = (size.width, size.height)
+            self._rows = self.paint(size.width, size.height)
+        if y >= len(self._rows):
+            return Strip.blank(size.width, self.rich_style)
+        segments = [Segment(text, self.style_of(role)) for text, role in clip(self._rows[y], size.width)]
+        return Strip(segments).adjust_cell_length(size.width, self.rich_style)
+
+
+def _at(rows: list[Row], y: int) -> Row:
+    return rows[y] if y < len(rows) else []

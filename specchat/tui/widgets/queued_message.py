@@ -1,0 +1,43 @@
+"""The message that was sent while a reply was still being written, above the prompt until its turn comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specchat.tui.state import attachments
+from specchat.tui.state.session import Chat
+from specchat.tui.text.cells import Row, cut, width_of
+from specchat.tui.widgets.painted_rows import Painted
+
+
+class Waiting(Painted):
+    """One line, there only while something waits."""
+
+    DEFAULT_CSS = """
+    Waiting { height: 1; padding: 0 2; display: none; }
+    """
+
+    def __init__(self, chat: Chat, key_of: Callable[[str], str], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chat = chat
+        self._key_of = key_of
+        self._shown: str | None = None
+
+    def look(self) -> None:
+        """What waits may have changed."""
+        if self._chat.queued != self._shown:
+            self._shown = self._chat.queued
+            self.display = self._shown is not None
+            self.repaint()
+
+    def paint(self, width: int, height: int) -> list[Row]:
+        """The beginning of the message, and how to get it back."""
+        if self._shown is None:
+            return []
+        row: Row = [("⧗ waits: ", "bonus")]
+        keys = " or ".join(key for id in ("stop", "prompt.earlier") if (key := self._key_of(id)))
+        ways = f"  {keys} takes it back" if width >= 60 and keys else ""
+        room = max(1, width - width_of(row) - len(ways))
+        said = cut(" ".join(attachments.split(self._shown)[0][:400].split()), room)
+        row.append((said, "text"))
+        return [[*row, (" " * (width - width_of(row) - len(ways)), ""), (ways, "dim")]]

@@ -1,0 +1,182 @@
+"""The single lines around the prompt: state of the engine, progress, remarks, the replay's controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specchat.engine.near.replay import Player
+from specchat.tui.state.session import Chat
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import Row, bar, clip, cut, width_of
+from specchat.tui.text.key_names import hint
+from specchat.tui.widgets.painted_rows import Painted
+
+NEARLY_FULL = 0.8
+"""The share of the context from which on the status line warns."""
+
+
+class StatusBar(Painted):
+    """Which engine, how it speculates, how full the context is."""
+
+    DEFAULT_CSS = """
+    StatusBar { height: 1; padding: 0 2; }
+    """
+
+    def __init__(self, chat: Chat, key_of: Callable[[str], str], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chat = chat
+        self._key_of = key_of
+        self._hint = ""
+
+    def hint(self, text: str) -> None:
+        """Show help for what is being typed, or the state again."""
+        if text != self._hint:
+            self._hint = text
+            self.repaint()
+
+    def paint(self, width: int, height: int) -> list[Row]:
+        """The state at the left, the context at the right; what does not fit is left out, last things first."""
+        if self._hint:
+            return [[(cut(self._hint, width), "dim")]]
+        right = self._right(width)
+        left = clip(self._left(), max(1, width - width_of(right) - 1))
+        return [[*left, (" " * (width - width_of(left) - width_of(right)), ""), *right]]
+
+    def _left(self) -> Row:
+        chat = self._chat
+        settings = chat.settings
+        match chat.phase:
+            case "starting":
+                return [("◌ ", "dim"), ("starting the engine", "dim")]
+            case "loading":
+                return [("◌ ", "bonus"), (f"loading {chat.loading_pair}".strip(), "text")]
+            case "failed":
+                return [("✕ ", "bad"), ("no pair is loaded", "text")]
+            case "dead":
+                return [("✕ ", "bad"), (f"no engine · {self._key_of('restart') or '/restart'} restarts it", "text")]
+        row: Row = [("● ", "good"), (chat.pair, "strong")]
+        if chat.refused not in ("", chat.pair):
+            row.append((f" · ✕ {chat.refused} was not loaded", "bad"))
+        if settings.get("nodes") == 0 or settings.get("controller") == "off":
+            row.append((" · plain decoding", "dim"))
+        else:
+            row.append((f" · {settings.get('drafter', '')} · {settings.get('policy', '')}", "dim"))
+        if chat.loss is not None and not chat.loss.lossless:
+            row.append((" · lossy", "warn"))
+        if chat.unsaved:
+            row.append((" · not being saved", "warn"))
+        return row
+
+    def _right(self, width: int) -> Row:
+        chat = self._chat
+        if chat.ready is None or width < 36:
+            return []
+        limit = chat.ready.context_tokens
+        used = f"{chat.context_tokens:,} / {limit:,}" if limit else ""
+        full = limit > 0 and chat.context_tokens >= NEARLY_FULL * limit
+        key = self._key_of("help") or "/help"
+        keys = f"{key} help" if width >= 60 else ""
+        row: Row = [("  ".join(part for part in (used, keys) if part), "dim")]
+        if full:
+            row = [(f"▲ {used} · {chat.context_tokens / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
+        news = chat.fetching or (f"✓ {chat.fetched} is here" if chat.fetched else "")
+        return [(news + "  ", "bonus" if chat.fetching else "good"), *row] if news else row
+
+
+class Notice(Painted):
+    """One line for what is going on or went wrong; gone when there is nothing to say."""
+
+    DEFAULT_CSS = """
+    Notice { height: 1; padding: 0 2; display: none; }
+    """
+
+    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chat = chat
+        self._said: tuple[str, str] = ("", "")
+        self._welcomed = False
+
+    def say(self, text: str, role: str = "dim") -> None:
+        """Show one remark until the next."""
+        self._said = (text, role)
+        self.look(welcomed=self._welcomed)
+
+    def look(self, *, welcomed: bool = False) -> None:
+        """The chat's state may have changed; `welcomed`: the empty page already shows progress."""
+        self._welcomed = welcomed
+        self.display = bool(self._row(80))
+        self.repaint()
+
+    def paint(self, width: int, height: int) -> list[Row]:
+        """Progress first, then the last remark."""
+        return [self._row(width)]
+
+    def _row(self, width: int) -> Row:
+        if self._chat.phase == "loading" and self._chat.loading is not None and not self._welcomed:
+            return progress_row(self._chat, width, hint(self, "stop", "cancels"))
+        if self._said[0]:
+            return [(cut(self._said[0], width), self._said[1])]
+        if self._chat.editing is not None:
+            ways = hint(self, "prompt.send", "sends it"), hint(self, "stop", "leaves the chat as it is")
+            return [
+                ("✎ ", "bonus"),
+                (cut(f"another branch: {', '.join(filter(None, ways))}", width - 2), "text"),
+            ]
+        return []
+
+
+def progress_row(chat: Chat, width: int, cancels: str) -> Row:
+    """`fetching model.safetensors ████▌    62 % · 143 of 230 MB · 12 MB/s · 7 s left    Esc cancels`."""
+    assert chat.loading is not None, "progress is shown while something loads"
+    what, share, figures = numbers.loading(chat.loading)
+    row: Row = [(cut(what, max(8, width // 3)) + "  ", "text")]
+    if share is not None:
+        row += [(bar(share, max(4, min(20, width // 5))), "bar"), (f" {share:4.0%} ".replace("%", " %"), "text")]
+    row.append((figures, "dim"))
+    gap = width - width_of(row) - len(cancels)
+    return [*row, (" " * gap, ""), (cancels, "dim")] if gap > 0 else clip(row, width)
+
+
+class ReplayBar(Painted):
+    """Where a recording is, and the keys that move it."""
+
+    DEFAULT_CSS = """
+    ReplayBar { height: 3; padding: 0 1; border: round $border; display: none; }
+    """
+
+    def __init__(self, key_of: Callable[[str], str], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._key_of = key_of
+        self._player: Player | None = None
+
+    def show(self, player: Player | None) -> None:
+        """Control this player, or none."""
+        self._player = player
+        self.display = player is not None
+        self.repaint()
+
+    def paint(self, width: int, height: int) -> list[Row]:
+        """State, progress, speed, keys."""
+        if self._player is None:
+            return []
+        player = self._player
+        done, total = player.progress
+        state = "■ at the end" if player.ended else "‖ held" if player.paused else "▶ playing"
+        row: Row = [(state, "bonus"), (f"  round {done} of {total}", "text"), (f"  {player.speed:g}×", "text")]
+        room = min(20, width - width_of(row) - 54)
+        if room >= 6 and total:
+            row += [("  ", ""), (bar(done / total, room), "bar")]
+        for keys in (self._keys(named=True), self._keys(named=False)):
+            gap = width - width_of(row) - len(keys)
+            if gap > 0:
+                return [[*row, (" " * gap, ""), (keys, "dim")]]
+        return [row]
+
+    def _keys(self, *, named: bool) -> str:
+        """The keys in force, with what they do or without."""
+        known = (("pace.hold", "hold"), ("pace.step", "step"), ("pace.slower", ""), ("pace.faster", "speed"),
+                 ("pace.rewind", "again"), ("stop", "leave"))  # fmt: skip
+        keys = [(key, word) for id, word in known if (key := self._key_of(id))]
+        if not named:
+            return " ".join(key for key, _ in keys)
+        return " · ".join(f"{key} {word}".strip() for key, word in keys).replace("< · >", "< >")

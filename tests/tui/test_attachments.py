@@ -1,0 +1,118 @@
+"""`@path`: which words are files, how a file travels, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.errors import UsageError
+from specchat.tui.state import attachments
+from specchat.tui.state.attachments import Attached, inline, split
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "app.py").write_text("import os\n\nprint(1)\n")
+    (tmp_path / "my notes.txt").write_text("hello")
+    (tmp_path / "notes.md").write_text("a\r\nb\r\n")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\xff")
+    (tmp_path / "huge.txt").write_bytes(b"x" * (attachments.LARGEST_BYTES + 1))
+    (tmp_path / "empty.txt").write_text("")
+    return tmp_path
+
+
+def test_a_file_goes_behind_the_text_and_can_be_taken_apart_again(folder):
+    text = 'compare @src/app.py, @"my notes.txt" and (@notes.md).'
+    sent = inline(text, folder)
+    assert '<file path="src/app.py" lines="3">\nimport os\n\nprint(1)\n</file>' in sent
+    assert split(sent) == (
+        text,
+        [
+            Attached("src/app.py", "import os\n\nprint(1)"),
+            Attached("my notes.txt", "hello"),
+            Attached("notes.md", "a\nb"),
+        ],
+    )
+
+
+def test_a_file_named_twice_is_sent_once(folder):
+    assert inline("@notes.md and @notes.md", folder).count("<file") == 1
+
+
+@pytest.mark.parametrize("text", ["@property def x", "mail me@example.com", "hey @bob!", "a @ b", "@@notes.md", "@"])
+def test_what_is_no_file_stays_text(folder, text):
+    assert inline(text, folder) == text.replace("@@", "@")
+    assert not attachments.has_mention(text, folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("@src/ap.py", "there is no file 'src/ap.py'; did you mean 'src/app.py'"),
+        ("see @note.md.", "there is no file 'note.md'; did you mean 'notes.md'"),
+        ("@~nobody-here/x", "there is no file"),
+        ('@"src"', "@src is a folder"),
+        ("@picture.png", "@picture.png is no text file"),
+        ("@huge.txt", "@huge.txt has 1.0 MB; files of up to 1.0 MB can be sent"),
+        ('@"absent file"', "@absent file cannot be read: No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_sent_is_refused_in_one_line(folder, text, why):
+    with pytest.raises(UsageError) as error:
+        inline(text, folder)
+    assert why in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_home_folder_may_be_written_short(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    assert split(inline("@~/notes.md", folder / "src"))[1] == [Attached("~/notes.md", "a\nb")]
+
+
+def test_an_empty_file_is_a_file(folder):
+    assert split(inline("@empty.txt", folder))[1] == [Attached("empty.txt", "")]
+
+
+@given(
+    st.lists(st.tuples(st.text("a<>\"'& /.", min_size=1, max_size=8), st.text("ab\n</file>", max_size=40)), max_size=3)
+)
+def test_no_content_of_a_file_can_end_it_early(files):
+    attached = [Attached(path, text) for path, text in files]
+    sent = "\n\n".join(["look", *(attachments._block(file) for file in attached)])
+    assert split(sent) == ("look", attached)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["<file>", '<file path="a" lines="3">\nx\n</file>', '<file path="a" lines="1">\nx\n</file> and more', "a\n\nb", ""],
+)
+def test_text_that_only_looks_like_a_file_is_left_alone(content):
+    assert split(content) == (content, [])
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [
+        ("see @sr", (5, "sr")),
+        ("@", (1, "")),
+        ('@"my no', (2, "my no")),
+        ("(@src/", (2, "src/")),
+        ("me@exa", None),
+        ("@a b", None),
+        ("@@a", None),
+    ],
+)
+def test_the_path_before_the_cursor_is_found(before, found):
+    assert attachments.being_typed(before) == found
+
+
+def test_paths_are_completed_folders_with_a_slash_and_hidden_ones_on_request(folder):
+    (folder / ".secret").write_text("x")
+    assert attachments.completions("n", folder) == ["notes.md"]
+    assert attachments.completions("s", folder) == ["src/"]
+    assert attachments.completions("src/", folder) == ["src/app.py"]
+    assert ".secret" not in attachments.completions("", folder)
+    assert attachments.completions(".s", folder) == [".secret"]
+    assert attachments.completions("nowhere/x", folder) == []

@@ -1,0 +1,281 @@
+"""Every chat is kept as it goes, and opened again as it was."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from driving import Driver, driving
+from fake import SETTINGS, rounds_of, stats_of
+from textual.widgets import Markdown
+
+from specchat.engine.protocol import events as ev
+from specchat.store import writer
+from specchat.store.chats import Chats
+from specchat.store.database import open_to_read, open_to_write
+from specchat.store.records import Chat, Facts, Message
+from specchat.tui.state.stored_chat import message_of, turn_of
+from specchat.tui.widgets.reply_view import ReplyView
+
+WHEN = "2026-01-31T12:00:00.000Z"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "chats.db"
+
+
+def kept(store: Path) -> list[tuple[Chat, list[Message]]]:
+    with open_to_read(store) as connection:
+        chats = Chats(connection)
+        return [chats.chat(summary.id) for summary in chats.summaries()]
+
+
+async def until(d: Driver, true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        await d.pilot.pause(0.02)
+
+
+async def test_a_question_is_on_the_disk_before_it_is_answered(store):
+    async with driving(store=store) as d:
+        send = d.link.send
+        seen: list[list[str]] = []
+
+        def sending(command: ev.Command) -> None:
+            if isinstance(command, ev.Generate):
+                seen.append([message.content for _, messages in kept(store) for message in messages])
+            send(command)
+
+        d.link.send = sending
+        await d.say("is it safe?")
+        assert seen == [["is it safe?", ""]]
+
+
+async def test_a_reply_is_kept_while_it_is_written_and_with_its_figures_when_it_is_done(store, monkeypatch):
+    monkeypatch.setattr(writer, "FLUSH_S", 0.05)
+    async with driving(store=store) as d:
+        await d.say("hi")
+        rounds = await d.reply(upto=9, finish=False)
+        half = "".join(piece.text for round in rounds[:9] for piece in round.pieces)
+        await until(d, lambda: kept(store)[0][1][1].content == half)
+        assert kept(store)[0][1][1].status == "streaming"
+        await d.hear(ev.Finished(1, "length", "tail", stats_of(rounds), 9.0))
+        await until(d, lambda: kept(store)[0][1][1].status == "done")
+        reply = kept(store)[0][1][1]
+        assert reply.content == half + "tail"
+        assert sum(abs(length) for length in reply.pieces) == len(reply.content)
+        assert (reply.facts.pair, reply.facts.seed, reply.facts.stop) == ("smol", 7, "length")
+        assert reply.facts.settings == SETTINGS
+        assert reply.facts.stats["tokens"] == 200
+        assert reply.facts.loss["lossless"] is True
+
+
+async def test_a_chat_is_called_by_its_first_words_until_it_is_named(store):
+    async with driving(store=store) as d:
+        await d.say("How does\nit work?")
+        await d.reply("so")
+        await d.say("/system be brief")
+        assert kept(store)[0][0].title == "How does it work?"
+        await d.say("/rename  Trees & drafts ")
+        await until(d, lambda: kept(store)[0][0].title == "Trees & drafts")
+        assert kept(store)[0][0].renamed
+        assert kept(store)[0][0].system == "be brief"
+
+
+async def test_nothing_is_kept_of_an_empty_chat_and_a_new_one_is_another(store):
+    async with driving(store=store) as d:
+        await d.say("/system be brief")
+        await d.pilot.press("ctrl+n")
+        await d.say("one")
+        await d.reply("first")
+        await d.pilot.press("ctrl+n")
+        await d.say("two")
+        await d.reply("second")
+        assert d.link.last(ev.Generate).messages == [ev.Message("user", "two")]
+    assert sorted(chat.title for chat, _ in kept(store)) == ["one", "two"]
+
+
+async def test_leaving_in_the_middle_of_a_reply_keeps_what_was_written(store):
+    async with driving(store=store) as d:
+        await d.say("hi")
+        await d.reply(upto=5, finish=False)
+        text = d.app.chat.running.text
+        d.app.archive.close()
+    reply = kept(store)[0][1][1]
+    assert (reply.content, reply.status) == (text, "interrupted")
+
+
+async def talk(store: Path) -> str:
+    """A chat with a system prompt and two answers to its second question, the first of which is read."""
+    async with driving(store=store) as d:
+        await d.say("/system be brief")
+        await d.say("hi")
+        await d.reply()
+        await d.say("and?")
+        await d.reply("answer one")
+        await d.say("/retry")
+        await d.reply("answer two")
+        d.app.transcript.focus()
+        await d.pilot.press("left_square_bracket")
+        await d.settle()
+        d.app.archive.close()
+        return d.app.chat.id
+
+
+async def test_a_chat_comes_back_with_its_branches_figures_and_tokens(store):
+    id = await talk(store)
+    async with driving(store=store, chat=id) as d:
+        await d.settle()
+        screen = d.screen()
+        assert "hi" in screen
+        assert "answer one" in screen
+        assert "answer two" not in screen
+        first = d.app.query(ReplyView).first()
+        assert "200\u00a0tok ·" in first._figures.text
+        assert "2.7×\u00a0plain\u00a0(measured)" in first._figures.text
+        assert d.app.chat.system == "be brief"
+        assert sorted(d.app.archive.current()[1], key=lambda m: m.id) == sorted(kept(store)[0][1], key=lambda m: m.id)
+        d.app.transcript.focus()
+        await d.pilot.press("g", "j", "f8")
+        await d.pilot.pause()
+        words = [piece for round in rounds_of() for piece in round.pieces]
+        shown = [(letter, role) for line in first._tokens._lines for text, role in line for letter in text]
+        assert shown == [(letter, word.origin) for word in words for letter in word.text if letter != "\n"]
+        await d.pilot.press("G", "right_square_bracket")
+        await d.settle()
+        assert "answer two" in d.screen()
+        d.app.prompt.focus()
+        await d.say("go on")
+        messages = d.link.last(ev.Generate).messages
+        assert [m.content for m in messages[-3:]] == ["and?", "answer two", "go on"]
+        assert messages[0] == ev.Message("system", "be brief")
+        d.app.archive.close()
+    (chat, messages), *others = kept(store)
+    assert others == []
+    assert chat.id == id
+    assert [message.content for message in messages[1:]][1:] == ["and?", "answer one", "answer two", "go on", ""]
+
+
+async def test_of_a_long_chat_only_the_end_is_on_the_page_and_all_of_it_is_sent(store):
+    connection = open_to_write(store).connection
+    chats = Chats(connection)
+    with chats.transaction():
+        chats.save(Chat("a", "long", WHEN, WHEN, leaf="m1999"))
+        for n in range(2000):
+            parent = f"m{n - 1}" if n else None
+            text = f"message {n}" + ("" if n % 2 else "\nand more" * 20)
+            chats.add("a", Message(f"m{n}", parent, "assistant" if n % 2 else "user", text, WHEN))
+    connection.close()
+    async with driving(store=store, chat="a") as d:
+        await d.settle()
+        assert "message 1999" in d.screen()
+        assert len(d.app.transcript.views) < 50
+        await d.say("more")
+        assert len(d.link.last(ev.Generate).messages) == 2001
+        d.app.transcript.focus()
+        await d.pilot.press("g")
+        await d.pilot.pause()
+        assert "message 0" in d.screen()
+
+
+async def test_a_reply_that_was_cut_off_says_so_when_it_is_opened(store):
+    connection = open_to_write(store).connection
+    chats = Chats(connection)
+    with chats.transaction():
+        chats.save(Chat("a", "hi", WHEN, WHEN, leaf="n"))
+        chats.add("a", Message("m", None, "user", "hi", WHEN))
+        chats.add("a", Message("n", "m", "assistant", "half a w", WHEN, "streaming", [4, -4]), owner="gone")
+    connection.close()
+    async with driving(store=store, chat="a") as d:
+        await d.settle()
+        assert d.app.query_one(ReplyView)._figures.text == "interrupted"
+        assert "half a w" in "".join(view.source for view in d.app.query(Markdown))
+
+
+async def test_a_thought_is_kept_with_its_time_and_left_out_of_what_is_sent_on(store):
+    async with driving(store=store) as d:
+        await d.say("hi")
+        await d.reply("<think>what is this about, I wonder</think>A greeting.")
+        d.app.archive.close()
+        id = d.app.chat.id
+    assert kept(store)[0][1][1].facts.thought_s > 0
+    async with driving(store=store, chat=id) as d:
+        await d.settle()
+        assert d.app.chat.last_reply().thought_s == kept(store)[0][1][1].facts.thought_s
+        assert "thought for" in d.screen()
+        await d.say("and?")
+        assert d.link.last(ev.Generate).messages[1].content == "A greeting."
+
+
+def test_a_reply_that_was_kept_has_the_same_pieces():
+    reply = Message("n", "m", "assistant", "a\x1b[31m 你好 b", WHEN, "done", [1, -6, 3, -1], Facts("smol", 1, "end"))
+    turn = turn_of(reply)
+    assert turn.reply.pieces == [("a", "drafted"), ("␛[31m ", "target"), ("你好 ", "drafted"), ("b", "target")]
+    assert message_of(turn) == reply
+
+
+async def test_a_store_that_cannot_be_written_is_said_and_the_chat_goes_on(store):
+    store.mkdir()
+    async with driving(store=store) as d:
+        await until(d, lambda: "not being saved" in d.drawn(d.app.notice))
+        await d.say("hi")
+        await d.reply("still here")
+        assert "still here" in d.screen()
+        assert "not being saved" in d.drawn(d.app.status)
+        d.app.archive.close()
+        assert str(store) in d.app.archive.problem
+
+
+async def test_a_disk_that_is_full_is_said_and_nothing_is_lost_when_there_is_room(store, monkeypatch):
+    monkeypatch.setattr(writer, "RETRY_S", 0.05)
+    add, full = Chats.add, True
+
+    def adding(self: Chats, *given: object) -> None:
+        if full:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        add(self, *given)
+
+    monkeypatch.setattr(Chats, "add", adding)
+    async with driving(store=store) as d:
+        await d.say("hi")
+        await until(d, lambda: "the disk is full" in d.drawn(d.app.notice))
+        await d.reply("an answer")
+        full = False
+        await until(d, lambda: not d.app.chat.unsaved)
+        assert "not being saved" not in d.drawn(d.app.status)
+        d.app.archive.close()
+    assert [message.content for message in kept(store)[0][1]] == ["hi", "an answer"]
+
+
+async def test_a_file_that_breaks_is_put_aside_and_the_whole_chat_written_again(store, monkeypatch):
+    monkeypatch.setattr(writer, "RETRY_S", 0.05)
+    async with driving(store=store) as d:
+        await d.say("hi " + "long " * 2_000)
+        await d.reply("an answer")
+        await until(d, lambda: kept(store)[0][1][1].status == "done")
+        sqlite3.connect(store).execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with store.open("r+b") as file:
+            file.write(b"\xaa" * store.stat().st_size)
+        await d.say("more")
+        await d.reply("another answer")
+        await until(d, lambda: "damaged" in d.drawn(d.app.notice) or any(store.parent.glob("*.damaged-*")))
+        await until(d, lambda: not d.app.chat.unsaved)
+        d.app.archive.close()
+    assert [message.content[:4] for message in kept(store)[0][1]] == ["hi l", "an a", "more", "anot"]
+
+
+async def test_a_recording_is_not_kept(store):
+    async with driving(store=store, demo=Path(__file__).parents[2] / "assets" / "demo.jsonl") as d:
+        await d.say("/demo")
+        d.app.talk.player.step()
+        await until(d, lambda: len(d.app.chat.turns) == 2)
+        await d.app.talk.leave_replay()
+        d.app.archive.close()
+    assert kept(store) == []

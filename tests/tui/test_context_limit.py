@@ -1,0 +1,228 @@
+"""A full context: counted before it is asked, and never the end of a chat."""
+
+from __future__ import annotations
+
+from driving import Driver, driving
+from fake import hello, ready, stats_of
+
+from specchat.engine.protocol import events as ev
+from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_WISH, newest
+from specchat.tui.state.session import Turn
+from specchat.tui.widgets.messages import UserView
+
+LIMIT = 200
+MORE = "one more " + "x" * 240
+
+
+def generates(d: Driver) -> list[ev.Generate]:
+    return [command for command in d.link.sent if isinstance(command, ev.Generate)]
+
+
+async def small(d: Driver) -> None:
+    await d.hear(hello(), ready(context_tokens=LIMIT))
+
+
+async def counted(d: Driver, *tokens: int) -> None:
+    """The engine answers so many counts."""
+    for number in tokens:
+        await d.hear(ev.Counted(d.link.last(ev.Count).id, number, LIMIT))
+
+
+async def full(d: Driver) -> None:
+    """A chat of three answered questions, and a fourth that does not fit."""
+    await small(d)
+    for number in range(3):
+        await d.say(f"question {number}")
+        if d.link.sent and isinstance(d.link.sent[-1], ev.Count):
+            await counted(d, 50)
+        await d.reply(f"answer {number} " + "word " * 20)
+    await d.say(MORE)
+    await counted(d, 260, 4)
+
+
+async def press(d: Driver, button: str) -> None:
+    d.app.alert.query_one(f"#{button}").press()
+    await d.pilot.pause()
+    await d.settle()
+
+
+async def test_what_surely_fits_is_not_counted_first():
+    async with driving() as d:
+        await d.say("short")
+        assert len(generates(d)) == 1
+        assert not any(isinstance(command, ev.Count) for command in d.link.sent)
+
+
+async def test_what_may_not_fit_is_counted_and_sent_if_it_does():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("x" * 500)
+        assert generates(d) == []
+        assert "counting" in d.drawn(d.app.notice)
+        await counted(d, LIMIT - 1)
+        assert generates(d)[0].messages == [ev.Message("user", "x" * 500)]
+
+
+async def test_a_message_that_never_fits_comes_back_with_its_counts():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("word " * 1000)
+        await counted(d, 1441417)
+        told = d.drawn(d.app.notice)
+        assert "this message alone takes 1,441,417 tokens, the context holds 200" in told
+        assert d.app.prompt.full_text == "word " * 1000
+        assert generates(d) == []
+        assert d.app.chat.turns == []
+
+
+async def test_a_full_context_offers_what_can_be_done_and_going_back_changes_nothing():
+    async with driving(loaded=False) as d:
+        await full(d)
+        screen = d.screen()
+        assert "the chat would take 260 tokens, its context holds 200" in screen
+        assert "Drop oldest" in screen
+        assert "Summarise" in screen
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert d.app.prompt.text == MORE
+        assert not d.app.alert.display
+        assert len(generates(d)) == 3
+
+
+async def test_a_second_message_waits_until_the_first_has_room():
+    async with driving(loaded=False) as d:
+        await full(d)
+        d.app.prompt.focus()
+        await d.say("and another")
+        assert "waits for room" in d.drawn(d.app.notice)
+        assert d.app.prompt.text == "and another"
+        await press(d, "leave_out")
+        await counted(d, 120)
+        assert generates(d)[-1].messages[-1] == ev.Message("user", MORE)
+
+
+async def test_a_message_that_was_being_counted_survives_its_engine():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("x" * 500)
+        await d.hear(ev.Died(-9, "killed"))
+        assert "⧗ waits: xxx" in d.drawn(d.app.waiting)
+        await d.pilot.press("f5")
+        await d.pilot.pause()
+        await small(d)
+        await counted(d, 150)
+        assert generates(d)[-1].messages == [ev.Message("user", "x" * 500)]
+
+
+async def test_escape_takes_back_what_is_being_counted():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("x" * 500)
+        asked = d.link.last(ev.Count)
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert d.app.prompt.text == "x" * 500
+        await d.hear(ev.Counted(asked.id, 300, LIMIT))
+        assert not d.app.alert.display
+        assert generates(d) == []
+
+
+async def test_another_chat_is_not_bothered_by_the_full_one():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("x" * 500)
+        asked = d.link.last(ev.Count)
+        await d.pilot.press("ctrl+n")
+        await d.hear(ev.Counted(asked.id, 300, LIMIT))
+        assert not d.app.alert.display
+        await d.say("short")
+        assert generates(d)[-1].messages == [ev.Message("user", "short")]
+
+
+async def test_the_oldest_turns_are_left_out_and_stay_on_the_page():
+    async with driving(loaded=False) as d:
+        await full(d)
+        await press(d, "leave_out")
+        await counted(d, 120)
+        assert [m.content[:10] for m in generates(d)[-1].messages] == ["question 2", "answer 2 w", "one more x"]
+        assert "from here on the 4 oldest messages are not sent any more" in d.screen()
+        assert len(d.app.chat.turns) == 8
+        assert len(d.app.query(UserView)) == 4
+
+
+async def test_what_was_left_out_stays_left_out_when_the_chat_is_opened_again(tmp_path):
+    store = tmp_path / "chats.db"
+    async with driving(loaded=False, store=store) as d:
+        await full(d)
+        await press(d, "leave_out")
+        await counted(d, 120)
+        await d.reply("fine")
+        d.app.archive.close()
+        id = d.app.chat.id
+    async with driving(loaded=False, store=store, chat=id) as d:
+        await small(d)
+        assert "the 4 oldest messages are not sent on" in d.screen()
+        assert len(d.app.query(UserView)) == 4
+        await d.say("and now?")
+        said = [message.content[:10] for message in generates(d)[-1].messages]
+        assert said == ["question 2", "answer 2 w", "one more x", "fine", "and now?"]
+
+
+async def test_a_new_chat_begins_from_a_summary_that_the_model_wrote():
+    async with driving(loaded=False) as d:
+        await full(d)
+        await press(d, "summary")
+        assert generates(d)[-1].messages[-1] == ev.Message("user", SUMMARY_WISH)
+        await d.reply("We counted questions.")
+        asked = generates(d)[-1].messages
+        assert asked == [
+            ev.Message("system", f"{SUMMARY_HEAD}\nWe counted questions."),
+            ev.Message("user", MORE),
+        ]
+        assert "goes on from a summary of “question 0”" in " ".join(d.screen().split())
+
+
+async def test_a_summary_that_is_stopped_leaves_everything_as_it_was():
+    async with driving(loaded=False) as d:
+        await full(d)
+        await press(d, "summary")
+        rounds = await d.reply("We counted", upto=1, finish=False)
+        await d.hear(ev.Finished(generates(d)[-1].id, "cancelled", "", stats_of(rounds), 1.0))
+        assert "the chat stays as it is" in d.drawn(d.app.notice)
+        assert d.app.prompt.text == MORE
+        assert d.app.chat.turns[0].content == "question 0"
+
+
+async def test_an_engine_that_refuses_a_prompt_leads_to_the_same_offer():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("first")
+        await d.reply("answer " + "word " * 10)
+        await d.say("漢字")
+        if isinstance(d.link.sent[-1], ev.Count):
+            await counted(d, 100)
+        words = "the prompt takes 300 tokens and the context of this model holds 200"
+        await d.hear(ev.Failed("UsageError", words, 2, generates(d)[-1].id, "generate"))
+        await counted(d, 300, 20)
+        assert "Drop oldest" in d.screen()
+        await press(d, "leave_out")
+        assert generates(d)[-1].messages == [ev.Message("user", "漢字")]
+
+
+async def test_the_status_line_warns_when_the_context_is_nearly_full():
+    async with driving(loaded=False) as d:
+        await d.hear(hello(), ready(context_tokens=1000))
+        await d.say("hi")
+        generate = generates(d)[-1]
+        await d.hear(ev.Started(generate.id, generate.messages, 799, 0, 7, {}, ev.Loss(True, ""), "smol"))
+        assert "▲" not in d.drawn(d.app.status)
+        await d.hear(ev.Started(generate.id, generate.messages, 860, 0, 7, {}, ev.Loss(True, ""), "smol"))
+        assert "▲ 860 / 1,000 · 86 %" in d.drawn(d.app.status)
+
+
+def test_turns_leave_in_pairs_and_the_last_question_stays():
+    turns = [Turn("user" if n % 2 == 0 else "assistant", "x" * 99) for n in range(7)]
+    assert newest(turns, 700, 400) == 4
+    assert newest(turns, 700, 10_000) == 2
+    assert newest(turns, 700, 1) == 6
+    assert newest(turns[:1], 700, 1) == 0

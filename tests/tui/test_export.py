@@ -1,0 +1,111 @@
+"""A chat as a document."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from driving import driving
+
+from specchat.errors import UsageError
+from specchat.store.interchange import read_json
+from specchat.store.records import Chat, Facts, Message
+from specchat.tui.draw import export
+
+WHEN = "2026-01-31T12:00:00.000Z"
+CHAT = Chat("id", "Is <b>this</b> SAID ABOUT right?", WHEN, WHEN, system="be <brief>", leaf="c")
+MESSAGES = [
+    Message("a", None, "user", "Is <b>this</b> right?\n<script>alert(1)</script>", WHEN),
+    Message("b", "a", "assistant", "another branch", WHEN, "done", [14], Facts("smol", 7, "end")),
+    Message(
+        "c", "a", "assistant", "**Yes** <img src=x onerror=alert(1)>\x1b[31m ![x](http://e/x.png)", WHEN, "interrupted",
+        [3, -5, 56], Facts("smol", 9),
+    ),
+]  # fmt: skip
+
+
+class Page(HTMLParser):
+    """Every tag with its attributes, and the text of each class."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said: list[tuple[str, str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and data.strip():
+            self.said.append((self.tags[-1][1].get("class") or "", data))
+
+
+def test_a_page_shows_who_wrote_every_token():
+    said = Page(export.as_html(CHAT, MESSAGES)).said
+    assert ("drafted", "**Y") in said
+    assert ("target", "es** ") in said
+    assert not any("another branch" in text for _, text in said)
+
+
+def test_a_page_needs_nothing_else_and_runs_nothing():
+    page = Page(export.as_html(CHAT, MESSAGES))
+    assert not {tag for tag, _ in page.tags} & {"script", "img", "iframe", "object", "b"}
+    assert not any(key.startswith("on") or key == "src" for _, given in page.tags for key in given)
+    assert not re.search(r"@import|url\(", export.as_html(CHAT, MESSAGES))
+    assert any(given.get("content", "").startswith("default-src 'none'") for tag, given in page.tags if tag == "meta")
+    assert any("<script>alert(1)</script>" in text for _, text in page.said)
+
+
+def test_a_page_keeps_control_characters_visible_and_its_title_whole():
+    page = export.as_html(CHAT, MESSAGES)
+    assert "\x1b" not in page
+    assert "␛[31m" in page
+    assert page.count("<main>") == 1
+    assert "<title>Is &lt;b&gt;this&lt;/b&gt; SAID ABOUT right?</title>" in page
+
+
+def test_markdown_holds_the_text_as_it_was_said():
+    text = export.as_markdown(CHAT, MESSAGES)
+    assert text.startswith("# Is <b>this</b> SAID ABOUT right?\n")
+    assert "> be <brief>" in text
+    assert "## smol\n\n**Yes** <img" in text
+    assert "*interrupted*" in text
+    assert "another branch" not in text
+
+
+@pytest.mark.parametrize(
+    ("title", "stem"), [("How does it work?", "how-does-it-work"), ("…", "chat-id"), ("你好!", "你好")]
+)
+def test_a_file_is_named_after_the_chat(title, stem):
+    assert export.stem_of(title, "id") == stem
+
+
+async def test_export_writes_the_chat_on_the_screen_with_all_its_branches(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with driving() as d:
+        await d.say("/export")
+        assert "nothing has been said" in d.drawn(d.app.notice)
+        await d.say("How does it work?")
+        await d.reply("so")
+        await d.say("/retry")
+        await d.reply("otherwise")
+        await d.say("/export")
+        assert "## smol\n\notherwise" in (tmp_path / "how-does-it-work.md").read_text()
+        await d.say("/export json")
+        exported = read_json((tmp_path / "how-does-it-work.json").read_bytes(), "f")
+        assert [message.content for message in exported.messages] == ["How does it work?", "so", "otherwise"]
+        await d.say("/export my page.html")
+        assert "<!doctype html>" in (tmp_path / "my page.html").read_text()
+        await d.say("/export md my page.html")
+        assert "is there already" in d.drawn(d.app.notice)
+        await d.say("/export page.htm")
+        assert "did you mean 'html'?" in d.drawn(d.app.notice)
+        await d.say("/export")
+        assert (tmp_path / "how-does-it-work-2.md").exists()
+
+
+def test_a_form_that_is_not_known_names_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'json'"):
+        export.format_of("jsno", None)

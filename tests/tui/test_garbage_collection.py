@@ -1,0 +1,89 @@
+"""What left the screen is freed, once nothing moves; until then nobody searches memory for it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import pytest
+from driving import driving
+from test_long_chats import opened
+from textual.strip import Strip
+from textual.widget import Widget
+
+from specchat.tui.services import garbage_collection
+from specchat.tui.services.garbage_collection import Tidying
+from specchat.tui.widgets import mounted_page
+
+
+@pytest.fixture
+def collected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry for each collection of everything that was asked for."""
+    done: list[str] = []
+    monkeypatch.setattr(garbage_collection, "REST_S", 0.02)
+    monkeypatch.setattr(gc, "collect", lambda *_: done.append("collected"))
+    return done
+
+
+async def test_what_was_left_behind_is_collected_once(collected: list[str]):
+    tidy = Tidying(lambda: True)
+    for _ in range(5):
+        tidy.soon()
+        await asyncio.sleep(0.01)
+    assert not collected
+    await asyncio.sleep(0.1)
+    assert collected == ["collected"]
+    assert not pending()
+
+
+async def test_nothing_is_collected_while_something_moves(collected: list[str]):
+    moving = True
+    tidy = Tidying(lambda: not moving)
+    tidy.soon()
+    await asyncio.sleep(0.1)
+    assert not collected
+    moving = False
+    await asyncio.sleep(0.1)
+    assert collected == ["collected"]
+
+
+async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(garbage_collection, "REST_S", 0.02)
+    async with driving() as d:
+        await opened(d, 160)
+        transcript = d.app.transcript
+        left = weakref.ref(transcript.views[-1])
+        transcript.scroll_home(animate=False)
+        for _ in range(60):
+            await d.settle()
+            await asyncio.sleep(0.02)
+            if left() is None:
+                return
+    raise AssertionError(f"{left()} is still there")
+
+
+async def test_what_replies_leave_behind_does_not_grow_with_their_number(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mounted_page, "KEPT_LINES", 40)
+    monkeypatch.setattr(mounted_page, "SLACK_LINES", 10)
+    async with driving((80, 24)) as d:
+        alive: list[int] = []
+        for number in range(18):
+            await d.say("Go on.")
+            await d.reply(f"Again, for the {number + 1}th time.\n\n- one\n- two\n\nThat is **all**.\n")
+            if number % 6 == 5:
+                await d.settle()
+                gc.collect()
+                alive.append(sum(isinstance(thing, Widget | Strip) for thing in gc.get_objects()))
+        assert alive[2] <= alive[1] * 1.1
+        first, *_, last = (turn.reply for turn in d.app.chat.turns if turn.reply is not None)
+        assert last._pieces
+        assert not first._pieces
+        assert "".join(text for text, _ in first.pieces) == first.text
+
+
+def pending() -> list[Any]:
+    """Timers of the event loop that would still fire."""
+    timers: list[Any] = getattr(asyncio.get_running_loop(), "_scheduled")  # noqa: B009
+    return [timer for timer in timers if not timer.cancelled() and "Tidying" in repr(timer)]

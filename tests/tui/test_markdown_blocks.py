@@ -1,0 +1,57 @@
+"""Streaming Markdown piece by piece gives what one-shot Markdown gives."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specchat.tui.text.markdown_blocks import Splitter, reply_parser
+
+LINES = [
+    "", "", "plain words", "# heading", "## two", "- item", "* star", "1. one", "2. two", "  continued", "    code",
+    "```", "```python", "~~~", "  ```", "> quote", "> - in quote", "| a | b |", "|---|---|", "| 1 | 2 |", "---",
+    "<div>", "</div>", "<!-- x", "[foo]: /url", "see [foo]", "**bold", "text**", "\t- tab", "- ", "10) ten", "\\",
+    "`x`", "===",
+]  # fmt: skip
+documents = st.lists(st.sampled_from(LINES) | st.text("ab#-*>`~ \t|1.", max_size=6), max_size=24).map("\n".join)
+
+
+def shape(text: str) -> list[tuple[object, ...]]:
+    return [
+        (t.type, t.tag, t.level, t.markup, t.info, t.content, tuple((c.type, c.content) for c in t.children or []))
+        for t in reply_parser().parse(text)
+    ]
+
+
+@settings(max_examples=600, deadline=None)
+@given(documents, st.data())
+def test_any_chunking_draws_the_same_blocks_as_the_whole_text(text, data):
+    splitter, committed, rest = Splitter(), [], text
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        if done := splitter.feed(rest[:size]):
+            committed.append(done)
+        rest = rest[size:]
+    committed.append(splitter.finish())
+    assert "".join(committed) == text
+    assert [token for block in committed for token in shape(block)] == shape(text)
+
+
+def test_a_paragraph_is_finished_by_its_blank_line():
+    splitter = Splitter()
+    assert splitter.feed("one\n") == ""
+    assert splitter.feed("\n") == "one\n\n"
+    assert splitter.open == ""
+
+
+def test_an_open_fence_is_never_cut_and_a_closed_one_is():
+    splitter = Splitter()
+    assert splitter.feed("```\na\n\nb\n\nc\n") == ""
+    assert splitter.feed("```\n\n") == "```\na\n\nb\n\nc\n```\n\n"
+
+
+def test_a_loose_list_stays_whole_until_something_else_begins():
+    splitter = Splitter()
+    assert splitter.feed("1. a\n\n2. b\n\n") == ""
+    assert splitter.feed("after\n") == "1. a\n\n2. b\n\n"
+    assert splitter.open == "after\n"

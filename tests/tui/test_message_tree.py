@@ -1,0 +1,207 @@
+"""Another answer, another question: nothing that was said is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from driving import Driver, driving
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.engine.protocol import events as ev
+from specchat.tui.state.message_tree import Branches
+from specchat.tui.widgets.reply_view import ReplyView
+
+
+@dataclass
+class Leaf:
+    id: str
+    parent: str | None = None
+    place: tuple[int, int] = (1, 1)
+
+
+def ids(branches: Branches[Leaf]) -> str:
+    return "".join(node.id for node in branches.path)
+
+
+def forked() -> Branches[Leaf]:
+    """`ab` was said, then `c` in place of `b`, then `d`."""
+    branches: Branches[Leaf] = Branches()
+    for id in "ab":
+        branches.add(Leaf(id))
+    branches.cut(branches.path[1])
+    for id in "cd":
+        branches.add(Leaf(id))
+    return branches
+
+
+def test_what_is_said_instead_stands_beside_what_was_said() -> None:
+    branches = forked()
+    assert ids(branches) == "acd"
+    assert [node.id for node in branches.siblings(branches.path[1])] == ["b", "c"]
+    assert [(node.id, node.parent, node.place) for node in branches] == [
+        ("a", None, (1, 1)), ("b", "a", (1, 2)), ("c", "a", (2, 2)), ("d", "c", (1, 1)),
+    ]  # fmt: skip
+
+
+def test_switching_goes_down_to_where_a_branch_was_left() -> None:
+    branches = forked()
+    assert branches.switch(branches.path[1], -1).id == "b"
+    assert ids(branches) == "ab"
+    assert branches.switch(branches.path[1], -1) is None
+    assert branches.switch(branches.path[1], 1).id == "c"
+    assert ids(branches) == "acd"
+    assert branches.switch(branches.path[1], 1) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=30))
+def test_a_tree_that_was_written_down_is_read_back_the_same(steps: list[tuple[int, bool]]) -> None:
+    branches: Branches[Leaf] = Branches()
+    for number, (at, forks) in enumerate(steps):
+        if forks and branches.path:
+            branches.cut(branches.path[at % len(branches.path)])
+        branches.add(Leaf(f"n{number}"))
+    again: Branches[Leaf] = Branches()
+    again.restore(
+        (Leaf(node.id, node.parent) for node in sorted(branches, key=lambda node: int(node.id[1:]))),
+        branches.path[-1].id if branches.path else None,
+    )
+    assert list(again) == list(branches)
+    assert list(again.path) == list(branches.path)
+    assert len(list(again)) == len(steps)
+
+
+def said(d: Driver) -> list[str]:
+    return [turn.message().content for turn in d.app.chat.turns]
+
+
+def asked(d: Driver) -> Sequence[str]:
+    return [message.content for message in d.link.last(ev.Generate).messages]
+
+
+def page(d: Driver) -> list[str]:
+    return [view.turn.message().content for view in d.app.transcript.views]
+
+
+async def two_questions(d: Driver) -> None:
+    for number in (1, 2):
+        await d.say(f"question {number}")
+        await d.reply(f"answer {number}")
+
+
+async def test_another_answer_stands_beside_the_first_and_brackets_switch():
+    async with driving() as d:
+        await two_questions(d)
+        d.app.transcript.focus()
+        await d.pilot.press("r")
+        await d.reply("answer 2b")
+        assert asked(d) == ["question 1", "answer 1", "question 2"]
+        assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2b"]
+        assert "‹\u00a02/2\u00a0›" in d.app.query(ReplyView).last()._figures.text
+        await d.pilot.press("left_square_bracket")
+        await d.settle()
+        assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2"]
+        assert "‹\u00a01/2\u00a0›" in d.app.query(ReplyView).last()._figures.text
+        await d.pilot.press("left_square_bracket")
+        assert "first branch" in d.drawn(d.app.notice)
+        d.app.prompt.focus()
+        await d.say("go on")
+        assert asked(d) == ["question 1", "answer 1", "question 2", "answer 2", "go on"]
+
+
+async def test_an_earlier_answer_is_given_again_and_what_followed_comes_back_with_the_old_one():
+    async with driving() as d:
+        await two_questions(d)
+        d.app.transcript.focus()
+        await d.pilot.press("g", "j", "r")
+        await d.reply("answer 1b")
+        assert asked(d) == ["question 1"]
+        assert page(d) == ["question 1", "answer 1b"]
+        await d.pilot.press("k", "left_square_bracket")
+        await d.settle()
+        assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2"]
+
+
+async def test_a_question_asked_differently_is_another_branch():
+    async with driving() as d:
+        await two_questions(d)
+        d.app.transcript.focus()
+        await d.pilot.press("g", "e")
+        assert d.app.prompt.text == "question 1"
+        assert "another branch" in d.drawn(d.app.notice)
+        assert len(said(d)) == 4
+        d.app.prompt.write("question 1b")
+        await d.pilot.press("enter")
+        await d.reply("answer 1b")
+        assert asked(d) == ["question 1b"]
+        assert page(d) == ["question 1b", "answer 1b"]
+        assert "‹ 2/2 ›" in d.screen()
+        d.app.transcript.focus()
+        await d.pilot.press("g", "left_square_bracket")
+        await d.settle()
+        assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2"]
+
+
+async def test_escape_leaves_an_edit_and_the_chat_as_it_was():
+    async with driving() as d:
+        await two_questions(d)
+        await d.say("/edit")
+        assert d.app.prompt.text == "question 2"
+        await d.pilot.press("escape")
+        assert d.app.prompt.text == ""
+        await d.say("question 3")
+        assert asked(d)[-2:] == ["answer 2", "question 3"]
+
+
+async def test_fork_says_something_else_at_once():
+    async with driving() as d:
+        await two_questions(d)
+        await d.say("/fork question 2b")
+        assert asked(d) == ["question 1", "answer 1", "question 2b"]
+        assert d.app.prompt.text == ""
+
+
+@pytest.mark.parametrize("key", ["r", "left_square_bracket"])
+async def test_branches_wait_until_a_reply_is_written(key):
+    async with driving() as d:
+        await two_questions(d)
+        await d.say("question 3")
+        await d.reply(upto=3, finish=False)
+        before = said(d)
+        d.app.transcript.focus()
+        await d.pilot.press(key)
+        assert "being written" in d.drawn(d.app.notice)
+        assert said(d) == before
+
+
+async def test_an_edit_that_cannot_be_sent_yet_stays_in_the_prompt():
+    async with driving() as d:
+        await two_questions(d)
+        await d.say("question 3")
+        await d.reply(upto=3, finish=False)
+        d.app.talk.edit()
+        d.app.prompt.write("question 3b")
+        await d.pilot.press("enter")
+        assert d.app.prompt.text == "question 3b"
+        assert said(d)[-2] == "question 3"
+
+
+async def test_switching_where_nothing_else_was_said_explains_itself():
+    async with driving() as d:
+        await two_questions(d)
+        d.app.transcript.focus()
+        await d.pilot.press("right_square_bracket")
+        assert "nothing else was said here" in d.drawn(d.app.notice)
+
+
+async def test_a_branch_that_is_shorter_than_the_page_begins_at_its_top():
+    async with driving((80, 24)) as d:
+        await d.say("hi")
+        await d.reply()
+        await d.say("/retry")
+        await d.reply("short")
+        await d.pilot.pause()
+        assert d.app.transcript.scroll_y == 0
+        assert d.app.transcript.views[0].region.y <= 2

@@ -1,0 +1,329 @@
+"""Writing: history, search, pastes, files, completion, the editor, and what waits."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+
+import pytest
+from driving import driving
+from fake import rounds_of, stats_of
+from textual import events
+
+from specchat.engine.protocol import events as ev
+from specchat.tui.screens.search import SearchScreen
+from specchat.tui.state.prompt_history import History
+from specchat.tui.widgets.messages import UserView
+from specchat.tui.widgets.prompt import Prompt
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "notes.md").write_text("one\ntwo\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "app.py").write_text("x = 1\n")
+    (tmp_path / "my file.txt").write_text("blank\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def known(*texts: str) -> History:
+    history = History()
+    for text in texts:
+        history.add(text)
+    return history
+
+
+def asked(d) -> list[ev.Generate]:
+    return [command for command in d.link.sent if isinstance(command, ev.Generate)]
+
+
+# ------------------------------------------------------------------------------------------ history, search
+
+
+async def test_up_walks_through_what_was_sent_and_down_returns_to_what_was_being_written():
+    async with driving(history=known("first", "second")) as d:
+        d.app.prompt.write("unsent")
+        await d.pilot.press("up")
+        assert d.app.prompt.text == "second"
+        await d.pilot.press("up", "up")
+        assert d.app.prompt.text == "first"
+        await d.pilot.press("down", "down")
+        assert d.app.prompt.text == "unsent"
+
+
+async def test_searching_finds_while_typing_and_enter_puts_it_into_the_prompt():
+    async with driving(history=known("write a poem", "fix my code", "a poem on rain")) as d:
+        await d.pilot.press("ctrl+r")
+        await d.pilot.pause()
+        assert isinstance(d.app.screen, SearchScreen)
+        await d.pilot.press(*"poem")
+        assert "2 found" in d.screen()
+        assert "fix my code" not in d.screen()
+        await d.pilot.press("ctrl+r", "enter")
+        await d.pilot.pause()
+        assert d.app.prompt.text == "write a poem"
+        assert asked(d) == []
+
+
+async def test_leaving_the_search_leaves_the_prompt_alone():
+    async with driving(history=known("first")) as d:
+        d.app.prompt.write("half a thought")
+        await d.pilot.press("ctrl+r")
+        await d.pilot.pause()
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert d.app.prompt.text == "half a thought"
+
+
+async def test_what_was_sent_is_never_read_as_markup_in_the_search():
+    async with driving(history=known("say [bold]x[/] \x1b[31mred")) as d:
+        await d.pilot.press("ctrl+r")
+        await d.pilot.pause()
+        assert "say [bold]x[/] ␛[31mred" in d.screen()
+
+
+async def test_keys_act_in_the_order_in_which_they_are_pressed():
+    async with driving() as d:
+        for key, character in (("a", "a"), ("ctrl+j", None), ("b", "b"), ("left", None), ("c", "c"), ("enter", "\r")):
+            d.app.post_message(events.Key(key, character))
+        d.app.post_message(events.Key("d", "d"))
+        await d.pilot.pause()
+        assert asked(d)[0].messages[0].content == "a\ncb"
+
+
+# ------------------------------------------------------------------------------------------------- pastes
+
+
+async def paste(d, text: str) -> None:
+    d.app.prompt.post_message(events.Paste(text))
+    await d.pilot.pause()
+
+
+async def test_a_long_paste_is_one_word_in_the_prompt_and_sent_in_full():
+    async with driving() as d:
+        text = "\n".join(f"line {n}" for n in range(5012))
+        await d.pilot.press(*"see ")
+        await paste(d, text.replace("\n", "\r\n"))
+        await d.pilot.press("!")
+        assert d.app.prompt.text == "see [pasted 5,012 lines]!"
+        await d.pilot.press("enter")
+        await d.pilot.pause()
+        await d.hear(ev.Counted(d.link.last(ev.Count).id, 8000, 8192))
+        assert asked(d)[0].messages[0].content == f"see {text}!"
+        await d.pilot.press("up")
+        assert d.app.prompt.text == "see [pasted 5,012 lines]!"
+
+
+async def test_a_paste_is_deleted_as_a_whole_and_never_broken():
+    async with driving() as d:
+        await paste(d, "y" * 3000)
+        label = "[pasted 3,000 characters]"
+        await d.pilot.press("a", "left", "left", "left", "x")
+        assert d.app.prompt.text == label + "xa"
+        await d.pilot.press("left", "backspace")
+        assert d.app.prompt.text == "xa"
+        await d.pilot.press("ctrl+z")
+        assert label in d.app.prompt.text
+        assert "y" * 3000 in d.app.prompt.full_text
+
+
+async def test_two_pastes_of_one_size_are_told_apart():
+    async with driving() as d:
+        await paste(d, "a" * 2500)
+        await paste(d, "b" * 2500)
+        assert d.app.prompt.full_text == "a" * 2500 + "b" * 2500
+
+
+async def test_a_short_paste_is_text():
+    async with driving() as d:
+        await paste(d, "two\r\nlines")
+        assert d.app.prompt.text == "two\nlines"
+
+
+async def test_five_megabytes_are_one_word_too():
+    async with driving() as d:
+        text = "word " * 1_000_000
+        await paste(d, text)
+        assert len(d.app.prompt.text) < 40
+        assert d.app.prompt.full_text == text
+
+
+# -------------------------------------------------------------------------------------------------- files
+
+
+async def test_a_mentioned_file_is_sent_with_the_message_and_shown_folded(folder):
+    async with driving() as d:
+        await d.say("explain @notes.md please")
+        assert asked(d)[0].messages[0].content == (
+            'explain @notes.md please\n\n<file path="notes.md" lines="2">\none\ntwo\n</file>'
+        )
+        assert "▸ @notes.md (2 lines)" in d.screen()
+        assert "<file" not in d.screen()
+        await d.pilot.click(UserView)
+        await d.pilot.pause()
+        assert "▾ @notes.md (2 lines)" in d.screen()
+        assert "two" in d.screen()
+        d.app.prompt.focus()
+        await d.pilot.press("up")
+        assert d.app.prompt.text == "explain @notes.md please"
+
+
+async def test_a_file_that_does_not_exist_is_said_and_the_text_stays(folder):
+    async with driving() as d:
+        await d.say("explain @note.md")
+        assert "there is no file 'note.md'; did you mean 'notes.md'?" in d.drawn(d.app.notice)
+        assert d.app.prompt.text == "explain @note.md"
+        assert asked(d) == []
+
+
+async def test_what_is_attached_is_counted_before_it_is_sent(folder):
+    async with driving() as d:
+        d.app.prompt.insert("explain @notes.md please")
+        await d.pilot.pause(0.6)
+        question = d.link.last(ev.Count)
+        assert question.messages[0].content.endswith("two\n</file>")
+        await d.hear(ev.Counted(question.id, 1280, 8192))
+        assert "with what is attached: 1,280 of 8,192 tokens" in d.drawn(d.app.status)
+        await d.pilot.press("!")
+        assert "1,280" not in d.drawn(d.app.status)
+
+
+async def test_plain_text_is_not_counted_while_it_is_typed(folder):
+    async with driving() as d:
+        d.app.prompt.insert("mail me@example.com about [pasted nothing]")
+        await d.pilot.pause(0.6)
+        assert not any(isinstance(command, ev.Count) for command in d.link.sent)
+
+
+# --------------------------------------------------------------------------------------------- completion
+
+
+@pytest.mark.parametrize(
+    ("typed", "tabs", "text"),
+    [
+        ("/ret", 1, "/retry"),
+        ("/set max_", 1, "/set max_tokens"),
+        ("/set drafter dr", 1, "/set drafter draft_model"),
+        ("/drafter p", 1, "/drafter prompt_lookup"),
+        ("/pair q", 1, "/pair qwen"),
+        ("/theme nor", 1, "/theme nord"),
+        ("/tree riv", 1, "/tree river"),
+        ("/pair ", 1, "/pair smol"),  # what they share is nothing: the first one
+        ("/pair smol", 1, "/pair smol"),
+        ("/pair s", 2, "/pair smol"),
+        ("see @no", 1, "see @notes.md"),
+        ("see @sr", 2, "see @src/app.py"),
+        ("see @my", 1, 'see @"my file.txt"'),
+    ],
+)
+async def test_tab_completes_commands_arguments_and_paths(folder, typed, tabs, text):
+    async with driving() as d:
+        d.app.prompt.insert(typed)
+        await d.pilot.press(*["tab"] * tabs)
+        assert d.app.prompt.text.rstrip() == text
+        assert d.app.focused is d.app.prompt
+
+
+async def test_tab_again_offers_the_next_possibility_and_begins_anew():
+    async with driving() as d:
+        d.app.prompt.insert("/pair ")
+        seen = []
+        for _ in range(4):
+            await d.pilot.press("tab")
+            seen.append(d.app.prompt.text)
+        assert seen == ["/pair smol", "/pair smol-1.7b", "/pair qwen", "/pair smol"]
+
+
+async def test_tab_moves_on_where_nothing_can_be_completed():
+    async with driving() as d:
+        await d.pilot.press("h", "i", "tab")
+        assert not isinstance(d.app.focused, Prompt)
+
+
+async def test_possibilities_stand_in_the_status_line(folder):
+    async with driving() as d:
+        d.app.prompt.insert("/pair s")
+        await d.pilot.pause()
+        assert "smol  smol-1.7b" in d.drawn(d.app.status)
+        d.app.prompt.write("")
+        d.app.prompt.insert("look at @")
+        await d.pilot.pause()
+        assert "notes.md  src/" in d.drawn(d.app.status)
+
+
+# --------------------------------------------------------------------------------------------- the editor
+
+
+def an_editor(folder, code: str) -> str:
+    script = folder / "editor.py"
+    script.write_text(f"import sys\nfrom pathlib import Path\nfile = Path(sys.argv[1])\n{code}\n")
+    return f"{sys.executable} {script}"
+
+
+async def test_the_prompt_is_edited_elsewhere(tmp_path, monkeypatch):
+    code = "assert file.stat().st_mode & 0o777 == 0o600; file.write_text(file.read_text() + ' and more\\n')"
+    monkeypatch.setenv("VISUAL", an_editor(tmp_path, code))
+    async with driving() as d:
+        monkeypatch.setattr(d.app, "suspend", nullcontext)
+        d.app.prompt.write("text")
+        await d.pilot.press("ctrl+g")
+        await d.pilot.pause()
+        assert d.app.prompt.text == "text and more"
+
+
+@pytest.mark.parametrize(
+    ("editor", "why"),
+    [
+        ("sys.exit(3)", "ended with code 3; the prompt is as it was"),
+        ("file.write_bytes(b'\\xff')", "could not be used"),
+    ],
+)
+async def test_an_editor_that_fails_changes_nothing(tmp_path, monkeypatch, editor, why):
+    monkeypatch.setenv("VISUAL", an_editor(tmp_path, editor))
+    async with driving((200, 40)) as d:
+        monkeypatch.setattr(d.app, "suspend", nullcontext)
+        d.app.prompt.write("text")
+        await d.pilot.press("ctrl+g")
+        await d.pilot.pause()
+        assert why in d.drawn(d.app.notice)
+        assert d.app.prompt.text == "text"
+
+
+async def test_an_editor_that_is_not_there_is_said(monkeypatch):
+    monkeypatch.setenv("VISUAL", "no-such-editor -w")
+    async with driving() as d:
+        monkeypatch.setattr(d.app, "suspend", nullcontext)
+        await d.pilot.press("ctrl+g")
+        await d.pilot.pause()
+        assert "no-such-editor could not be used: No such file" in d.drawn(d.app.notice)
+
+
+# ------------------------------------------------------------------------------------------ what waits
+
+
+@pytest.mark.parametrize("key", ["escape", "up"])
+async def test_what_waits_is_shown_and_comes_back_for_editing(key):
+    async with driving() as d:
+        await d.say("first")
+        await d.reply(upto=3, finish=False)
+        await d.say("second")
+        assert "⧗ waits: second" in d.drawn(d.app.waiting)
+        await d.pilot.press(key)
+        await d.pilot.pause()
+        assert d.app.prompt.text == "second"
+        assert not d.app.waiting.display
+        assert not any(isinstance(command, ev.Cancel) for command in d.link.sent)
+        await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
+        assert len(asked(d)) == 1
+
+
+async def test_escape_stops_where_something_is_being_written():
+    async with driving() as d:
+        await d.say("first")
+        await d.reply(upto=3, finish=False)
+        await d.say("second")
+        await d.pilot.press("x", "escape")
+        await d.pilot.pause()
+        assert isinstance(d.link.sent[-1], ev.Cancel)
+        assert d.app.chat.queued == "second"

@@ -1,0 +1,196 @@
+"""The tree always fits its room, and never hides an accepted token without saying so."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from fake import round_at, rounds_of, tokens_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specchat.engine.protocol import events as ev
+from specchat.tui.draw.token_tree import ASCII, UNICODE, draw, fitting_mode, hides_most, layout, picture_of
+from specchat.tui.draw.token_tree.marks import label
+from specchat.tui.text.cells import width_of
+
+texts = st.sampled_from(["", " the", "\n", "\t", "你好", " 🎉", "⟨e2⟩", "[red]", "\x1b[31m", "internationally", "a"])
+LOOKS = ["accepted", "bonus", "rejected", "unreached", "pruned", "cut", "pending"]
+modes = st.sampled_from(["auto", "river", "log", "map", "strip"])
+
+
+@st.composite
+def any_round(draw: st.DrawFn) -> ev.RoundDone:
+    count = draw(st.integers(1, 24))
+    parents = [-1, *(draw(st.integers(0, index - 1)) for index in range(1, count))]
+    path: list[int] = []
+    node = 0
+    while children := [i for i, p in enumerate(parents) if p == node and i > 0]:
+        if draw(st.booleans()):
+            break
+        node = draw(st.sampled_from(children))
+        path.append(node)
+    reasons = ["accepted" if i == 0 or i in path else draw(st.sampled_from(["rejected", "unreached", "pruned", "cut"]))
+               for i in range(count)]  # fmt: skip
+    logprobs = [draw(st.none() | st.floats(-30, 0.1) | st.just(math.nan)) for _ in range(count)]
+    bonus = draw(st.none() | st.just(3))
+    return ev.RoundDone(
+        1, 0, 0.0, 1, {}, ev.Tree(list(range(count)), parents, [draw(texts) for _ in range(count)], [], logprobs),
+        ev.Verdict(path, bonus, draw(texts), None, reasons), [], ev.Timings(0, 0, 0),
+    )  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(any_round(), st.integers(1, 70), st.integers(1, 30), modes, st.sampled_from([UNICODE, ASCII]))
+def test_every_row_fits_the_room_it_is_given(round, width, height, mode, marks):
+    rows = layout(round, width, height, mode, marks)
+    assert len(rows) <= height
+    assert all(width_of(row) <= width for row in rows)
+
+
+@settings(max_examples=400, deadline=None)
+@given(any_round(), st.integers(24, 70), st.integers(1, 30), modes)
+def test_every_accepted_token_is_on_the_screen_or_said_to_be_left_out(round, width, height, mode):
+    rows = layout(round, width, height, mode)
+    shown = "".join(text for row in rows for text, _ in row)
+    elided = any("…" in text and any(c.isdigit() for c in text) for row in rows for text, _ in row)
+    counted = f"●{len(round.verdict.path)}" in shown
+    accepted = sum(text == "●" for row in rows for text, role in row if role == "accepted")
+    assert accepted == len(round.verdict.path) or elided or counted
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_round(), st.integers(38, 70))
+def test_the_river_runs_along_the_top(round, width):
+    rows = layout(round, width, 30, "river")
+    top = [text for text, role in rows[0] if role in ("root", "accepted", "bonus") and text not in "●★"]
+    spine = [node.label for node in picture_of(round, UNICODE).spine if node.label not in "●★"]
+    assert top == spine[: len(top)]
+
+
+def big_round(count: int = 64, levels: int = 8, accepted: int = 4) -> ev.RoundDone:
+    """A round of many nodes, the same every time: a path, and everything else hung evenly below what is there."""
+    parents, depths = [-1], [0]
+    for node in range(1, count + 1):
+        parent = node - 1 if node <= levels else (node * 7) % (node // 2 + 1)
+        parent = parent if depths[parent] < levels else 0
+        parents.append(parent)
+        depths.append(depths[parent] + 1)
+    path = list(range(1, accepted + 1))
+    standing = {0, *path}
+    reasons = ["accepted" if n in standing else "rejected" if parents[n] in standing else "unreached"
+               for n in range(count + 1)]  # fmt: skip
+    logprobs = [None if not n or parents[n] not in standing else -0.2 * (n % 9) for n in range(count + 1)]
+    draws = [ev.Draw(n, "point", "a+b" if n % 11 == 0 else "a", -0.3 * (n % 7)) for n in range(1, count + 1)]
+    words = [" the", " fox", "ly", " jumps", "\n", " 犬", " over"]
+    texts = [words[n % 7] for n in range(count + 1)]
+    return ev.RoundDone(
+        1, 0, 0.1, 9, {"nodes": count, "depth": levels, "width": 8},
+        ev.Tree(list(range(count + 1)), parents, texts, draws, logprobs),
+        ev.Verdict(path, 3, " sleeps", -0.3, reasons), [ev.Piece(1, "x", "target")], ev.Timings(0.002, 0.004, 0.0),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["river", "log", "map", "strip"])
+@pytest.mark.parametrize("width", [24, 43, 60])
+def test_what_is_revealed_step_by_step_never_moves(mode, width):
+    round = big_round(24)
+    pictures = [picture_of(round, UNICODE, upto) for upto in range(len(round.verdict.path) + 2)]
+    drawings = [draw(picture, width, 20, mode, UNICODE) for picture in pictures]
+    if mode == "strip":
+        assert all(len(drawing.rows) == 1 for drawing in drawings)
+        return
+    assert all(drawing.places == drawings[0].places for drawing in drawings)
+    assert drawings[-1].rows == draw(picture_of(round, UNICODE), width, 20, mode, UNICODE).rows
+    looks = [{node.look for node in picture.nodes[1:]} for picture in pictures]
+    assert looks[0] == {"pending"}
+    assert "pending" not in looks[-1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_round(), st.integers(10, 70), st.integers(2, 30), modes, st.sampled_from([UNICODE, ASCII]))
+def test_every_place_of_a_node_holds_something_of_it(round, width, height, mode, marks):
+    drawing = draw(picture_of(round, marks), width, height, mode, marks)
+    for row, left, right, node in drawing.places:
+        assert 0 <= left <= right <= width
+        assert 0 <= node <= len(round.tree.tokens)
+        if left < right:
+            assert drawing.node_at(left, row) == node
+    assert len(drawing.rows) <= height
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_round(), st.integers(40, 70), st.integers(8, 30))
+def test_a_map_shows_every_node_or_counts_those_it_leaves_out(round, width, height):
+    drawing = draw(picture_of(round, UNICODE), width, height, "map", UNICODE)
+    nodes = {*range(1, len(round.tree.tokens)), *([len(round.tree.tokens)] if round.verdict.bonus is not None else [])}
+    told = [text for row in drawing.rows for text, _ in row if text.startswith("… ") and text.endswith(" more")]
+    marked = {node for row, left, _, node in drawing.places if row >= 2}
+    missing = len(nodes - marked)
+    assert missing == (int(told[-1].split()[1]) if told else 0)
+
+
+def test_a_tree_of_which_a_river_would_hide_most_is_drawn_as_a_map():
+    assert not hides_most(picture_of(big_round(20), UNICODE), 43, 14, "auto", UNICODE)
+    assert hides_most(picture_of(big_round(200), UNICODE), 43, 14, "auto", UNICODE)
+    rows = layout(big_round(200), 43, 14)
+    assert "".join(text for text, _ in rows[1]).split()[:3] == ["1", "2", "3"]
+
+
+def test_pruned_cut_and_merged_nodes_have_marks_of_their_own():
+    tree = ev.Tree([0, 1, 2, 3], [-1, 0, 0, 1], ["a", "b", "c", "d"], [
+        ev.Draw(1, "point", "x", None), ev.Draw(1, "point", "y", None), ev.Draw(2, "point", "x", None),
+        ev.Draw(3, "point", "x", None),
+    ], [None, -0.1, None, None])  # fmt: skip
+    verdict = ev.Verdict([1], None, "", None, ["accepted", "accepted", "pruned", "cut"])
+    round = ev.RoundDone(1, 0, 0.0, 1, {}, tree, verdict, [], ev.Timings(0, 0, 0))
+    for marks, seen in ((UNICODE, "●b² ⊘c ◐d"), (ASCII, "*b& %c !d")):
+        text = "".join(text for row in layout(round, 40, 10, "river", marks) for text, _ in row)
+        assert all(piece in text for piece in seen.split())
+    assert len({getattr(marks, name) for marks in (ASCII,) for name in LOOKS}) == len(LOOKS)
+    assert len({getattr(UNICODE, name) for name in LOOKS}) == len(LOOKS)
+
+
+def test_white_space_of_tokens_can_be_seen_and_long_ones_are_cut_by_cells():
+    assert label(" a\n\t", UNICODE) == "·a⏎⇥"
+    assert label("你好你好你好", UNICODE) == "你好你好…"
+    assert label("", UNICODE) == "∅"
+    assert label("\x1b[0m", UNICODE) == "␛[0m"
+    assert label("你 b", ASCII).isascii()
+
+
+def test_a_plain_round_is_one_token_in_every_mode():
+    plain = round_at(0, ["a", "b", "c"], 1, 0, 1)
+    plain = ev.RoundDone(1, 0, 0.1, 9, {"nodes": 0}, ev.Tree([0], [-1], ["a"], [], [None]),
+                         ev.Verdict([], 3, " b", -0.1, ["accepted"]), plain.pieces, plain.timings)  # fmt: skip
+    assert ["".join(t for t, _ in row) for row in layout(plain, 40, 10)] == ["a━★·b"]
+    assert "★ ·b" in "".join(t for t, _ in layout(plain, 20, 10, "log")[1])
+    assert "".join(t for t, _ in layout(plain, 20, 1)[0]) == "a★·b"
+
+
+def test_ascii_marks_leave_nothing_else_on_the_screen():
+    for round in rounds_of():
+        for row in layout(round, 40, 12, "river", ASCII):
+            assert "".join(text for text, _ in row).isascii()
+
+
+@pytest.mark.parametrize(("width", "height", "mode"), [(40, 12, "river"), (28, 12, "log"), (40, 1, "strip")])
+def test_auto_chooses_by_the_room(width, height, mode):
+    assert fitting_mode("auto", width, height) == mode
+
+
+def test_a_long_path_flows_on_in_the_next_row():
+    words = tokens_of("one two three four five six seven eight nine ten eleven twelve")
+    rows = layout(round_at(0, words, 1, 10, 1), 40, 12, "river")
+    assert "".join(t for t, _ in rows[0]).startswith("one━●·two━●·three")
+    assert any("★·twelve" in "".join(t for t, _ in row) for row in rows[1:])
+
+
+def test_a_frame_is_laid_out_in_a_few_milliseconds():
+    rounds = rounds_of()
+    layout(rounds[0], 40, 20)
+    begin = time.process_time()
+    for round in rounds:
+        layout(round, 40, 20)
+    assert (time.process_time() - begin) / len(rounds) < 0.004

@@ -1,0 +1,331 @@
+"""The tree can be walked with keys and pointed at with the mouse; every node says what is known about it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from driving import Driver, driving
+from fake import rounds_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_token_tree import any_round, big_round
+
+from specchat.engine.protocol import events as ev
+from specchat.tui.draw.token_tree import ASCII, UNICODE, picture_of
+from specchat.tui.draw.token_tree.details import details, why
+from specchat.tui.draw.token_tree.walking import bonus_of, children_of, depth_of, parent_of, stepped
+from specchat.tui.text.cells import width_of
+
+STEPS = ["parent", "child", "previous", "next", "root", "bonus"]
+
+
+def nodes_of(round: ev.RoundDone) -> int:
+    return len(round.tree.tokens) + (bonus_of(round) is not None)
+
+
+def broad() -> ev.RoundDone:
+    """A round with a path of three, siblings and grandchildren."""
+    return next(r for r in rounds_of() if len(r.verdict.path) == 3)
+
+
+async def walking(d: Driver, round: ev.RoundDone, *keys: str) -> str:
+    """A reply ended with this round; the tree has the focus, these keys were pressed."""
+    await d.say("How does it work?")
+    await d.reply(upto=2)
+    d.app.chat.rounds.append(round)
+    d.app.tree_panel.show(d.app.chat.rounds, None, frozen=True)
+    d.app.tree_panel.focus()
+    await d.pilot.press(*keys)
+    await d.pilot.pause()
+    return d.drawn(d.app.tree_panel)
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_round(), st.lists(st.sampled_from(STEPS), max_size=30))
+def test_every_step_ends_on_a_node(round, steps):
+    node = 0
+    for step in steps:
+        before, node = node, stepped(round, node, step)
+        assert 0 <= node < nodes_of(round)
+        if step in ("previous", "next"):
+            assert depth_of(round, node) == depth_of(round, before)
+
+
+@settings(max_examples=100, deadline=None)
+@given(any_round())
+def test_every_node_can_be_walked_to(round):
+    reached, waiting = {0}, [0]
+    while waiting:
+        at = waiting.pop()
+        for step in STEPS:
+            if (node := stepped(round, at, step)) not in reached:
+                reached.add(node)
+                waiting.append(node)
+    assert reached == set(range(nodes_of(round)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_round(), st.data(), st.integers(1, 60), st.sampled_from([UNICODE, ASCII]))
+def test_every_node_tells_about_itself_in_the_room_there_is(round, data, width, marks):
+    node = data.draw(st.integers(0, nodes_of(round) - 1))
+    rows = details(round, node, width, marks)
+    assert rows
+    assert all(width_of(row) <= width for row in rows)
+    assert why(round, node, marks)
+
+
+def test_children_begin_with_the_path_and_parents_lead_back():
+    round = broad()
+    first, second, third = round.verdict.path
+    assert children_of(round, 0)[0] == first
+    assert stepped(round, first, "child") == second
+    assert stepped(round, third, "child") == bonus_of(round) == stepped(round, 0, "bonus")
+    assert parent_of(round, bonus_of(round)) == third
+
+
+def test_a_rejected_token_tells_what_the_target_wrote_instead():
+    round = broad()
+    rejected = [n for n, reason in enumerate(round.verdict.reasons) if reason == "rejected"]
+    last = max(rejected, key=lambda n: depth_of(round, n))
+    assert (
+        why(round, last, UNICODE)
+        == f"rejected: the target wrote {round.verdict.bonus_text.replace(' ', '·')} (p\u00a00.82)"
+    )
+    early = next(n for n in rejected if parent_of(round, n) in round.verdict.path[:-1])
+    instead = round.verdict.path[round.verdict.path.index(parent_of(round, early)) + 1]
+    assert round.tree.texts[instead].replace(" ", "·").replace("\n", "⏎") in why(round, early, UNICODE)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [("pruned", "in the middle of the target's pass"), ("cut", "the reply ended before it"),
+     ("unreached", "not reached"), ("accepted", "the target wrote it too")],
+)  # fmt: skip
+def test_every_reason_is_told_in_words(reason, said):
+    tree = ev.Tree([0, 1, 2], [-1, 0, 1], ["a", "b", "c"], [], [None, -0.1, None])
+    path = [1, 2] if reason == "accepted" else [1]
+    round = msgspec.structs.replace(
+        broad(), tree=tree, verdict=ev.Verdict(path, 3, "d", -0.1, ["accepted", "accepted", reason])
+    )
+    assert said in why(round, 2, UNICODE)
+
+
+def test_a_node_pruned_too_soon_is_owned_up_to():
+    tree = ev.Tree([0, 1, 2, 3], [-1, 0, 1, 1], ["a", "b", "c", "d"], [], [None, -0.1, None, None])
+    verdict = ev.Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "pruned", "pruned"])
+    round = msgspec.structs.replace(broad(), tree=tree, verdict=verdict)
+    assert why(round, 3, UNICODE).endswith("though the target wrote it")
+    assert why(round, 2, UNICODE).endswith("in the middle of the target's pass")
+
+
+def test_all_who_proposed_a_token_are_named_and_marked():
+    tree = ev.Tree([0, 1, 2], [-1, 0, 0], ["a", "b", "c"], [
+        ev.Draw(1, "point", "suffix+prompt_lookup", -0.7), ev.Draw(2, "iid", "draft_model", -0.1),
+        ev.Draw(2, "iid", "draft_model", -0.1),
+    ], [None, -0.1, -3.0])  # fmt: skip
+    round = msgspec.structs.replace(
+        broad(), tree=tree, verdict=ev.Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "rejected"])
+    )
+    told = ["".join(text for text, _ in row) for row in details(round, 1, 60, UNICODE)]
+    assert "by suffix and prompt_lookup · a point" in told
+    assert told[0].endswith("target p 0.90 · draft q 0.50")
+    assert "".join(text for text, _ in details(round, 1, 24, UNICODE)[0]).endswith("p 0.90 · q 0.50")
+    twice = ["".join(text for text, _ in row) for row in details(round, 2, 60, UNICODE)]
+    assert "by draft_model · 2 draws: drawn" in twice
+    assert [node.agreed for node in picture_of(round, UNICODE).nodes] == ["", "²", ""]
+    assert [node.agreed for node in picture_of(round, ASCII).nodes] == ["", "&", ""]
+
+
+async def test_arrows_walk_from_node_to_node_and_the_node_tells_about_itself():
+    async with driving() as d:
+        round = broad()
+        drawn = await walking(d, round, "right")
+        assert d.app.tree_panel.chosen == round.verdict.path[0]
+        assert "─ this token ─" in drawn
+        assert "the target wrote it too" in drawn
+        await d.pilot.press("right", "right", "right")
+        assert d.app.tree_panel.chosen == bonus_of(round)
+        await d.pilot.press("left", "down")
+        assert d.app.tree_panel.chosen not in round.verdict.path
+        await d.pilot.press("home")
+        assert d.app.tree_panel.chosen == 0
+        await d.pilot.press("escape")
+        assert not d.app.tree_panel.walking
+        assert "earlier rounds" in d.drawn(d.app.tree_panel)
+        assert d.app.tree_panel.has_focus, "the first Esc only leaves the node"
+        await d.pilot.press("escape")
+        assert d.app.prompt.has_focus
+
+
+async def test_the_round_that_is_walked_stays_while_others_are_written():
+    async with driving() as d:
+        await d.say("How does it work?")
+        rounds = await d.reply(upto=3, finish=False)
+        d.app.tree_panel.focus()
+        await d.pilot.press("right")
+        await d.hear(*rounds[3:6])
+        assert d.app.tree_panel.round is rounds[2]
+        assert "round 3" in str(d.app.tree_panel.border_title)
+        await d.pilot.press("pagedown")
+        assert d.app.tree_panel.round is rounds[3]
+        await d.pilot.press("pageup", "pageup", "pageup", "pageup", "pageup")
+        assert d.app.tree_panel.round is rounds[0]
+        await d.pilot.press("escape")
+        assert d.app.tree_panel.round is rounds[5]
+
+
+async def test_past_the_last_round_the_panel_follows_again():
+    async with driving() as d:
+        await d.say("How does it work?")
+        rounds = await d.reply(upto=3, finish=False)
+        d.app.tree_panel.focus()
+        await d.pilot.press("pageup", "pagedown", "pagedown")
+        assert not d.app.tree_panel.walking
+        assert d.app.tree_panel.round is rounds[2]
+
+
+async def test_a_node_of_the_first_round_stays_chosen_while_the_round_is_still_being_told():
+    async with driving() as d:
+        d.app.animation_level = "full"
+        await d.say("How does it work?")
+        await d.reply(upto=0, finish=False)
+        d.app.pace.hold()
+        d.link.put(broad())
+        while d.app.reveal.told:
+            await d.pilot.pause(0.01)
+        d.app.reveal._timer.pause()
+        d.app.tree_panel.focus()
+        await d.pilot.press("right", "less_than_sign")
+        assert d.app.tree_panel.chosen == d.app.tree_panel.round.verdict.path[0]
+        await d.pilot.press("home")
+        assert "the last token before this round" in d.drawn(d.app.tree_panel)
+        await d.pilot.press("ctrl+n")
+        await d.settle()
+        assert not d.app.tree_panel.walking, "another chat has other rounds"
+
+
+async def test_the_next_step_leaves_the_node_that_was_looked_at():
+    async with driving() as d:
+        await d.say("How does it work?")
+        await d.reply(upto=3, finish=False)
+        d.app.tree_panel.focus()
+        await d.pilot.press("space", "right")
+        assert d.app.tree_panel.walking
+        await d.pilot.press("full_stop")
+        assert not d.app.tree_panel.walking
+
+
+async def test_the_mouse_tells_about_the_node_under_it_and_a_click_chooses_it():
+    async with driving() as d:
+        round = broad()
+        drawn = await walking(d, round)
+        row = next(y for y, line in enumerate(drawn.split("\n")) if "✕" in line)
+        column = drawn.split("\n")[row].index("✕")
+        panel = d.app.tree_panel
+        await d.pilot.hover(panel, offset=(column + panel.gutter.left, row + panel.gutter.top))
+        await d.pilot.pause()
+        assert "rejected: the target wrote" in d.drawn(panel)
+        assert panel.chosen is None
+        await d.pilot.hover(d.app.prompt)
+        await d.pilot.pause()
+        assert "rejected: the target wrote" not in d.drawn(panel)
+        await d.pilot.click(panel, offset=(column + panel.gutter.left, row + panel.gutter.top))
+        assert round.verdict.reasons[panel.chosen] == "rejected"
+        assert panel.has_focus
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_what_is_chosen_is_never_out_of_sight(size):
+    async with driving(size) as d:
+        round = max(rounds_of(), key=lambda r: len(r.tree.tokens))
+        await walking(d, round, "home")
+        for node in range(nodes_of(round)):
+            d.app.tree_panel._choose(node)
+            await d.pilot.pause()
+            d.drawn(d.app.tree_panel)
+            assert node in d.app.tree_panel._drawing.shown
+
+
+async def test_what_is_chosen_is_seen_without_colour(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with driving() as d:
+        await walking(d, broad(), "right")
+        assert d.app.no_color
+        assert d.app.tree_panel.style_of("selected").reverse
+        assert d.app.tree_panel.style_of("kin").underline
+
+
+async def test_a_map_stays_a_map_until_small_trees_have_become_usual():
+    async with driving() as d:
+        await walking(d, big_round(200))
+        panel = d.app.tree_panel
+
+        def is_map() -> bool:
+            return d.drawn(panel).split("\n")[1].split()[:2] == ["1", "2"]
+
+        assert is_map()
+        small = [msgspec.structs.replace(broad(), index=index) for index in range(12)]
+        maps = []
+        for round in small:
+            panel.show([round], None)
+            maps.append(is_map())
+        assert maps == [True] * 7 + [False] * 5
+
+
+async def test_the_command_draws_any_tree_as_a_map():
+    async with driving() as d:
+        await d.say("How does it work?")
+        await d.reply(upto=4)
+        await d.say("/tree map")
+        assert d.drawn(d.app.tree_panel).split("\n")[1].startswith("1 ")
+
+
+@pytest.mark.parametrize("size", [(59, 24), (40, 12), (120, 10)])
+async def test_where_there_is_no_room_beside_the_chat_the_tree_is_walked_in_its_place(size):
+    async with driving(size) as d:
+        await d.say("How does it work?")
+        rounds = await d.reply(upto=8)
+        panel, page = d.app.tree_panel, d.app.transcript
+        assert not panel.size or not panel.region
+        await d.pilot.press("ctrl+t")
+        await d.settle()
+        assert panel.has_focus
+        assert panel.outer_size.width >= size[0] - 2
+        assert not any(beside.display for beside in (page, d.app.tree_strip, d.app.stats))
+        await d.pilot.press("right")
+        assert panel.chosen == rounds[7].verdict.path[0]
+        assert rounds[7].tree.texts[panel.chosen].strip() in d.drawn(panel)
+        await d.pilot.press("escape", "escape")
+        await d.settle()
+        assert page.display
+        assert d.app.prompt.has_focus
+        await d.pilot.press("ctrl+t", "ctrl+t")
+        await d.settle()
+        assert page.display
+        assert not d.app.tree_strip.display
+        await d.pilot.press("ctrl+t")
+        await d.settle()
+        assert d.app.tree_strip.display
+
+
+async def test_a_window_that_grows_has_the_tree_beside_the_chat_again():
+    async with driving((50, 24)) as d:
+        await d.say("How does it work?")
+        await d.reply(upto=8)
+        await d.pilot.press("ctrl+t")
+        await d.pilot.resize_terminal(120, 40)
+        await d.settle()
+        assert d.app.transcript.display
+        assert d.app.tree_panel.size.width < 60
+
+
+async def test_a_node_under_the_pointer_is_forgotten_with_its_round():
+    async with driving() as d:
+        round = broad()
+        await walking(d, round)
+        panel = d.app.tree_panel
+        panel._hover(bonus_of(round))
+        assert "this token" in d.drawn(panel)
+        ended = msgspec.structs.replace(round, verdict=ev.Verdict([], None, "", None, round.verdict.reasons))
+        panel.show([ended], None, frozen=True)
+        assert "this token" not in d.drawn(panel)
