@@ -96,6 +96,7 @@ class NativeNetwork:
         self._like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
+        self.weights = sum(product.out * product.inputs for product in products)
         self._c_layers = (_CLayer * shape.layers)(*(layer.as_c() for layer in self._layers))
         self._c = _CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
@@ -127,6 +128,18 @@ class NativeNetwork:
                 if stay is not None:
                     rows.drop(stay)
         return rows.hidden
+
+    def time_phases(self, timed: bool) -> None:
+        """Time the phases of the passes that follow, or no longer; forget what was timed."""
+        self._kernels.time_phases(self.threads, timed)
+
+    def phases(self) -> dict[str, float]:
+        """Seconds by phase since then."""
+        return self._kernels.spent(self.threads)
+
+    def floor(self, data: Tensor) -> tuple[float, float]:
+        """Bytes of memory and operations on 8-bit numbers a second; `data` as `Kernels.floor` takes it."""
+        return self._kernels.floor(self.threads, data)
 
     def _layer(self, packer: Packer, index: int) -> NativeLayer:
         source = self._source
