@@ -33,7 +33,7 @@ static void multiply_registers(void *job, int from, int to, int thread) {
     for (int piece = from; piece < to; piece++)
         for (int n = 0; n < DOTS / CHAINS; n++)
 #pragma GCC unroll 12
-            for (int i = 0; i < CHAINS; i++) sum[i] = dot4(sum[i], numbers, x + 4 * i);
+            for (int i = 0; i < CHAINS; i++) sum[i] = dot4(sum[i], numbers, x + 4 * i, 4);
 #pragma GCC unroll 12
     for (int i = 0; i < CHAINS; i++) probe->kept[thread] += sum[i];
 }

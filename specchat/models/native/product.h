@@ -36,21 +36,11 @@ static void round_group(const float *x, int count, const Rounded *to, int row, i
     float factor = most > 0 ? 127.0f / most : 0.0f;
     vi zero = (vi)all(12582912.0f);
     vi whole[2] = {(vi)(a * factor + 12582912.0f) - zero, (vi)(b * factor + 12582912.0f) - zero};
-    int8_t narrow[GROUP];
-    int32_t total = 0;
-#ifdef __AVX512F__
-    _mm_storeu_si128((__m128i *)narrow, _mm512_cvtepi32_epi8((__m512i)whole[0]));
-    _mm_storeu_si128((__m128i *)(narrow + LANES), _mm512_cvtepi32_epi8((__m512i)whole[1]));
-    total = _mm512_reduce_add_epi32((__m512i)(whole[0] + whole[1]));
-#else
-    for (int i = 0; i < GROUP; i++) {
-        narrow[i] = (int8_t)whole[i / LANES][i % LANES];
-        total += narrow[i];
-    }
-#endif
+    vn bytes[2] = {narrow(whole[0]), narrow(whole[1])};
+    int32_t total = sum_of_whole(whole[0] + whole[1]);
     size_t at = (size_t)(row / TILE) * (size_t)to->groups + (size_t)group;
     int8_t *numbers = to->numbers + at * GROUP * TILE + row % TILE * 4;
-    for (int j = 0; j < GROUP / 4; j++) memcpy(numbers + j * TILE * 4, narrow + 4 * j, 4);
+    for (int j = 0; j < GROUP / 4; j++) memcpy(numbers + j * TILE * 4, (const int8_t *)bytes + 4 * j, 4);
     to->scales[at * TILE + (size_t)(row % TILE)] = most / 127.0f;
     to->sums[at * TILE + (size_t)(row % TILE)] = total;
     to->offsets[at * TILE + (size_t)(row % TILE)] = most / 127.0f * (float)total;
@@ -75,7 +65,7 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
 #pragma GCC unroll 8
     for (int r = 0; r < count; r++) total[r] = (vf){0};
     for (size_t g = 0; g < groups; g++, data += step) {
-        for (size_t ahead = 0; ahead < step; ahead += 64) _mm_prefetch((const char *)data + AHEAD + ahead, _MM_HINT_T1);
+        for (size_t ahead = 0; ahead < step; ahead += 64) fetch(data + AHEAD + ahead);
         /* Few rows are summed up in two halves: one after another their products would wait for each other. */
         bool apart = count <= 2;
         vi sum[TILE], more[2] = {{0}, {0}};
@@ -88,9 +78,9 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
                 vb low = both & 15, high = (vb)((vu)both >> 4) & 15;
 #pragma GCC unroll 8
                 for (int r = 0; r < count; r++) {
-                    sum[r] = dot4(sum[r], low, inputs + (j * TILE + r) * 4);
+                    sum[r] = dot4(sum[r], low, inputs + (j * TILE + r) * 4, bits);
                     vi *to = apart ? &more[r] : &sum[r];
-                    *to = dot4(*to, high, inputs + ((j + 4) * TILE + r) * 4);
+                    *to = dot4(*to, high, inputs + ((j + 4) * TILE + r) * 4, bits);
                 }
             }
         } else {
@@ -100,7 +90,7 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
 #pragma GCC unroll 8
                 for (int r = 0; r < count; r++) {
                     vi *to = apart && j % 2 ? &more[r] : &sum[r];
-                    *to = dot4(*to, each, inputs + (j * TILE + r) * 4);
+                    *to = dot4(*to, each, inputs + (j * TILE + r) * 4, bits);
                 }
             }
         }

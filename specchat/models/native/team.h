@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -11,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "lanes.h"
 
 /* A job is so many pieces in a row. Every thread has its own share of them and takes a few at a time; who is done helps
  * the others. Shares are the same from pass to pass, so what a thread wrote is near when it reads; and a thread that the
@@ -84,7 +85,7 @@ static void *help(void *argument) {
         if (take(team, thread)) {
             idle = 0;
         } else if (++idle < SPINS) {
-            _mm_pause();
+            rest();
         } else {
             pthread_mutex_lock(&team->mutex);
             atomic_fetch_add(&team->asleep, 1);
@@ -118,7 +119,7 @@ static double seconds(void) {
 
 static void wait_for(const Team *team, int pieces) {
     for (int waited = 0; done_of(team) < pieces; waited++) {
-        if (waited < PATIENCE) _mm_pause();
+        if (waited < PATIENCE) rest();
         else sched_yield();
     }
 }
