@@ -170,6 +170,11 @@ def test_part_numbers_are_filled_in_and_other_braces_are_left_alone():
     assert source.part(7) == ("p7==1", "d7/{x}/part07.bin")
 
 
+def test_parts_of_a_wheel_may_count_from_zero():
+    source = IndexSource("p{n}==1", "part{n-1:02d}", "a.gguf", parts=12)
+    assert [source.part(number) for number in (1, 12)] == [("p1==1", "part00"), ("p12==1", "part11")]
+
+
 INDEX = GGUF + 'sources = [{ package = "p==1", member = "m", '
 REFUSED = [
     ('licnce = "MIT"', ["line 2", "[models.m] licnce", "'MIT'", "did you mean 'licence'"]),

@@ -148,14 +148,14 @@ def _machine() -> Iterator[tuple[str, str]]:
 def _whole_numbers(device: torch.device) -> str:
     """Who multiplies weights of 4 and 8 bits."""
     from specchat.models.machine import multiplies
-    from specchat.models.native.build import NativeUnavailable, compiled, find_compiler
+    from specchat.models.native.build import NativeUnavailable, find_compiler, load
 
     if device.type != "cpu":
         works = [precision for precision in ("int4", "int8") if multiplies(precision, device)]
         return f"torch's kernels, for {' and '.join(works)}" if works else f"nobody on {device}"
 
     try:
-        return f"native kernels, by {' '.join(find_compiler())}: {compiled()}"
+        return f"native kernels, by {' '.join(find_compiler())}: {load().where}"
     except NativeUnavailable as error:
         return f"torch's kernels; the native ones are not in use, since {error}"
 

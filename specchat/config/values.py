@@ -144,5 +144,5 @@ class Catalog:
 
 
 def numbered(template: str, number: int) -> str:
-    """The template with `{n}` or `{n:02d}` replaced by the number; any other brace stays what it is."""
-    return re.sub(r"\{n(?::0(\d)d)?\}", lambda m: f"{number:0{int(m[1] or 1)}d}", template)
+    """The template with `{n}`, `{n:02d}` or `{n-1}` replaced by the number; any other brace stays what it is."""
+    return re.sub(r"\{n(?:-(\d))?(?::0(\d)d)?\}", lambda m: f"{number - int(m[1] or 0):0{int(m[2] or 1)}d}", template)

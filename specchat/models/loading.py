@@ -16,6 +16,7 @@ from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.base.network import Network
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.cuda.choose import cuda_network
+from specchat.models.files.families import FAMILIES
 from specchat.models.files.gguf_file import converted_folder, load_network
 from specchat.models.files.tokenizer_files import same_tokenizer
 from specchat.models.files.weight_source import GgufSource, RoundedSource, TensorSource, WeightSource
@@ -85,8 +86,8 @@ def load_model(
     try:
         folder = converted_folder(path) if path.is_file() else path
         config = AutoConfig.from_pretrained(folder, **_LOCAL)
-        context_tokens, notes = usable_context(spec, config)
         why_not = unsupported(config)
+        context_tokens, notes = usable_context(spec, config, own=why_not is None)
         drafts, guesses = guesses, guesses and wanted == "auto"
         precision = choose_precision(wanted, device, quantised=path.is_file() or guesses, own=why_not is None)
         check_memory(spec, path, device, precision)
@@ -94,7 +95,8 @@ def load_model(
         tokenizer = _tokenizer(folder, beside)
         say("weights")
         if why_not is None:
-            source: WeightSource = GgufSource(path) if path.is_file() else TensorSource.of_folder(path)
+            family = FAMILIES[config.model_type]
+            source: WeightSource = GgufSource(path) if path.is_file() else TensorSource.of_folder(path, family)
             source = RoundedSource(source) if guesses and precision == "int4" else source
             network, why_slow = own_network(Shape.of(config), source, precision, device, kernels)
             model: Model = Decoder(network, context_tokens, drafts)
@@ -183,8 +185,11 @@ def compare_tokenizers(target: Loaded, draft: Loaded) -> None:
         )
 
 
-def usable_context(spec: ModelSpec, config: Any) -> tuple[int, tuple[str, ...]]:
+def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int, tuple[str, ...]]:
     """How many tokens of context can be used, and what to say about it.
+
+    Args:
+        own: whether our own decoder runs it, whose cache keeps what a sliding window leaves behind.
 
     Raises:
         ModelError: layers that overwrite what they have read (recurrent state, ring buffers): a rejected draft
@@ -200,7 +205,7 @@ def usable_context(spec: ModelSpec, config: Any) -> tuple[int, tuple[str, ...]]:
             "rewound to before a rejected draft; choose a model with attention layers only"
         )
     window = getattr(text, "sliding_window", None)
-    if window and getattr(text, "use_sliding_window", True) and window < limit:
+    if window and not own and getattr(text, "use_sliding_window", True) and window < limit:
         if window < SMALLEST_WINDOW:
             raise ModelError(
                 f"{spec.name} ({config.model_type}) forgets what lies {window} tokens back (a ring buffer), which "

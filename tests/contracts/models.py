@@ -19,6 +19,7 @@ from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
 from specchat.models.base.shape import Shape
 from specchat.models.cuda.graphs import GraphNetwork
+from specchat.models.files.families import FAMILIES
 from specchat.models.files.weight_source import TensorSource
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.kernels import kernels_for
@@ -31,9 +32,8 @@ from specchat.models.own.layer_weights import Builder
 
 V = 61
 HIDDEN = 32
-FAMILIES = ("llama", "qwen2", "mistral")
-
-LAYERS = {"llama": 3, "qwen2": 2, "mistral": 2}
+LAYERS = {"llama": 3, "qwen2": 2, "mistral": 2, "qwen3": 2, "smollm3": 2, "gemma3_text": 3}
+"""For each family that our decoder runs, how many layers its tiny network has."""
 
 
 @dataclass
@@ -77,23 +77,26 @@ def tiny_network(family: str, seed: int = 0, scale: float = 0.25) -> Any:
         "bos_token_id": 1,
         "eos_token_id": 2,
     }
-    kinds = {
-        "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
-        "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
-        "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
+    own = {
+        "mistral": {"sliding_window": None},
+        "qwen3": {"head_dim": 16},
+        "smollm3": {"no_rope_layers": [1, 0]},
+        "gemma3_text": {
+            "head_dim": 16,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 12,  # shorter than the texts here
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
     }
-    config_class, network_class = kinds[family]
-    if family == "mistral":
-        shape["sliding_window"] = None
-    config = config_class(**shape)
+    config = transformers.AutoConfig.for_model(family, **shape, **own.get(family, {}))
     config._attn_implementation = "sdpa"
-    network = network_class(config).eval().float()
+    network = transformers.AutoModelForCausalLM.from_config(config).eval().float()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             norm = "norm" in name
-            parameter.copy_(1 + 0.2 * noise if norm else scale * noise)
+            parameter.copy_(1 - FAMILIES[family].norm_offset + 0.2 * noise if norm else scale * noise)
     return network
 
 
@@ -148,13 +151,13 @@ def over_network(model_class: Callable[[Any, int], Model]) -> Factory:
             model=model_class(network, context_tokens),
             truth=truth,
             states=states,
-            embed=lambda token: network.get_input_embeddings().weight[token].detach(),
+            embed=lambda token: network.get_input_embeddings()(torch.tensor(token)).detach(),
             truth_embedded=lambda rows: forward(inputs_embeds=rows.unsqueeze(0)).logits[0, -1],
             layers=LAYERS[family],
             fresh=lambda: model_class(network, context_tokens),
         )
 
-    factory.families = FAMILIES  # type: ignore[attr-defined]
+    factory.families = tuple(FAMILIES)  # type: ignore[attr-defined]
     return factory
 
 
@@ -174,9 +177,14 @@ def native_is_here() -> bool:
     return True
 
 
+def source_of(network: Any) -> TensorSource:
+    """A network's own state, under the names of its family."""
+    return TensorSource(network.state_dict(), FAMILIES[network.config.model_type])
+
+
 def own_decoder(network: Any, context_tokens: int) -> Decoder:
     """Our own decoder with a network's weights, in float32."""
-    weights = Builder(Shape.of(network.config), TensorSource(network.state_dict()), "float32", torch.device("cpu"))
+    weights = Builder(Shape.of(network.config), source_of(network), "float32", torch.device("cpu"))
     return Decoder(EagerNetwork(weights.build()), context_tokens)
 
 
@@ -192,8 +200,7 @@ def native(family: str, context_tokens: int) -> Subject:
     network = shared_network(family)
 
     def make() -> Decoder:
-        shape, source = Shape.of(network.config), TensorSource(network.state_dict())
-        return Decoder(NativeNetwork(shape, source, "int8"), context_tokens)
+        return Decoder(NativeNetwork(Shape.of(network.config), source_of(network), "int8"), context_tokens)
 
     def last(tokens: Sequence[int], taps: Sequence[int] = ()) -> Reading:
         model = make()
@@ -217,13 +224,13 @@ def native(family: str, context_tokens: int) -> Subject:
         truth=lambda tokens: last(tokens).logits[0],
         truth_embedded=embedded,
         states=lambda tokens: [last(tokens, range(layers)).taps[layer][0] for layer in range(layers)],
-        embed=lambda token: network.get_input_embeddings().weight[token].detach(),
+        embed=lambda token: network.get_input_embeddings()(torch.tensor(token)).detach(),
         layers=layers,
         fresh=make,
     )
 
 
-native.families = ("llama", "qwen2")  # type: ignore[attr-defined]
+native.families = tuple(FAMILIES)  # type: ignore[attr-defined]
 
 MODELS: dict[str, Factory] = {
     "reference": over_network(ReferenceModel),

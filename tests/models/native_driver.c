@@ -2,6 +2,7 @@
 
 #include "../../specchat/models/native/pass.c"
 #include "../../specchat/models/native/pack.c"
+#include "../../specchat/models/native/refuse.c"
 
 #include <stdio.h>
 
@@ -34,8 +35,9 @@ static float *numbers(size_t count) {
 static Product product(int out, int in, int bits, bool minima) {
     int groups = (in + GROUP - 1) / GROUP;
     size_t step = (size_t)(LANES * GROUP / 8 * bits + (minima ? 2 : 1) * LANES * 2);
-    uint8_t *data = room((size_t)((out + LANES - 1) / LANES * groups) * step);
-    Stored stored = {.rows = out, .length = in, .kind = F32, .row_bytes = in * 4, .data = (uint8_t *)numbers((size_t)(out * in))};
+    size_t bytes = (size_t)((out + LANES - 1) / LANES * groups) * step;
+    uint8_t *data = room(bytes);
+    Stored stored = {.rows = out, .there = out, .length = in, .kind = F32, .row_bytes = in * 4, .data = (uint8_t *)numbers((size_t)(out * in))};
     if (bits == 4 && !minima) {
         stored.kind = Q4_0;
         stored.row_bytes = groups * 18;
@@ -47,8 +49,8 @@ static Product product(int out, int in, int bits, bool minima) {
         }
         stored.data = blocks;
     }
-    pack(&stored, bits, data);
-    return (Product){.out = out, .bits = bits, .minima = minima, .data = data, .bias = bits == 8 ? numbers((size_t)out) : NULL};
+    if (pack(&stored, bits, data, (int64_t)bytes)) exit(3);
+    return (Product){.in = in, .out = out, .bits = bits, .minima = minima, .bytes = (int64_t)bytes, .data = data, .bias = bits == 8 ? numbers((size_t)out) : NULL};
 }
 
 static void print(const char *name, const void *data, size_t bytes) {
@@ -62,7 +64,7 @@ int main(void) {
     int width = HEADS * SIZE, kv_width = KV_HEADS * SIZE;
     for (int i = 0; i < LAYERS; i++) {
         layers[i] = (Layer){
-            .input_norm = numbers(HIDDEN), .mlp_norm = numbers(HIDDEN), .rotates = 1,
+            .input_norm = numbers(HIDDEN), .mlp_norm = numbers(HIDDEN), 
             .q_norm = i ? numbers(SIZE) : NULL, .k_norm = i ? numbers(SIZE) : NULL,
             .qkv = {product(width, HIDDEN, 4, true), product(kv_width, HIDDEN, 8, false), product(kv_width, HIDDEN, 4, false)},
             .o = product(HIDDEN, width, 4, false),
@@ -70,7 +72,7 @@ int main(void) {
             .down = product(HIDDEN, INTER, 8, false),
         };
     }
-    Decoder decoder = {LAYERS, HIDDEN, HEADS, KV_HEADS, SIZE, INTER, VOCAB, 1e-5f, layers, numbers(HIDDEN),
+    Decoder decoder = {LAYERS, HIDDEN, HEADS, KV_HEADS, SIZE, INTER, VOCAB, 1, 0, 1e-5f, layers, numbers(HIDDEN),
                        product(VOCAB, HIDDEN, 8, false)};
     size_t cache = (size_t)LAYERS * KV_HEADS * CAPACITY * SIZE * sizeof(uint16_t);
     uint32_t *keys = room(cache), *values = room(cache);
@@ -85,9 +87,10 @@ int main(void) {
     for (int row = 0; row < PROMPT; row++) memcpy(prompt_seen + row * PROMPT, seen + row * END, PROMPT);
     float *turns = numbers(END * SIZE), *hidden = numbers(END * HIDDEN);
     Team *team = team_new(2);
-    Rows prompt = {PROMPT, 0, PROMPT, CAPACITY, hidden, turns, positions, places, prompt_seen, keys, values};
-    Rows tree = {NODES, PROMPT, END, CAPACITY, hidden + PROMPT * HIDDEN, turns, positions + PROMPT, places + PROMPT,
-                 seen + PROMPT * END, keys, values};
+    Rows prompt = {PROMPT, PROMPT, CAPACITY, hidden, positions, places, keys, values, {{0, END, turns, prompt_seen}}};
+    Rows tree = {NODES, END, CAPACITY, hidden + PROMPT * HIDDEN, positions + PROMPT, places + PROMPT, keys, values,
+                 {{PROMPT, END, turns, seen + PROMPT * END}}};
+    if (decoder_check(&decoder)) return 4;
     if (decoder_layers(team, &decoder, &prompt, 0, LAYERS) || decoder_layers(team, &decoder, &tree, 0, LAYERS)) return 1;
     print("states", hidden, END * HIDDEN * sizeof(float));
     print("keys", keys, cache);

@@ -5,14 +5,13 @@ from contextlib import nullcontext
 import pytest
 import torch
 from frozen import FrozenRecorder, RefusingRecorder
-from test_decoder import FAMILIES, V, branching_tree, network, prompt
+from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
 from test_graphs import bush, chain, eager
 
 from specchat.core.tree import TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.cuda.choose import cuda_network, disagreement, recorded_network
 from specchat.models.cuda.graphs import GraphNetwork
-from specchat.models.files.weight_source import TensorSource
 from specchat.models.linear_layers.cuda import int8_works
 from specchat.models.loading import own_network
 from specchat.models.own.decoder import Decoder
@@ -94,7 +93,7 @@ def test_pieces_that_say_something_else_are_left_out():
 
 def on_device(family, precision="bfloat16"):
     net = network(family)
-    source = TensorSource(net.state_dict())
+    source = source_of(net)
     return Builder(Shape.of(net.config), source, precision, torch.device("cuda")).build()
 
 
@@ -124,7 +123,7 @@ class TestOnADevice:
         if precision == "int8" and not int8_works(torch.device("cuda")):
             pytest.skip("torch has no 8-bit product for this device")
         net = network("llama")
-        source = TensorSource(net.state_dict())
+        source = source_of(net)
         chosen, notes = own_network(Shape.of(net.config), source, precision, torch.device("cuda"), "auto")
         assert chosen.kernels == "torch, CUDA graphs", notes
         assert chosen.precision == precision

@@ -3,11 +3,14 @@
 import pytest
 import torch
 import transformers
+from gguf import GGUFWriter
 
 from specchat.core.seams import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape, unsupported
-from specchat.models.files.weight_source import TensorSource
+from specchat.models.base.windows import within_window
+from specchat.models.files import families
+from specchat.models.files.weight_source import GgufSource, TensorSource
 from specchat.models.other.reference import ReferenceModel
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
@@ -37,8 +40,22 @@ FAMILIES = {
     "llama, scaled rotation": (transformers.LlamaConfig, {"rope_parameters": LLAMA3_ROPE}),
     "llama, tied": (transformers.LlamaConfig, {"tie_word_embeddings": True}),
     "mistral": (transformers.MistralConfig, {"sliding_window": None}),
+    "mistral, sliding window": (transformers.MistralConfig, {"sliding_window": 16}),
     "qwen2": (transformers.Qwen2Config, {}),
     "qwen3": (transformers.Qwen3Config, {"head_dim": 32}),
+    "gemma3": (
+        transformers.Gemma3TextConfig,
+        {
+            "head_dim": 32,
+            "query_pre_attn_scalar": 48,
+            "sliding_window": 16,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+                "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 8.0},
+            },
+        },
+    ),
     "smollm3": (transformers.SmolLM3Config, {"no_rope_layers": [1, 0, 1]}),
 }
 # Largest error over the spread of the logits. Measured up to 0.03 and 0.07; anything wired wrongly is above 1.
@@ -55,9 +72,12 @@ def network(family):
     return net
 
 
+def source_of(net):
+    return TensorSource(net.state_dict(), families.FAMILIES[net.config.model_type])
+
+
 def decoder(net, precision="float32", context_tokens=512):
-    source = TensorSource(net.state_dict())
-    weights = Builder(Shape.of(net.config), source, precision, torch.device("cpu")).build()
+    weights = Builder(Shape.of(net.config), source_of(net), precision, torch.device("cpu")).build()
     return Decoder(EagerNetwork(weights), context_tokens)
 
 
@@ -82,6 +102,60 @@ def two_rounds(model):
     second = model.read(TokenTree(8, V).freeze()).logits
     model.keep([])
     return torch.cat([first, second])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_reference_says_what_the_network_says_without_cache_or_tree(family):
+    net = network(family)
+    _, right, tip = branching_tree()
+    with torch.no_grad():
+        plain = [
+            net(input_ids=torch.tensor([[*prompt(), 5, *path]]), use_cache=False).logits[0, -1]
+            for path in ((), (9,), (9, 2), (9, 2, 8))
+        ]
+    said = two_rounds(ReferenceModel(net, 512))
+    for row, expected in zip((said[0], said[right], said[tip], said[-1]), plain, strict=True):
+        torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-4 * float(expected.std()))
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3"])
+def test_a_gguf_file_of_a_family_says_what_its_tensors_say(tmp_path, family):
+    net = network(family)
+    described, tensors = families.FAMILIES[net.config.model_type], source_of(net)
+    writer = GGUFWriter(tmp_path / "x.gguf", described.gguf)
+    for name in described.hub_names:
+        for layer in (None,) if name in ("embed", "head", "norm") else range(3):
+            if tensors.has(name, layer) and not (name == "head" and net.config.tie_word_embeddings):
+                writer.add_tensor(gguf_name(name, layer), tensors.dense(name, layer).numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    weights = Builder(Shape.of(net.config), GgufSource(tmp_path / "x.gguf"), "float32", torch.device("cpu")).build()
+    assert torch.equal(two_rounds(Decoder(EagerNetwork(weights), 512)), two_rounds(decoder(net)))
+
+
+def gguf_name(name, layer):
+    """What llama.cpp's own converter calls a weight."""
+    known = {"embed": "token_embd", "head": "output", "norm": "output_norm", "input_norm": "attn_norm"}
+    known |= {name: f"attn_{name}" for name in ("q", "k", "v", "q_norm", "k_norm")} | {"o": "attn_output"}
+    known |= {name: f"ffn_{name}" for name in ("gate", "up", "down")} | {"mlp_norm": "ffn_norm"}
+    known |= {"post_attention_norm": "post_attention_norm", "post_mlp_norm": "post_ffw_norm"}
+    return f"{known[name]}.weight" if layer is None else f"blk.{layer}.{known[name]}.weight"
+
+
+@pytest.mark.parametrize("common", [0, 3, 20])
+@pytest.mark.parametrize("window", [1, 4, 9, 30])
+def test_a_window_leaves_the_last_rows_that_a_row_sees(common, window):
+    mask = torch.rand(7, 25, generator=torch.Generator().manual_seed(common + window)) < 0.5
+    mask[:, :common] = True
+    last = within_window(mask, common, window)
+    for row, kept in zip(mask, last, strict=True):
+        assert torch.equal(kept.nonzero(), row.nonzero()[-window:])
+
+
+def test_every_family_of_the_table_is_tried():
+    assert {FAMILIES[family][0].model_type for family in FAMILIES} == set(families.FAMILIES)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -160,6 +234,7 @@ def test_a_long_text_outgrows_the_first_cache():
     [
         (transformers.GPT2Config(), "gpt2"),
         (transformers.LlamaConfig(**SIZES, hidden_act="gelu"), "gelu"),
+        (transformers.Gemma3TextConfig(**SIZES, final_logit_softcapping=30.0), "final_logit_softcapping"),
         (
             transformers.LlamaConfig(**SIZES, rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}),
             "yarn",

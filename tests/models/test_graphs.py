@@ -3,13 +3,12 @@
 import pytest
 import torch
 from frozen import FrozenRecorder, RefusingRecorder
-from test_decoder import FAMILIES, V, branching_tree, network, prompt
+from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
 
 from specchat.core.seams import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.cuda.graphs import GraphNetwork
-from specchat.models.files.weight_source import TensorSource
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.layer_weights import Builder
@@ -17,7 +16,7 @@ from specchat.models.own.layer_weights import Builder
 
 def eager(family="llama"):
     net = network(family)
-    source = TensorSource(net.state_dict())
+    source = source_of(net)
     return EagerNetwork(Builder(Shape.of(net.config), source, "float32", torch.device("cpu")).build())
 
 

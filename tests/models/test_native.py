@@ -4,7 +4,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
-from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, network, prompt, two_rounds
+from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, network, prompt, source_of, two_rounds
 
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.breakdown import break_down
@@ -35,7 +35,7 @@ needs_native = pytest.mark.skipif(bool(have()), reason=have() or "-")
 
 
 def native(net, precision="int8", context_tokens=512, processor="native", source=None):
-    source = source or TensorSource(net.state_dict())
+    source = source or source_of(net)
     return Decoder(NativeNetwork(Shape.of(net.config), source, precision, processor), context_tokens)
 
 
@@ -85,7 +85,7 @@ def test_at_4_bits_it_multiplies_with_the_files_own_numbers():
 
 
 @needs_native
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "smollm3"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "smollm3", "mistral, sliding window", "gemma3"])
 def test_a_tree_gets_the_bits_of_plain_decoding(family):
     own = native(network(family))
     chain = [5, 9, 2, 33, 17, 8]
@@ -131,7 +131,7 @@ def test_a_model_that_drafts_says_what_its_log_probabilities_lack(vocab_size):
     net.resize_token_embeddings(vocab_size)
     totals = []
     for threads in (1, 3):
-        own = Decoder(NativeNetwork(Shape.of(net.config), TensorSource(net.state_dict()), "int8"), 512, drafts=True)
+        own = Decoder(NativeNetwork(Shape.of(net.config), source_of(net), "int8"), 512, drafts=True)
         own.network.threads = threads
         own.prefill(prompt())
         reading = own.read(branching_tree()[0])
@@ -229,7 +229,7 @@ def nowhere(monkeypatch, tmp_path):
 @needs_native
 def test_without_a_compiler_torch_multiplies_and_it_is_said(nowhere):
     net = network("llama")
-    shape, source = Shape.of(net.config), TensorSource(net.state_dict())
+    shape, source = Shape.of(net.config), source_of(net)
     chosen, notes = loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
     assert chosen.kernels == "torch"
     assert "no C compiler" in notes[0]
@@ -244,7 +244,7 @@ def test_a_compiler_that_fails_is_quoted(nowhere, monkeypatch):
     failing.chmod(0o755)
     monkeypatch.setenv("CC", str(failing))
     with pytest.raises(NativeUnavailable, match="no such luck"):
-        build.compiled()
+        build.load()
 
 
 @needs_native

@@ -42,7 +42,7 @@ def test_a_folder_says_what_it_is(tmp_path):
     [
         ({"model_type": "mamba"}, "state cannot go back"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "layers of kind linear_attention"),
-        ({"sliding_window": 512}, "forgets what lies 512 tokens back"),
+        ({"model_type": "phi3", "sliding_window": 512}, "forgets what lies 512 tokens back"),
         ({"architectures": ["BertForMaskedLM"]}, "writes no text: it is a BertForMaskedLM"),
         ({"model_type": ""}, "of what architecture"),
     ],
@@ -51,7 +51,15 @@ def test_shapes_that_cannot_work_are_refused_with_the_reason(tmp_path, config, w
     assert words in portrait(folder(tmp_path / "m", **config)).refusal
 
 
-@pytest.mark.parametrize("config", [{"sliding_window": 512, "use_sliding_window": False}, {"sliding_window": 4096}, {}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "phi3", "sliding_window": 512, "use_sliding_window": False},
+        {"model_type": "phi3", "sliding_window": 4096},
+        {"model_type": "gemma3_text", "sliding_window": 512},
+        {},
+    ],
+)
 def test_windows_that_do_not_hurt_are_none_to_complain_of(tmp_path, config):
     assert portrait(folder(tmp_path / "m", **config)).refusal == ""
 

@@ -28,8 +28,9 @@ def test_the_rotation_is_the_one_of_transformers(kind, head_dim):
     rotation = {"rope_type": kind, "rope_theta": 500000.0, **ROTATIONS[kind]}
     config = LlamaConfig(hidden_size=512, num_attention_heads=8, head_dim=head_dim, rope_parameters=rotation)
     shape, expected = Shape.of(config), LlamaRotaryEmbedding(config)
-    assert torch.equal(shape.frequencies, expected.inv_freq)
-    assert shape.rotation_scale == expected.attention_scaling
+    (view,) = shape.views
+    assert torch.equal(view.frequencies, expected.inv_freq)
+    assert view.rotation_scale == expected.attention_scaling
 
 
 def test_no_network_of_transformers_is_imported():

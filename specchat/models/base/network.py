@@ -17,7 +17,8 @@ from specchat.models.base.cache_rows import Plan
 from specchat.models.base.head_output import Said
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
-from specchat.models.base.shape import Shape
+from specchat.models.base.shape import Shape, View
+from specchat.models.base.windows import within_window
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,15 @@ class Pass:
 
     Args:
         embed: tokens → (n, d) rows.
-        table: (positions, 1, head_dim / 2) complex64, what rotates queries and keys at each position.
+        tables: for each view, (positions, 1, head_dim / 2) complex64, what rotates queries and keys at each position;
+            None where nothing is rotated.
         watch: looks into the pass; None where nobody does.
         riders: (d,) each, what stands in for the embeddings of the last rows.
     """
 
     plan: Plan
     embed: Callable[[Sequence[int]], Tensor]
-    table: Tensor
+    tables: tuple[Tensor | None, ...]
     cache: KVCache
     counters: Counters
     watch: LayerWatch | None
@@ -46,9 +48,17 @@ class Pass:
         return torch.cat([hidden, torch.stack(list(self.riders)).to(hidden)]) if self.riders else hidden
 
     @cached_property
-    def turns(self) -> Tensor:
-        """(rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
-        return self.table[sent(torch.tensor(self.plan.positions), self.table.device)]
+    def turns(self) -> list[Tensor | None]:
+        """For each view, (rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
+        positions = torch.tensor(self.plan.positions)
+        return [None if table is None else table[sent(positions, table.device)] for table in self.tables]
+
+    def masks(self, views: Sequence[View]) -> list[Tensor]:
+        """For each view, (rows, seen) bool, whom each row attends to; on the host."""
+        plan = self.plan
+        return [
+            plan.mask if view.window is None else within_window(plan.mask, plan.common, view.window) for view in views
+        ]
 
     def watched(self, layers: int) -> bool:
         """Whether anybody looks into the pass."""

@@ -1,4 +1,4 @@
-"""The shape of a Llama-like decoder, read from a transformers configuration; and whether it is one we can run."""
+"""The shape of a decoder that we can run, read from a transformers configuration; and whether it is one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.models.inspect.model_files import FAMILIES
+from specchat.models.files.families import FAMILIES, Family
 
 _ROTATIONS = ("default", "linear", "llama3")
+_GATES = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
+_SOFTCAPS = ("final_logit_softcapping", "attn_logit_softcapping")
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """How the queries of some layers look at the text.
+
+    Args:
+        window: how many tokens back they see, themselves included; None for all.
+        frequencies: (head_dim / 2,) float32, the rotation's angle per position; None where nothing is rotated.
+        rotation_scale: factor on the rotated values.
+    """
+
+    window: int | None
+    frequencies: Tensor | None
+    rotation_scale: float = 1.0
+
+    def turns(self, positions: int) -> Tensor | None:
+        """(positions, 1, head_dim / 2) complex64: what rotates a pair of values at each position."""
+        if self.frequencies is None:
+            return None
+        angles = torch.arange(positions, dtype=torch.float32)[:, None] * self.frequencies
+        return torch.polar(torch.full_like(angles, self.rotation_scale), angles)[:, None]
 
 
 @dataclass(frozen=True)
@@ -18,9 +43,11 @@ class Shape:
     """Sizes and switches of a decoder.
 
     Args:
-        rotates: for each layer, whether queries and keys are rotated by position (SmolLM3 leaves some alone).
-        frequencies: (head_dim / 2,) float32, the rotation's angle per position.
-        rotation_scale: factor on the rotated values.
+        gate: what the gate of the MLP goes through, silu or gelu (by its tanh formula).
+        views: the ways in which layers look at the text.
+        view_of: for each layer, which of them is its own.
+        embedding_scale: factor on embeddings.
+        query_scale: factor on queries before scores are divided by the root of the head size.
     """
 
     layers: int
@@ -31,47 +58,82 @@ class Shape:
     vocab_size: int
     epsilon: float
     tied: bool
-    rotates: tuple[bool, ...]
-    frequencies: Tensor
-    rotation_scale: float
+    views: tuple[View, ...]
+    view_of: tuple[int, ...]
+    gate: str = "silu"
+    embedding_scale: float = 1.0
+    query_scale: float = 1.0
 
     @classmethod
     def of(cls, config: Any) -> Shape:
         """The shape a configuration describes. Call `unsupported` first."""
-        layers = config.num_hidden_layers
-        frequencies, rotation_scale = _rotation(config)
-        without = getattr(config, "no_rope_layers", None)  # SmolLM3: 1 means rotated, in spite of the name
+        family = FAMILIES[config.model_type]
+        views, view_of = _views(config, family)
+        head_dim = _head_dim(config)
         return cls(
-            layers=layers,
+            layers=config.num_hidden_layers,
             hidden=config.hidden_size,
             heads=config.num_attention_heads,
             kv_heads=config.num_key_value_heads,
-            head_dim=_head_dim(config),
+            head_dim=head_dim,
             vocab_size=config.vocab_size,
             epsilon=config.rms_norm_eps,
             tied=bool(config.tie_word_embeddings),
-            rotates=tuple(bool(flag) for flag in without) if without else (True,) * layers,
-            frequencies=frequencies.float(),
-            rotation_scale=float(rotation_scale),
+            views=views,
+            view_of=view_of,
+            gate=_GATES[_activation(config)],
+            embedding_scale=config.hidden_size**0.5 if family.scales_embedding else 1.0,
+            query_scale=(head_dim / getattr(config, "query_pre_attn_scalar", head_dim)) ** 0.5,
         )
 
-    def turns(self, positions: int) -> Tensor:
-        """(positions, 1, head_dim / 2) complex64: what rotates a pair of values at each position."""
-        angles = torch.arange(positions, dtype=torch.float32)[:, None] * self.frequencies
-        return torch.polar(torch.full_like(angles, self.rotation_scale), angles)[:, None]
+    def turns(self, positions: int) -> tuple[Tensor | None, ...]:
+        """For each view, what rotates at each position."""
+        return tuple(view.turns(positions) for view in self.views)
+
+
+def windows_of(config: Any) -> tuple[int | None, ...]:
+    """For each layer of a configuration of one of our families, how many tokens back it sees; None for all."""
+    window: int | None = getattr(config, "sliding_window", None) if FAMILIES[config.model_type].windows else None
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return tuple(window if kind == _SLIDING else None for kind in kinds)
+    return (window if getattr(config, "use_sliding_window", True) else None,) * int(config.num_hidden_layers)
+
+
+def _views(config: Any, family: Family) -> tuple[tuple[View, ...], tuple[int, ...]]:
+    """The different views of a configuration's layers, and which of them each layer has."""
+    without = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers  # SmolLM3: 1 means rotated
+    per_kind = _FULL in config.rope_parameters
+    kinds = config.layer_types if per_kind else [None] * config.num_hidden_layers
+    keys = list(zip(windows_of(config), kinds, map(bool, without), strict=True))
+    different = list(dict.fromkeys(keys))
+    views: list[View] = []
+    for window, kind, rotates in different:
+        frequencies, scale = _rotation(config, kind) if rotates else (None, 1.0)
+        views.append(View(window, None if frequencies is None else frequencies.float(), float(scale)))
+    return tuple(views), tuple(different.index(key) for key in keys)
 
 
 def _head_dim(config: Any) -> int:
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
-def _rotation(config: Any) -> tuple[Tensor, float]:
-    """Frequencies and factor as transformers' networks compute them; importing one takes a second and 60 MB."""
+def _activation(config: Any) -> str:
+    return str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", "silu"))
+
+
+def _rotation(config: Any, kind: str | None) -> tuple[Tensor, float]:
+    """Frequencies and factor as transformers' networks compute them; importing one takes a second and 60 MB.
+
+    Args:
+        kind: of layer, where each kind has a rotation of its own.
+    """
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    about = config.rope_parameters
+    about = config.rope_parameters if kind is None else config.rope_parameters[kind]
     if about["rope_type"] != "default":
-        frequencies, scale = ROPE_INIT_FUNCTIONS[about["rope_type"]](config)
+        which = {} if kind is None else {"layer_type": kind}
+        frequencies, scale = ROPE_INIT_FUNCTIONS[about["rope_type"]](config, **which)
         return frequencies, scale
     size = _head_dim(config)
     return 1.0 / about["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float32) / size), 1.0
@@ -81,12 +143,17 @@ def unsupported(config: Any) -> str | None:
     """Why our own decoder cannot run this configuration, or None where it can."""
     if config.model_type not in FAMILIES:
         return f"architecture {config.model_type} is not one of {', '.join(FAMILIES)}"
-    if getattr(config, "hidden_act", "silu") != "silu":
-        return f"activation {config.hidden_act} is not silu"
+    if _activation(config) not in _GATES:
+        return f"activation {_activation(config)} is not one of {', '.join(_GATES)}"
+    if capped := [name for name in _SOFTCAPS if getattr(config, name, None) is not None]:
+        return f"it has {capped[0]}"
+    if getattr(config, "use_bidirectional_attention", False):
+        return "tokens see those that follow"
     rotation = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kind = rotation.get("rope_type", "default")
-    if kind not in _ROTATIONS:
-        return f"rotation {kind} is not one of {', '.join(_ROTATIONS)}"
-    if float(rotation.get("partial_rotary_factor", 1.0)) != 1.0:
-        return "only a part of each head is rotated"
+    for about in [rotation[kind] for kind in (_FULL, _SLIDING) if kind in rotation] or [rotation]:
+        kind = about.get("rope_type", "default")
+        if kind not in _ROTATIONS:
+            return f"rotation {kind} is not one of {', '.join(_ROTATIONS)}"
+        if float(about.get("partial_rotary_factor", 1.0)) != 1.0:
+            return "only a part of each head is rotated"
     return None

@@ -42,13 +42,13 @@ class Bucket:
 
 @dataclass
 class _Recorded:
-    """Recordings over one cache, valid as long as neither it nor the table of rotations moves.
+    """Recordings over one cache, valid as long as neither it nor the tables of rotations move.
 
     A recording knows addresses and keeps nothing alive, so the passes, whose buffers it reads, are kept with it.
     """
 
     keys: Tensor
-    table: Tensor
+    tables: tuple[Tensor | None, ...]
     replays: dict[Bucket, tuple[StaticPass, Callable[[], None]]] = field(default_factory=dict)
 
 
@@ -108,8 +108,8 @@ class GraphNetwork:
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
         """Do the pass that the buffers describe; False where it cannot be recorded."""
         recorded = self._recorded.get(running.cache)
-        if recorded is None or recorded.keys is not keys or recorded.table is not running.table:
-            recorded = self._recorded[running.cache] = _Recorded(keys, running.table)
+        if recorded is None or recorded.keys is not keys or recorded.tables is not running.tables:
+            recorded = self._recorded[running.cache] = _Recorded(keys, running.tables)
         if bucket in recorded.replays:
             _, replay = recorded.replays[bucket]
             replay()
@@ -118,7 +118,7 @@ class GraphNetwork:
             return False
         try:
             attend = self._attention_for(bucket, keys, values)
-            static = self._static_pass(bucket, running.table, keys, values, attend)
+            static = self._static_pass(bucket, running.tables, keys, values, attend)
             recorded.replays[bucket] = static, self._recorder.record(static.compute)
         except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
             self.trouble = str(error).strip().split("\n")[0] or type(error).__name__
@@ -127,14 +127,14 @@ class GraphNetwork:
         return True
 
     def _static_pass(
-        self, bucket: Bucket, table: Tensor, keys: Tensor, values: Tensor, attend: Attention
+        self, bucket: Bucket, tables: tuple[Tensor | None, ...], keys: Tensor, values: Tensor, attend: Attention
     ) -> StaticPass:
         embedded, out = self._room()
         return StaticPass(
             network=self._layers,
             inputs=self._inputs_of(bucket.rows),
             context=bucket.context,
-            table=table,
+            tables=tables,
             keys=keys,
             values=values,
             embedded=embedded if bucket.embedded else None,

@@ -55,7 +55,7 @@ class StaticPass:
 
     Args:
         context: cache rows that are looked at, from the first on.
-        table: (positions, 1, head_dim / 2) complex64.
+        tables: for each view of the layers, (positions, 1, head_dim / 2) complex64, or None.
         keys, values: (layers, kv, capacity, head_dim), written in place.
         embedded: (≥ rows, d) embeddings to start from, or None to look the tokens up.
         out: (≥ rows, d), where the states after the last layer are left.
@@ -66,7 +66,7 @@ class StaticPass:
         network: EagerNetwork,
         inputs: Inputs,
         context: int,
-        table: Tensor,
+        tables: tuple[Tensor | None, ...],
         keys: Tensor,
         values: Tensor,
         embedded: Tensor | None,
@@ -76,7 +76,7 @@ class StaticPass:
         self._network = network
         self._inputs = inputs
         self._columns = torch.arange(context, device=network.device)
-        self._table = network.pieces.turns(table)
+        self._tables = [network.pieces.turns(table) for table in tables]
         self._keys = keys
         self._values = values
         self._embedded = embedded
@@ -88,12 +88,15 @@ class StaticPass:
         network, inputs = self._network, self._inputs
         hidden, added = self._first(), None
         ground = Ground(
-            turns=self._table.index_select(0, inputs.positions),
+            turns=[None if table is None else table.index_select(0, inputs.positions) for table in self._tables],
             places=inputs.places,
             keys=self._keys,
             values=self._values,
             seen=len(self._columns),
-            mask=folded_mask(self._seen(), network.shape.heads // network.shape.kv_heads, hidden.dtype),
+            masks=[
+                folded_mask(self._seen(view.window), network.shape.heads // network.shape.kv_heads, hidden.dtype)
+                for view in network.shape.views
+            ],
             attend=self._attend,
         )
         for index in range(network.shape.layers):
@@ -105,13 +108,19 @@ class StaticPass:
         if self._embedded is not None:
             return self._embedded[: self._inputs.rows]
         assert weights.table is not None, "tokens are looked up only where their table lies on the device"
-        return torch.nn.functional.embedding(self._inputs.tokens, weights.table).to(weights.activations)
+        rows = torch.nn.functional.embedding(self._inputs.tokens, weights.table).to(weights.activations)
+        return rows * weights.shape.embedding_scale
 
-    def _seen(self) -> Tensor:
-        """(rows, context) bool, whom each row attends to."""
-        behind = self._columns - self._inputs.common
-        column = behind.clamp(0, WINDOW - 1)[None].expand(self._inputs.rows, -1)
-        return (behind < 0) | self._inputs.window.gather(1, column)
+    def _seen(self, window: int | None) -> Tensor:
+        """(rows, context) bool, whom each row attends to; of its text the last `window`, as `within_window` says."""
+        common, behind = self._inputs.common, self._inputs.window
+        before, last = self._columns[None] < common, behind
+        if window is not None:
+            first = common + behind.sum(1, dtype=torch.int64) - window
+            before = before & (self._columns >= first[:, None])
+            last = behind & (behind.flip(1).cumsum(1, dtype=torch.int32).flip(1) <= window)
+        column = (self._columns - common).clamp(0, WINDOW - 1)[None].expand(self._inputs.rows, -1)
+        return before | ((self._columns >= common) & last.gather(1, column))
 
 
 def _bytes(rows: int) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from specchat.errors import ModelError
+from specchat.models.files.families import LLAMA, Family
 from specchat.models.files.gguf_reader import GROUP, FourBit, GgufReader
 from specchat.models.files.stored_rows import StoredRows
 
@@ -18,6 +21,8 @@ _GGUF_NAMES = {
     "norm": "output_norm",
     "input_norm": "attn_norm",
     "mlp_norm": "ffn_norm",
+    "post_attention_norm": "post_attention_norm",
+    "post_mlp_norm": "post_ffw_norm",
     "q": "attn_q",
     "k": "attn_k",
     "v": "attn_v",
@@ -27,22 +32,6 @@ _GGUF_NAMES = {
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
-}
-HUB_NAMES = {
-    "embed": "model.embed_tokens",
-    "head": "lm_head",
-    "norm": "model.norm",
-    "input_norm": "input_layernorm",
-    "mlp_norm": "post_attention_layernorm",
-    "q": "self_attn.q_proj",
-    "k": "self_attn.k_proj",
-    "v": "self_attn.v_proj",
-    "o": "self_attn.o_proj",
-    "q_norm": "self_attn.q_norm",
-    "k_norm": "self_attn.k_norm",
-    "gate": "mlp.gate_proj",
-    "up": "mlp.up_proj",
-    "down": "mlp.down_proj",
 }
 _PAIRED = ("q", "k", "q_norm", "k_norm")
 _ALL = slice(None)
@@ -97,6 +86,7 @@ class GgufSource:
     def __init__(self, path: Path) -> None:
         self._file = GgufReader(path)
         self._embedding = self._file.tensor("token_embd.weight")
+        self._embedding_rows = Lock()
         self._embedded: dict[int, Tensor] = {}  # words come back, and unpacking a row takes longer than finding it
         self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
 
@@ -118,12 +108,13 @@ class GgufSource:
         return self._file.tensor(self._name(name, layer, "weight")).groups()
 
     def embed(self, ids: list[int]) -> Tensor:
-        if unknown := [token for token in dict.fromkeys(ids) if token not in self._embedded]:
-            if len(self._embedded) + len(unknown) > _EMBEDDED_ROWS:
-                self._embedded.clear()
-                unknown = list(dict.fromkeys(ids))
-            self._embedded.update(zip(unknown, self._embedding.rows(unknown), strict=True))
-        return torch.stack([self._embedded[token] for token in ids])
+        with self._embedding_rows:
+            if unknown := [token for token in dict.fromkeys(ids) if token not in self._embedded]:
+                if len(self._embedded) + len(unknown) > _EMBEDDED_ROWS:
+                    self._embedded.clear()
+                    unknown = list(dict.fromkeys(ids))
+                self._embedded.update(zip(unknown, self._embedding.rows(unknown), strict=True))
+            return torch.stack([self._embedded[token] for token in ids])
 
     def let_go(self) -> None:
         self._file.let_go()
@@ -139,32 +130,34 @@ class TensorSource:
     interleaved = False
     rounds = False
 
-    def __init__(self, tensors: Mapping[str, Any]) -> None:
+    def __init__(self, tensors: Mapping[str, Any], family: Family = LLAMA) -> None:
         self._tensors = tensors
+        self._family = family
         self._embedding = tensors[self._name("embed", None, "weight")]
 
     @classmethod
-    def of_folder(cls, folder: Path) -> TensorSource:
+    def of_folder(cls, folder: Path, family: Family = LLAMA) -> TensorSource:
         """Every safetensors file of a folder."""
         from safetensors.torch import load_file
 
         tensors: dict[str, Tensor] = {}
         for file in sorted(folder.glob("*.safetensors")):
             tensors |= load_file(file)
-        return cls(tensors)
+        return cls(tensors, family)
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return StoredRows.of_tensor(self._tensors[self._name(name, layer, "weight")])
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
         tensor: Tensor = self._tensors[self._name(name, layer, part)]
-        return tensor[rows].detach().float()
+        values = tensor[rows].detach().float()
+        return values + self._family.norm_offset if name.endswith("norm") else values
 
     def outputs(self, name: str, layer: int | None = None) -> int:
         return len(self._tensors[self._name(name, layer, "weight")])
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        return self._name(name, layer, part) in self._tensors
+        return name in self._family.hub_names and self._name(name, layer, part) in self._tensors
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         return None
@@ -178,7 +171,7 @@ class TensorSource:
 
     def _name(self, name: str, layer: int | None, part: str) -> str:
         where = "" if layer is None else f"model.layers.{layer}."
-        return f"{where}{HUB_NAMES[name]}.{part}"
+        return f"{where}{self._family.hub_names[name]}.{part}"
 
 
 class _Passing:
@@ -266,4 +259,25 @@ class PairedSource(_Passing):
 
     def _order(self, rows: int) -> Tensor:
         assert self._pairs is not None, "asked only where the order differs"
+        if rows % self._head_dim:
+            raise ModelError(f"{rows} rows of queries or keys are no whole heads of {self._head_dim}")
         return (torch.arange(rows // self._head_dim)[:, None] * self._head_dim + self._pairs).flatten()
+
+
+class ScaledSource(_Passing):
+    """A source whose embeddings and whose norms of queries are multiplied by a family's factors.
+
+    The embedding as the head's weight stays as it is. Scaling the norm scales every query, before it is rotated.
+    """
+
+    def __init__(self, source: WeightSource, embedding_scale: float, query_scale: float) -> None:
+        super().__init__(source)
+        self._embedding_scale = embedding_scale
+        self._query_scale = query_scale
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+        values = super().dense(name, layer, part, rows)
+        return values * self._query_scale if name == "q_norm" else values
+
+    def embed(self, ids: list[int]) -> Tensor:
+        return super().embed(ids) * self._embedding_scale

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import WeightsError
+from specchat.models.files.families import FAMILIES, GGUF_FAMILIES
 from specchat.models.files.gguf_header import FOUR_BIT, read_header
 from specchat.models.inspect.memory import parameters_in
-
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
-"""Architectures that our own decoder runs."""
 
 REWINDABLE = frozenset({"full_attention", "sliding_attention"})
 """Kinds of layers whose cache can go back to before a rejected draft."""
@@ -49,7 +47,7 @@ class Portrait:
     @property
     def own(self) -> bool:
         """Whether our own decoder runs it."""
-        return self.architecture in FAMILIES
+        return _is_own(self.architecture)
 
 
 def portrait(path: Path) -> Portrait:
@@ -123,6 +121,10 @@ def _of_folder(path: Path) -> Portrait:
     return Portrait(architecture, parameters_in(path), context, False, 0, refusal, _remark(architecture))
 
 
+def _is_own(architecture: str) -> bool:
+    return architecture in FAMILIES or architecture in GGUF_FAMILIES
+
+
 def _refused_architecture(architecture: str) -> str:
     if not architecture:
         return "does not say of what architecture it is"
@@ -135,7 +137,7 @@ def _refused_layers(config: Mapping[str, Any]) -> str:
     strange = sorted(set(config.get("layer_types") or ()) - REWINDABLE)
     if strange:
         return f"has layers of kind {', '.join(strange)}, whose state cannot go back to before a rejected draft"
-    window = config.get("sliding_window")
+    window = config.get("sliding_window") if not _is_own(str(config.get("model_type", ""))) else None
     used = config.get("use_sliding_window", True)
     if window and used and window < min(SMALLEST_WINDOW, config.get("max_position_embeddings", SMALLEST_WINDOW)):
         return f"forgets what lies {window} tokens back, and cannot go back to before a rejected draft"
@@ -150,7 +152,7 @@ def _refused_head(config: Mapping[str, Any]) -> str:
 
 
 def _remark(architecture: str) -> str:
-    if architecture in FAMILIES:
+    if _is_own(architecture):
         return ""
     return f"architecture {architecture} runs through transformers, which is slower"
 

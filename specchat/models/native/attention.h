@@ -4,7 +4,7 @@
 
 #include "lanes.h"
 
-enum { KEYS = 2 * LANES, SPAN = 4 * KEYS, MOST_QUERIES = 4 * SET };
+enum { KEYS = 2 * LANES, SPAN = 4 * KEYS, AT_ONCE = 4 * SET };
 
 /* Queries, keys, values and weights are bfloat16, and two products are added at a time: two values of a key, or the
  * values of two rows. KEYS keys lie together, pair of values by pair of values, those of even rows first, so that one step
@@ -183,7 +183,7 @@ static void attend(const Looking *l) {
         memset(l->queries[n].to, 0, (size_t)l->size * sizeof(float));
     }
     look(l, SCORE, l->keys);
-    float totals[MOST_QUERIES];
+    float totals[AT_ONCE];
     for (int n = 0; n < l->count; n++) totals[n] = weigh(l, n);
     look(l, MIX, l->values);
     for (int n = 0; n < l->count; n++)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 from torch import Tensor
 
-from specchat.models.native.build import NativeUnavailable, compiled
+from specchat.errors import ModelError
+from specchat.models.native.build import load
 
 PHASES = ("rounding", "products", "attention", "head", "waiting")
 """What the time of a pass goes into; team.h has the same in the same order."""
@@ -21,18 +23,24 @@ BEST = 64
 """How many of the highest logits of a row the head names; best.h has the same number."""
 
 
+MOST_THREADS = 1024
+"""As many threads as a team may have; team.h has the same number."""
+
+_NO_MEMORY = 1
+
+
 class Kernels:
-    """One compiled library with a team of threads, asleep when there is no work. One pass runs at a time."""
+    """One compiled library with a team of threads, asleep when there is no work. One pass runs at a time.
+
+    Whoever calls from another thread waits: the team's threads work for one pass, whichever network's it is.
+    """
 
     def __init__(self, processor: str) -> None:
-        file = compiled(processor)
-        try:
-            library = ctypes.CDLL(str(file))
-        except OSError as error:
-            raise NativeUnavailable(f"{file} cannot be loaded: {error}") from None
+        library = load(processor).library
         library.team_new.restype = _POINTER
         library.team_new.argtypes = [_INTEGER]
         library.team_free.argtypes = [_POINTER]
+        library.decoder_check.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
         library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 3]
         library.team_time.restype = None
@@ -42,33 +50,46 @@ class Kernels:
         library.floor_bytes.argtypes = [_POINTER, _POINTER, ctypes.c_int64]
         library.floor_operations.argtypes = [_POINTER]
         library.packs.argtypes = [_INTEGER]
-        library.pack.restype = None
-        library.pack.argtypes = [_POINTER, _INTEGER, _POINTER]
+        library.pack.argtypes = [_POINTER, _INTEGER, _POINTER, ctypes.c_int64]
+        library.refusal.restype = ctypes.c_char_p
         self._library = library
+        self._passing = Lock()
         self._threads = 0
         self._team: Any = None
         self._let_go: Any = None
 
+    def check(self, decoder: Any) -> None:
+        """Make sure that a decoder's sizes agree with one another; `decoder` as decoder.h declares it.
+
+        Raises:
+            ModelError: they do not.
+        """
+        self._done(self._library.decoder_check(ctypes.byref(decoder)))
+
     def layers(self, threads: int, decoder: Any, rows: Any, layers: range) -> None:
-        """Run some layers over rows; `decoder` and `rows` as pass.c declares them."""
-        team = self._team_of(threads)
-        _check(self._library.decoder_layers(team, ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop))
+        """Run some layers over rows; `decoder`, which was checked, and `rows` as decoder.h declares them."""
+        with self._passing:
+            about = ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop
+            self._done(self._library.decoder_layers(self._team_of(threads), *about))
 
     def head(
         self, threads: int, decoder: Any, hidden: int, rows: int, logits: int, best: int, totals: int | None
     ) -> None:
         """Final norm and head; addresses of (rows, d) and (rows, V) float32, (rows, BEST) int32, (rows,) float32."""
-        team = self._team_of(threads)
-        _check(self._library.decoder_head(team, ctypes.byref(decoder), hidden, rows, logits, best, totals))
+        with self._passing:
+            about = ctypes.byref(decoder), hidden, rows, logits, best, totals
+            self._done(self._library.decoder_head(self._team_of(threads), *about))
 
     def time_phases(self, threads: int, timed: bool) -> None:
         """Time the phases of what follows, or no longer; forget what was timed."""
-        self._library.team_time(self._team_of(threads), timed)
+        with self._passing:
+            self._library.team_time(self._team_of(threads), timed)
 
     def spent(self, threads: int) -> dict[str, float]:
         """Seconds by phase since then, as the thread that asks for a pass sees them."""
         seconds = (ctypes.c_double * len(PHASES))()
-        count = self._library.team_spent(self._team_of(threads), seconds)
+        with self._passing:
+            count = self._library.team_spent(self._team_of(threads), seconds)
         assert count == len(PHASES), "team.h names as many phases"
         return dict(zip(PHASES, seconds, strict=True))
 
@@ -78,8 +99,9 @@ class Kernels:
         Args:
             data: uint8, a multiple of 65 536 and far more than caches hold, on a line's boundary.
         """
-        team = self._team_of(threads)
-        rates = (self._library.floor_bytes(team, data.data_ptr(), len(data)), self._library.floor_operations(team))
+        with self._passing:
+            team = self._team_of(threads)
+            rates = (self._library.floor_bytes(team, data.data_ptr(), len(data)), self._library.floor_operations(team))
         if not all(rates):
             raise MemoryError("no memory for a measurement")
         return rates
@@ -88,20 +110,31 @@ class Kernels:
         """Whether rows of this kind, by GGUF's number, can be packed."""
         return bool(self._library.packs(kind))
 
-    def pack(self, stored: Any, bits: int, blocks: int) -> None:
-        """Write blocks of outputs to this address; `stored` as pack.c declares it. Any number of threads may do so."""
-        self._library.pack(ctypes.byref(stored), bits, blocks)
+    def pack(self, stored: Any, bits: int, blocks: int, room: int) -> None:
+        """Write blocks of outputs to so many bytes at this address; `stored` as pack.c declares it.
+
+        Any number of threads may do so.
+        """
+        self._done(self._library.pack(ctypes.byref(stored), bits, blocks, room))
 
     def _team_of(self, threads: int) -> Any:
+        assert 1 <= threads <= MOST_THREADS, f"a team of {threads} threads"
         if threads != self._threads:
             if self._let_go is not None:
                 self._let_go()
+            self._threads = 0
             self._team = self._library.team_new(threads)
             if not self._team:
                 raise MemoryError("no memory for threads")
             self._threads = threads
             self._let_go = weakref.finalize(self, self._library.team_free, self._team)
         return self._team
+
+    def _done(self, outcome: int) -> None:
+        if outcome == _NO_MEMORY:
+            raise MemoryError("no memory for a pass")
+        if outcome:
+            raise ModelError(f"the native kernels refuse this: {self._library.refusal().decode(errors='replace')}")
 
 
 @lru_cache(maxsize=4)
@@ -112,8 +145,3 @@ def kernels_for(processor: str = "native") -> Kernels:
         NativeUnavailable: they cannot be had here.
     """
     return Kernels(processor)
-
-
-def _check(code: int) -> None:
-    if code:
-        raise MemoryError("no memory for a pass")

@@ -131,9 +131,17 @@ static inline vf rough_power_of_two(vf x) {
     return (vf)(~gone & ((vi)y + ((vi)shifted << 23)));
 }
 
-static inline vf silu16(vf x) {
+static inline vf sigmoid16(vf x) {
     vf size = (vf)((vi)x & 0x7fffffff);
     vf e = exp16(-size);
     vf positive = 1.0f / (1.0f + e);
-    return x * either(x < 0.0f, e * positive, positive);
+    return either(x < 0.0f, e * positive, positive);
+}
+
+static inline vf silu16(vf x) { return x * sigmoid16(x); }
+
+/* x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))); (1 + tanh(y))/2 is the sigmoid of 2y. */
+static inline vf gelu16(vf x) {
+    vf cubic = fma16(x * x * 0.044715f, x, x);
+    return x * sigmoid16(cubic * 1.5957691216f);
 }

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from specchat.models.base.head_output import Said
 from specchat.models.base.network import Pass
+from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import PairedSource, WeightSource
+from specchat.models.files.weight_source import WeightSource
+from specchat.models.native.handover import maybe_pointer, pointer
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
-from specchat.models.native.product import CProduct, Product, address
+from specchat.models.native.product import CProduct, Product
 
 KEYS = 32
 """Keys of so many rows lie side by side in the cache; attention.h has the same number."""
@@ -30,7 +32,9 @@ class _CLayer(ctypes.Structure):
         ("mlp_norm", ctypes.c_void_p),
         ("q_norm", ctypes.c_void_p),
         ("k_norm", ctypes.c_void_p),
-        ("rotates", ctypes.c_int32),
+        ("post_attention_norm", ctypes.c_void_p),
+        ("post_mlp_norm", ctypes.c_void_p),
+        ("view", ctypes.c_int32),
         ("qkv", CProduct * 3),
         ("o", CProduct),
         ("gate_up", CProduct * 2),
@@ -41,6 +45,7 @@ class _CLayer(ctypes.Structure):
 class _CDecoder(ctypes.Structure):
     _fields_ = [
         *[(n, ctypes.c_int32) for n in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inter", "vocab_size")],
+        *[(n, ctypes.c_int32) for n in ("views", "gelu")],
         ("epsilon", ctypes.c_float),
         ("layer", ctypes.POINTER(_CLayer)),
         ("norm", ctypes.c_void_p),
@@ -48,10 +53,21 @@ class _CDecoder(ctypes.Structure):
     ]
 
 
+class _CView(ctypes.Structure):
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("common", "positions")],
+        *[(name, ctypes.c_void_p) for name in ("turns", "mask")],
+    ]
+
+
+_VIEWS = 4
+
+
 class _CRows(ctypes.Structure):
     _fields_ = [
-        *[(name, ctypes.c_int32) for name in ("rows", "common", "end", "capacity")],
-        *[(name, ctypes.c_void_p) for name in ("hidden", "turns", "positions", "places", "mask", "keys", "values")],
+        *[(name, ctypes.c_int32) for name in ("rows", "end", "capacity")],
+        *[(name, ctypes.c_void_p) for name in ("hidden", "positions", "places", "keys", "values")],
+        ("view", _CView * _VIEWS),
     ]
 
 
@@ -63,13 +79,22 @@ class NativeLayer:
     mlp_norm: Tensor
     q_norm: Tensor | None
     k_norm: Tensor | None
-    rotates: bool
+    post_attention_norm: Tensor | None
+    post_mlp_norm: Tensor | None
+    view: int
     products: tuple[Product, ...]  # q, k, v, o, gate, up, down
 
-    def as_c(self) -> _CLayer:
+    def as_c(self, index: int, shape: Shape) -> _CLayer:
         q, k, v, o, gate, up, down = (product.as_c() for product in self.products)
-        norms = [address(norm) for norm in (self.input_norm, self.mlp_norm, self.q_norm, self.k_norm)]
-        return _CLayer(*norms, int(self.rotates), (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
+        norms = [
+            maybe_pointer(f"layer {index}, {name}", getattr(self, name), torch.float32, size)
+            for name, size in (
+                *((name, shape.hidden) for name in ("input_norm", "mlp_norm")),
+                *((name, shape.head_dim) for name in ("q_norm", "k_norm")),
+                *((name, shape.hidden) for name in ("post_attention_norm", "post_mlp_norm")),
+            )
+        ]
+        return _CLayer(*norms, self.view, (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
 
 
 class NativeNetwork:
@@ -87,7 +112,7 @@ class NativeNetwork:
         self.keys_together = KEYS
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
-        self._source: WeightSource = PairedSource(source, shape.head_dim)
+        self._source: WeightSource = prepared(source, shape)
         packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:
             self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
@@ -97,28 +122,31 @@ class NativeNetwork:
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
         self.weights = sum(product.out * product.inputs for product in products)
-        self._c_layers = (_CLayer * shape.layers)(*(layer.as_c() for layer in self._layers))
+        told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
+        self._c_layers = (_CLayer * shape.layers)(*told)
         self._c = _CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
-            *(self._layers[0].products[4].out, shape.vocab_size, shape.epsilon),
-            *(self._c_layers, address(self._norm), self._head.as_c()),
+            *(self._layers[0].products[4].out, shape.vocab_size, len(shape.views), shape.gate == "gelu", shape.epsilon),
+            *(self._c_layers, pointer("the last norm", self._norm, torch.float32, shape.hidden), self._head.as_c()),
         )
+        self._kernels.check(self._c)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._source.embed(list(tokens))
 
     def head(self, hidden: Tensor, totals: bool = False) -> Said:
-        hidden = hidden.contiguous()
+        hidden = _floats(hidden)
         rows, vocab_size = len(hidden), self.shape.vocab_size
         logits, best = torch.empty(rows, vocab_size), torch.empty(rows, BEST, dtype=torch.int32)
         summed = torch.empty(rows) if totals else None
         if rows:
-            addresses = (hidden.data_ptr(), rows, logits.data_ptr(), best.data_ptr(), address(summed))
-            self._kernels.head(self.threads, self._c, *addresses)
+            states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
+            said = logits.data_ptr(), best.data_ptr(), None if summed is None else summed.data_ptr()
+            self._kernels.head(self.threads, self._c, states, rows, *said)
         return Said(logits, best if vocab_size >= BEST else best[:, :vocab_size], summed)
 
     def run(self, running: Pass) -> Tensor:
-        rows = _Rows(running, self._like)
+        rows = _Rows(running, self.shape, self._like)
         for layers in running.segments(self.shape.layers):
             running.counters.node_layers += len(layers) * len(rows.hidden)
             self._kernels.layers(self.threads, self._c, rows.as_c(), layers)
@@ -143,35 +171,71 @@ class NativeNetwork:
 
     def _layer(self, packer: Packer, index: int) -> NativeLayer:
         source = self._source
-        q_norm, k_norm = (
-            source.dense(name, index) if source.has(name, index) else None for name in ("q_norm", "k_norm")
-        )
-        norms = source.dense("input_norm", index), source.dense("mlp_norm", index), q_norm, k_norm
+
+        def norm(name: str) -> Tensor | None:
+            return source.dense(name, index) if source.has(name, index) else None
+
         products = tuple(packer.product(name, index) for name in ("q", "k", "v", "o", "gate", "up", "down"))
-        return NativeLayer(*norms, self.shape.rotates[index], products)
+        return NativeLayer(
+            input_norm=source.dense("input_norm", index),
+            mlp_norm=source.dense("mlp_norm", index),
+            q_norm=norm("q_norm"),
+            k_norm=norm("k_norm"),
+            post_attention_norm=norm("post_attention_norm"),
+            post_mlp_norm=norm("post_mlp_norm"),
+            view=self.shape.view_of[index],
+            products=products,
+        )
 
 
 class _Rows:
     """The rows of one pass and where they lie."""
 
-    def __init__(self, running: Pass, like: Tensor) -> None:
+    def __init__(self, running: Pass, shape: Shape, like: Tensor) -> None:
         plan = running.plan
-        self.hidden = running.hidden.contiguous()
-        self._seen = plan.mask
-        self._end = self._seen.shape[1]
-        self._common = plan.common
-        self._turns = running.table
+        self.hidden = _floats(running.hidden)
+        self._shape = shape
+        self._tables = running.tables
+        self._seen = running.masks(shape.views)
+        # Where a window hides what is old, no row need be seen by all.
+        self._common = [plan.common if seen is plan.mask else 0 for seen in self._seen]
+        self._end = plan.mask.shape[1]
         self._positions, self._places = array("i", plan.positions), array("i", range(plan.start, self._end))
         self._keys, self._values = running.cache.room_for(self._end, like)
 
     def drop(self, stay: list[int]) -> None:
         """Go on with these rows alone; `stay` are places among the rows so far."""
-        self.hidden, self._seen = self.hidden[stay], self._seen[stay]
+        self.hidden = self.hidden[stay]
         self._positions, self._places = (array("i", map(a.__getitem__, stay)) for a in (self._positions, self._places))
+        self._seen = [seen[stay] for seen in self._seen]
 
     def as_c(self) -> _CRows:
         """The same for C; valid as long as this lives and nothing is dropped."""
-        sizes = (len(self.hidden), self._common, self._end, self._keys.shape[2])
-        texts = (self._positions.buffer_info()[0], self._places.buffer_info()[0])
-        parts = (self._seen.data_ptr(), self._keys.data_ptr(), self._values.data_ptr())
-        return _CRows(*sizes, self.hidden.data_ptr(), self._turns.data_ptr(), *texts, *parts)
+        shape, rows, capacity = self._shape, len(self.hidden), self._keys.shape[2]
+        assert rows == len(self._positions) == len(self._places), "every row has a position and a place"
+        cache = (torch.bfloat16, shape.layers, shape.kv_heads, capacity, shape.head_dim)
+        views = [
+            _CView(
+                *(common, 0 if table is None else len(table)),
+                maybe_pointer("rotations", table, torch.complex64, *_sizes(table, shape)),
+                pointer("a mask", seen, torch.bool, rows, self._end),
+            )
+            for common, table, seen in zip(self._common, self._tables, self._seen, strict=True)
+        ]
+        return _CRows(
+            *(rows, self._end, capacity),
+            pointer("states", self.hidden, torch.float32, rows, shape.hidden),
+            *(self._positions.buffer_info()[0], self._places.buffer_info()[0]),
+            pointer("keys", self._keys, *cache),
+            pointer("values", self._values, *cache),
+            (_CView * _VIEWS)(*views),
+        )
+
+
+def _sizes(table: Tensor | None, shape: Shape) -> tuple[int, ...]:
+    return () if table is None else (len(table), 1, shape.head_dim // 2)
+
+
+def _floats(states: Tensor) -> Tensor:
+    """States as C reads them, whatever format and order they come in."""
+    return states.to("cpu", torch.float32).contiguous()

@@ -2,6 +2,7 @@
  *
  * What the file holds in 4 bits stays as it is; everything else is rounded here, group by group. */
 
+#include "refuse.h"
 #include "stored.h"
 
 /* Some rows of a matrix as its file holds it. Output i is row order[i]. */
@@ -9,7 +10,7 @@ typedef struct {
     const uint8_t *data;
     const int32_t *order; /* (rows), or NULL for the file's own order */
     int64_t row_bytes;
-    int32_t rows, length, kind;
+    int32_t rows, length, kind, there; /* rows of the matrix that lie at `data` */
 } Stored;
 
 /* Write one group of one row: its numbers into lane `lane` of a group of a block, its scale and minimum behind. */
@@ -103,12 +104,39 @@ static Pack *how(int kind, int bits) {
 /* Whether rows of this kind can be packed. */
 int packs(int kind) { return kind >= 0 && kind < KINDS_END && UNPACK[kind] != NULL; }
 
-/* Write rows as blocks of a product with so many bits. In 4 bits all kinds but Q4_0 have minima. Lanes past the last row
- * stay as they are. */
-void pack(const Stored *from, int bits, uint8_t *to) {
+/* Bytes of a group of a block of outputs. In 4 bits all kinds but Q4_0 have minima. */
+static int64_t step_of(int kind, int bits) {
+    return LANES * GROUP / 8 * bits + (bits == 4 && kind != Q4_0 ? 2 : 1) * LANES * 2;
+}
+
+/* Bytes of a row of so many numbers, or −1 where such a row is none of this kind. */
+static int64_t bytes_of(int kind, int64_t length) {
+    const StoredBlock *block = &BLOCK[kind];
+    return length % block->numbers ? -1 : length / block->numbers * block->bytes;
+}
+
+static int stored_check(const Stored *from, int bits, int64_t room) {
+    if (!packs(from->kind)) return refuse("rows of kind %d cannot be packed", from->kind);
+    if (bits != 4 && bits != 8) return refuse("%d bits, not 4 or 8", bits);
+    if (from->rows < 1 || from->length < 1) return refuse("%d rows of %d numbers", from->rows, from->length);
+    if (from->row_bytes != bytes_of(from->kind, from->length))
+        return refuse("%lld bytes are no row of %d numbers of kind %d", (long long)from->row_bytes, from->length, from->kind);
+    for (int i = 0; i < from->rows; i++) {
+        int row = from->order ? from->order[i] : i;
+        if (row < 0 || row >= from->there) return refuse("row %d of %d", row, from->there);
+    }
+    int64_t blocks = (from->rows + LANES - 1) / LANES, groups = ((int64_t)from->length + GROUP - 1) / GROUP;
+    if (room < blocks * groups * step_of(from->kind, bits)) return refuse("%lld bytes are too few", (long long)room);
+    return DONE;
+}
+
+/* Write rows as blocks of a product with so many bits into `room` bytes; an Outcome. Lanes past the last row stay as
+ * they are. */
+int pack(const Stored *from, int bits, uint8_t *to, int64_t room) {
+    if (stored_check(from, bits, room)) return REFUSED;
     Pack *one = how(from->kind, bits);
-    int groups = (from->length + GROUP - 1) / GROUP, factors = bits == 4 && from->kind != Q4_0 ? 2 : 1;
-    size_t step = (size_t)(LANES * GROUP / 8 * bits + factors * LANES * 2);
+    int groups = (from->length + GROUP - 1) / GROUP;
+    int64_t step = step_of(from->kind, bits);
     for (int first = 0; first < from->rows; first += LANES) {
         int lanes = from->rows - first < LANES ? from->rows - first : LANES;
         const uint8_t *rows[LANES];
@@ -117,4 +145,5 @@ void pack(const Stored *from, int bits, uint8_t *to) {
         for (int group = 0; group < groups; group++, to += step)
             for (int lane = 0; lane < lanes; lane++) one(from, rows[lane], group, lane, to);
     }
+    return DONE;
 }

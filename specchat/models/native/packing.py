@@ -6,6 +6,8 @@ import ctypes
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from specchat.models.files.gguf_header import FOUR_BIT, Kind
@@ -13,6 +15,7 @@ from specchat.models.files.gguf_reader import GROUP
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.weight_source import WeightSource
 from specchat.models.native.arena import Arena
+from specchat.models.native.handover import pointer
 from specchat.models.native.kernels import Kernels
 from specchat.models.native.product import Product
 
@@ -52,7 +55,8 @@ class Packer:
 
         def fill(outputs: slice) -> None:
             some = weight.some(outputs)
-            self._kernels.pack(_as_c(some), bits, product.address_of(outputs.start))
+            room = product.room_at(outputs.start)
+            self._kernels.pack(_as_c(some), bits, pointer("room", room, torch.uint8, len(room)), len(room))
             source.let_go()
 
         for _ in share_out(fill, [slice(at, at + _AT_ONCE) for at in range(0, product.out, _AT_ONCE)]):
@@ -90,12 +94,15 @@ class _CStored(ctypes.Structure):
     _fields_ = [
         *[(name, ctypes.c_void_p) for name in ("data", "order")],
         ("row_bytes", ctypes.c_int64),
-        *[(name, ctypes.c_int32) for name in ("rows", "length", "kind")],
+        *[(name, ctypes.c_int32) for name in ("rows", "length", "kind", "there")],
     ]
 
 
 def _as_c(rows: StoredRows) -> _CStored:
     """The same for C; valid as long as `rows` lives."""
     assert rows.data.flags.c_contiguous, "C finds a row by the length of one"
+    assert rows.data.dtype == np.uint8, "rows are bytes"
+    assert rows.order is None or (rows.order.dtype == np.int32 and rows.order.flags.c_contiguous), "32 bits each"
     order = None if rows.order is None else rows.order.ctypes.data
-    return _CStored(rows.data.ctypes.data, order, rows.data.shape[1], rows.rows, rows.length, rows.kind)
+    there, row_bytes = rows.data.shape
+    return _CStored(rows.data.ctypes.data, order, row_bytes, rows.rows, rows.length, rows.kind, there)

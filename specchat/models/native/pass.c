@@ -10,36 +10,8 @@
 
 #include "attention.h"
 #include "best.h"
+#include "check.h"
 #include "floor.h"
-#include "product.h"
-
-typedef struct {
-    const float *input_norm, *mlp_norm;
-    const float *q_norm, *k_norm; /* (head_dim), or NULL */
-    int32_t rotates;
-    Product qkv[3], o, gate_up[2], down;
-} Layer;
-
-typedef struct {
-    int32_t layers, hidden, heads, kv_heads, head_dim, inter, vocab_size;
-    float epsilon;
-    const Layer *layer;
-    const float *norm;
-    Product head;
-} Decoder;
-
-/* The rows of one pass. Row r is written to cache row places[r] and sees the cache rows whose mask is set; all rows see
- * the first `common`. What lies in the cache and is not seen must be finite. */
-typedef struct {
-    int32_t rows, common, end, capacity;
-    float *hidden;         /* (rows, hidden), in place */
-    const float *turns;    /* (positions, head_dim / 2, 2): cosine and sine */
-    const int32_t *positions; /* (rows), in the text */
-    const int32_t *places; /* (rows) */
-    const uint8_t *mask;   /* (rows, end) */
-    uint32_t *keys;        /* (layers, kv_heads, capacity / KEYS, head_dim / 2, 2, LANES) pairs of bfloat16 */
-    uint32_t *values;      /* (layers, kv_heads, capacity / 2, head_dim) pairs of bfloat16 */
-} Rows;
 
 typedef struct {
     Team *team;
@@ -48,10 +20,12 @@ typedef struct {
     const Layer *layer;
     const float *norm;
     uint32_t *keys, *values; /* of this layer */
+    const View *view;        /* of this layer */
     Rounded x, inner;
     float *qkv, *mixed, *hidden;
+    float *added;      /* (rows, hidden), what a norm goes over before it is added to the state */
     uint32_t *queries; /* (rows, heads, head_dim / 2) */
-    float *weights;    /* (threads, MOST_QUERIES, room for weights) */
+    float *weights;    /* (threads, AT_ONCE, room for weights) */
 } Pass;
 
 static int room_for(int rows) { return (rows + KEYS - 1) / KEYS * KEYS; }
@@ -70,6 +44,14 @@ static void norm_row(const float *x, const float *weight, int length, float epsi
     int i = 0;
     for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
     for (; i < length; i++) to[i] = x[i] * factor * weight[i];
+}
+
+/* Add what was computed to a row's state, normalised. */
+static void add_normed(Pass *p, int row) {
+    int length = p->decoder->hidden;
+    float *state = p->hidden + (size_t)row * length, *added = p->added + (size_t)row * length;
+    norm_row(added, p->norm, length, p->decoder->epsilon, added);
+    for (int i = 0; i < length; i++) state[i] += added[i];
 }
 
 static void norm_and_round(Pass *p, int row) {
@@ -102,11 +84,11 @@ static void turn_and_write(Pass *p, int row) {
     const Decoder *d = p->decoder;
     int size = d->head_dim;
     float *qkv = p->qkv + (size_t)row * (size_t)((d->heads + 2 * d->kv_heads) * size);
-    const float *turns = p->rows->turns + (size_t)p->rows->positions[row] * (size_t)size;
+    const float *turns = p->view->turns ? p->view->turns + (size_t)p->rows->positions[row] * (size_t)size : NULL;
     for (int h = 0; h < d->heads + d->kv_heads; h++) {
         const float *weight = h < d->heads ? p->layer->q_norm : p->layer->k_norm;
         if (weight) norm_row(qkv + h * size, weight, size, d->epsilon, qkv + h * size);
-        if (p->layer->rotates) turn(qkv + h * size, turns, size);
+        if (turns) turn(qkv + h * size, turns, size);
     }
     int width = d->heads * size, place = p->rows->places[row];
     to_pairs(qkv, width, 1.44269504f / sqrtf((float)size), p->queries + (size_t)row * (size_t)(width / 2));
@@ -119,6 +101,16 @@ static void turn_and_write(Pass *p, int row) {
         uint16_t *value = (uint16_t *)(p->values + before + (size_t)(place / 2) * (size_t)size) + (place + 1) % 2;
         for (int i = 0; i < size; i++) value[2 * i] = brain_of(from[d->kv_heads * size + i]);
     }
+}
+
+/* The first row that one of these queries sees, or some before it: whole blocks of keys. */
+static int start_of(const Looking *l, int end) {
+    int start = l->common > 0 ? 0 : end;
+    for (int n = 0; n < l->count && start > 0; n++) {
+        const uint8_t *seen = memchr(l->queries[n].mask, 1, (size_t)start);
+        if (seen) start = (int)(seen - l->queries[n].mask);
+    }
+    return start / KEYS * KEYS;
 }
 
 /* The last row that one of these queries sees, and one more. */
@@ -134,7 +126,7 @@ static int queries_of(const Pass *p) { return p->rows->rows * (p->decoder->heads
 /* How many queries that share a head of keys are one piece of work. */
 static int queries_at_once(const Pass *p) {
     int sets = (queries_of(p) + SET - 1) / SET, wanted = sets * p->decoder->kv_heads / (3 * p->team->threads);
-    return SET * (wanted < 1 ? 1 : wanted < MOST_QUERIES / SET ? wanted : MOST_QUERIES / SET);
+    return SET * (wanted < 1 ? 1 : wanted < AT_ONCE / SET ? wanted : AT_ONCE / SET);
 }
 
 static int parts_of(const Pass *p) { return (queries_of(p) + queries_at_once(p) - 1) / queries_at_once(p); }
@@ -146,19 +138,21 @@ static void attend_pieces(void *job, int from, int to, int thread) {
     int parts = parts_of(p), most = queries_at_once(p), size = d->head_dim, group = d->heads / d->kv_heads;
     for (int piece = from; piece < to; piece++) {
         int shared = piece / parts, first = piece % parts * most;
-        Query queries[MOST_QUERIES];
-        vf highest[MOST_QUERIES];
-        Looking l = {.queries = queries, .most = highest, .size = size, .common = p->rows->common};
+        Query queries[AT_ONCE];
+        vf highest[AT_ONCE];
+        Looking l = {.queries = queries, .most = highest, .size = size, .common = p->view->common};
         l.count = queries_of(p) - first < most ? queries_of(p) - first : most;
         for (int n = 0; n < l.count; n++) {
             size_t row = (size_t)((first + n) / group), head = (size_t)(shared * group + (first + n) % group);
             size_t at = (row * (size_t)d->heads + head) * (size_t)size;
-            queries[n] = (Query){p->queries + at / 2, p->rows->mask + row * (size_t)p->rows->end, p->mixed + at};
+            queries[n] = (Query){p->queries + at / 2, p->view->mask + row * (size_t)p->rows->end, p->mixed + at};
         }
-        l.end = end_of(&l, p->rows->end);
+        int end = end_of(&l, p->rows->end), start = start_of(&l, end);
+        for (int n = 0; n < l.count; n++) queries[n].mask += start;
+        l.end = end - start;
         l.room = room_for(l.end);
-        l.weights = p->weights + (size_t)thread * MOST_QUERIES * (size_t)room_for(p->rows->end);
-        size_t before = (size_t)shared * (size_t)p->rows->capacity * (size_t)size / 2;
+        l.weights = p->weights + (size_t)thread * AT_ONCE * (size_t)room_for(p->rows->end);
+        size_t before = ((size_t)shared * (size_t)p->rows->capacity + (size_t)start) * (size_t)size / 2;
         l.keys = p->keys + before;
         l.values = p->values + before;
         attend(&l);
@@ -184,7 +178,8 @@ static void gate_groups(void *job, int from, int to, int thread) {
                 vf a[TILE], b[TILE];
                 block_of(gate, 2 * g + half, &p->x, first / TILE, count, a);
                 block_of(up, 2 * g + half, &p->x, first / TILE, count, b);
-                for (int r = 0; r < count; r++) store(inner[r] + half * LANES, silu16(a[r]) * b[r]);
+                for (int r = 0; r < count; r++)
+                    store(inner[r] + half * LANES, (p->decoder->gelu ? gelu16(a[r]) : silu16(a[r])) * b[r]);
             }
             for (int r = 0; r < count; r++) round_group(inner[r], valid, &p->inner, first + r, g);
         }
@@ -194,6 +189,11 @@ static void gate_groups(void *job, int from, int to, int thread) {
 static void norm_rows(void *job, int from, int to, int thread) {
     (void)thread;
     for (int row = from; row < to; row++) norm_and_round(job, row);
+}
+
+static void add_rows(void *job, int from, int to, int thread) {
+    (void)thread;
+    for (int row = from; row < to; row++) add_normed(job, row);
 }
 
 static void turn_rows(void *job, int from, int to, int thread) {
@@ -208,6 +208,14 @@ static void mixed_rows(void *job, int from, int to, int thread) {
 
 enum { FEW_ROWS = 8 }; /* what is done row by row is too little to share out for so many */
 
+/* Add a product to the states; with a norm, the product normalised. */
+static void add_product(Pass *p, const Product *product, const Rounded *x, const float *norm) {
+    int rows = p->rows->rows;
+    multiply(p->team, product, 1, x, rows, norm ? p->added : p->hidden, norm == NULL);
+    p->norm = norm;
+    if (norm) together(p->team, ROUNDING, add_rows, p, rows, FEW_ROWS);
+}
+
 static void layer_pass(Pass *p) {
     Team *team = p->team;
     const Decoder *d = p->decoder;
@@ -220,12 +228,12 @@ static void layer_pass(Pass *p) {
     together(team, ATTENTION, attend_pieces, p, parts_of(p) * d->kv_heads, 1);
     p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
     together(team, ROUNDING, mixed_rows, p, rows, FEW_ROWS);
-    multiply(team, &p->layer->o, 1, &p->x, rows, p->hidden, true);
+    add_product(p, &p->layer->o, &p->x, p->layer->post_attention_norm);
     p->norm = p->layer->mlp_norm;
     p->x.groups = (d->hidden + GROUP - 1) / GROUP;
     together(team, ROUNDING, norm_rows, p, rows, FEW_ROWS);
     together(team, PRODUCTS, gate_groups, p, p->inner.groups, 1);
-    multiply(team, &p->layer->down, 1, &p->inner, rows, p->hidden, true);
+    add_product(p, &p->layer->down, &p->inner, p->layer->post_mlp_norm);
 }
 
 static size_t up_to_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -256,32 +264,31 @@ static void lay_out(Pass *p, char *base, size_t *bytes) {
     p->inner = rounded_part(base, bytes, tiles, ((size_t)d->inter + GROUP - 1) / GROUP);
     p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
     p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
+    p->added = part(base, bytes, rows * (size_t)d->hidden * sizeof(float));
     p->queries = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(uint16_t));
-    p->weights = part(base, bytes, (size_t)(p->team->threads * MOST_QUERIES * room_for(p->rows->end)) * sizeof(float));
+    p->weights = part(base, bytes, (size_t)p->team->threads * AT_ONCE * (size_t)room_for(p->rows->end) * sizeof(float));
 }
 
-/* 0, or −1 where there is no memory. */
+/* Some layers over rows; an Outcome. The decoder was checked when it was built. */
 int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int first, int last) {
+    if (rows_check(decoder, rows, first, last)) return REFUSED;
     Pass p = {.team = team, .decoder = decoder, .rows = rows, .hidden = rows->hidden};
     size_t bytes;
     lay_out(&p, NULL, &bytes);
     char *memory = aligned_alloc(64, bytes);
-    if (memory == NULL) return -1;
+    if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     size_t of_layer = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim / 2;
     for (int i = first; i < last; i++) {
         p.layer = &decoder->layer[i];
+        p.view = &rows->view[p.layer->view];
         p.keys = rows->keys + of_layer * (size_t)i;
         p.values = rows->values + of_layer * (size_t)i;
         layer_pass(&p);
     }
     free(memory);
-    return 0;
+    return DONE;
 }
-
-enum { STRETCH = 4096 };
-
-static int stretches_of(int width) { return (width + STRETCH - 1) / STRETCH; }
 
 typedef struct {
     Multiply multiply;
@@ -322,11 +329,20 @@ static void total_stretches(void *job, int from, int to, int thread) {
     }
 }
 
+/* Whether as many tokens were named as there are: one with a logit that is no number never is. */
+static bool all_named(const int32_t *tokens, int rows, int vocab_size) {
+    int last = (vocab_size < BEST ? vocab_size : BEST) - 1;
+    for (int row = 0; row < rows; row++)
+        if (tokens[(size_t)row * BEST + (size_t)last] == INT32_MAX) return false;
+    return true;
+}
+
 /* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
  * BEST), the highest first, of equals the one with the lower number; and, unless NULL, the logarithm of the sum of the
- * exponentials of its logits, (rows). 0, or −1 where there is no memory. */
+ * exponentials of its logits, (rows). An Outcome: logits that are no numbers are refused. */
 int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens,
                  float *totals) {
+    if (head_check(decoder, rows)) return REFUSED;
     Rows few = {.rows = rows};
     Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
     size_t bytes;
@@ -334,7 +350,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     int stretches = stretches_of(decoder->head.out);
     size_t lists = up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
     char *memory = aligned_alloc(64, bytes + lists + up_to_64((size_t)rows * (size_t)stretches * sizeof(float)));
-    if (memory == NULL) return -1;
+    if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},
                  .best = (Best *)(memory + bytes),
@@ -355,6 +371,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
             totals[row] = head.best[row].score[0] + (float)log(sum);
         }
     }
+    bool finite = all_named(tokens, rows, decoder->vocab_size);
     free(memory);
-    return 0;
+    return finite ? DONE : refuse("logits that are no numbers: weights or what was read are damaged");
 }

@@ -18,7 +18,8 @@ typedef struct {
  * inputs of an output side by side (4-bit numbers hold inputs 0–15 of the group in their low halves and 16–31 in the high
  * ones); LANES scales; and LANES minima where `minima` says so, all float16. */
 typedef struct {
-    int32_t out, bits, minima;
+    int32_t in, out, bits, minima;
+    int64_t bytes;
     const uint8_t *data;
     const float *bias; /* (out), or NULL */
 } Product;
@@ -37,7 +38,8 @@ static void round_group(const float *x, int count, const Rounded *to, int row, i
     vi zero = (vi)all(12582912.0f);
     vi whole[2] = {(vi)(a * factor + 12582912.0f) - zero, (vi)(b * factor + 12582912.0f) - zero};
     vn bytes[2] = {narrow(whole[0]), narrow(whole[1])};
-    int32_t total = sum_of_whole(whole[0] + whole[1]);
+    /* Of their lowest bytes: what is no number would run over. */
+    int32_t total = sum_of_whole((whole[0] << 24 >> 24) + (whole[1] << 24 >> 24));
     size_t at = (size_t)(row / TILE) * (size_t)to->groups + (size_t)group;
     int8_t *numbers = to->numbers + at * GROUP * TILE + row % TILE * 4;
     for (int j = 0; j < GROUP / 4; j++) memcpy(numbers + j * TILE * 4, (const int8_t *)bytes + 4 * j, 4);

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
 
+import torch
 from torch import Tensor
 
 from specchat.models.files.gguf_reader import GROUP
 from specchat.models.native.arena import Arena
+from specchat.models.native.handover import maybe_pointer, pointer
 
 LANES = 16
 
@@ -18,9 +19,8 @@ class CProduct(ctypes.Structure):
     """`Product` of product.h."""
 
     _fields_ = [
-        ("out", ctypes.c_int32),
-        ("bits", ctypes.c_int32),
-        ("minima", ctypes.c_int32),
+        *[(name, ctypes.c_int32) for name in ("in", "out", "bits", "minima")],
+        ("bytes", ctypes.c_int64),
         ("data", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
     ]
@@ -48,11 +48,11 @@ class Product:
         data = arena.room(-(-out // LANES) * -(-inputs // GROUP) * step)
         return cls(out, inputs, bits, minima, data, None if bias is None else bias.float().contiguous())
 
-    def address_of(self, output: int) -> int:
-        """Where the block lies that begins with this output."""
+    def room_at(self, output: int) -> Tensor:
+        """Bytes from the block on that begins with this output."""
         assert output % LANES == 0, "blocks begin at every sixteenth output"
         blocks = -(-self.out // LANES)
-        return self.data.data_ptr() + output // LANES * (len(self.data) // blocks)
+        return self.data[output // LANES * (len(self.data) // blocks) :]
 
     @property
     def nbytes(self) -> int:
@@ -60,9 +60,6 @@ class Product:
 
     def as_c(self) -> CProduct:
         """The same for C; valid as long as this lives."""
-        return CProduct(self.out, self.bits, int(self.minima), address(self.data), address(self.bias))
-
-
-def address(tensor: Tensor | None) -> Any:
-    """Where a tensor's data lie, None for none."""
-    return None if tensor is None else tensor.data_ptr()
+        data = pointer("a weight", self.data, torch.uint8, len(self.data))
+        bias = maybe_pointer("a bias", self.bias, torch.float32, self.out)
+        return CProduct(self.inputs, self.out, self.bits, int(self.minima), len(self.data), data, bias)

@@ -145,3 +145,11 @@ static Unpack *const UNPACK[KINDS_END] = {
     [Q4_1] = unpack_q4_1, [Q5_0] = unpack_q5_0, [Q5_1] = unpack_q5_1, [Q8_0] = unpack_q8_0,
     [Q4_K] = unpack_q4_k, [Q5_K] = unpack_q5_k, [Q6_K] = unpack_q6_k,
 };
+
+/* How many numbers of a row lie together, in how many bytes. */
+typedef struct { int32_t numbers, bytes; } StoredBlock;
+
+static const StoredBlock BLOCK[KINDS_END] = {
+    [F32] = {1, 4},   [F16] = {1, 2},   [BF16] = {1, 2},    [Q4_0] = {32, 18},  [Q4_1] = {32, 20},  [Q5_0] = {32, 22},
+    [Q5_1] = {32, 24}, [Q8_0] = {32, 34}, [Q4_K] = {256, 144}, [Q5_K] = {256, 176}, [Q6_K] = {256, 210},
+};

@@ -178,9 +178,11 @@ void team_free(Team *team) {
     free(team);
 }
 
-/* NULL where there is no memory; fewer threads than asked for where the system gives fewer. */
+enum { MOST_THREADS = 1024 };
+
+/* NULL where there is no memory or the number makes no sense; fewer threads than asked for where the system gives fewer. */
 Team *team_new(int threads) {
-    Team *team = calloc(1, sizeof(Team));
+    Team *team = threads < 1 || threads > MOST_THREADS ? NULL : calloc(1, sizeof(Team));
     if (team == NULL) return NULL;
     team->others = calloc((size_t)threads, sizeof(pthread_t));
     team->shares = aligned_alloc(64, (size_t)threads * sizeof(Share));

@@ -15,6 +15,9 @@ from specchat.models.base.cache_rows import Plan, Rows, common_prefix
 from specchat.models.base.head_output import Said
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.shape import windows_of
+from specchat.models.base.windows import within_window
+from specchat.models.files.families import FAMILIES
 
 
 class ReferenceModel:
@@ -35,6 +38,9 @@ class ReferenceModel:
         self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
         self.cache = KVCache(len(self._layers), context_tokens)
         self._rows = Rows()
+        config = network.config
+        windows = windows_of(config) if config.model_type in FAMILIES else ()
+        self._window = next((window for window in windows if window is not None), None)
 
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
@@ -91,7 +97,7 @@ class ReferenceModel:
         self.cache.write_at(plan.start)
         hidden = self._decoder(
             inputs_embeds=embedded,
-            attention_mask=plan.mask.to(self.device)[None, None],
+            attention_mask=self._masks(plan),
             position_ids=torch.tensor([plan.positions], device=self.device),
             past_key_values=self.cache,
             use_cache=True,
@@ -100,6 +106,16 @@ class ReferenceModel:
         self.counters.rows += rows
         self.counters.node_layers += rows * len(self._layers)
         return self._head(hidden[wanted()])
+
+    def _masks(self, plan: Plan) -> Tensor | dict[str, Tensor]:
+        """Whom each row attends to, as transformers' layers take it: by their kinds, where these see different rows."""
+        whole = plan.mask.to(self.device)[None, None]
+        if self._window is None:
+            return whole
+        last = within_window(plan.mask, plan.common, self._window).to(self.device)[None, None]
+        if getattr(self._network.config, "layer_types", None) is None:
+            return last
+        return {"full_attention": whole, "sliding_attention": last}
 
     def _head(self, hidden: Tensor) -> Tensor:
         """(rows, V) logits of final states, with whatever scaling or capping the architecture applies."""

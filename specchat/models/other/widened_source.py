@@ -16,9 +16,10 @@ from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
+from specchat.models.files.families import LLAMA
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import HUB_NAMES, PairedSource, WeightSource
+from specchat.models.files.weight_source import PairedSource, WeightSource
 from specchat.models.other.widening import Sizes
 
 _ALL = slice(None)
@@ -56,7 +57,7 @@ class WidenedSource:
         if source.has("q_norm", 0):
             raise ModelError("a model that normalises its heads cannot be widened: its norms would see other means")
         step = self._wide.head_dim // self._small.head_dim
-        if not torch.equal(Shape.of(config).frequencies, Shape.of(wide).frequencies[::step]):
+        if not torch.equal(_frequencies(config), _frequencies(wide)[::step]):
             raise ModelError("this rotation by position is not the same in larger heads")
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
@@ -88,7 +89,7 @@ class WidenedSource:
 
     def hub_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every weight by transformers' own name, one after another; tied heads left out."""
-        for name, hub in HUB_NAMES.items():
+        for name, hub in LLAMA.hub_names.items():
             if name == "head" and self._tied:
                 continue
             for layer in (None,) if name in _UNLAYERED else range(self._wide.layers):
@@ -189,3 +190,11 @@ class WidenedSource:
 
     def _first(self, count: int) -> Tensor:
         return torch.arange(count, device=self._like["device"])
+
+
+def _frequencies(config: Any) -> Tensor:
+    """The rotation of a model whose layers all look at the text in one way."""
+    views = Shape.of(config).views
+    if len(views) != 1 or views[0].frequencies is None or views[0].window is not None:
+        raise ModelError("a model whose layers look at the text in different ways cannot be widened")
+    return views[0].frequencies

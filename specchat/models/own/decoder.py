@@ -33,7 +33,8 @@ class Decoder:
         self.cache = KVCache(network.shape.layers, context_tokens, network.keys_together)
         self._rows = Rows()
         # A tree may reach a little past the end of the context before it is cut.
-        self._turns = network.shape.turns(context_tokens + 1024).to(self.device)
+        turns = network.shape.turns(context_tokens + 1024)
+        self._turns = tuple(None if table is None else table.to(self.device) for table in turns)
 
     def twin(self) -> Decoder:
         """The same weights with a cache of its own."""

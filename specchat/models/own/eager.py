@@ -22,19 +22,19 @@ class Ground:
     """What the rows of a pass stand on: where they are written, what they see, how they are turned.
 
     Args:
-        turns: (rows, 1, head_dim / 2) complex, or in pairs, as the pieces take them.
+        turns: for each view, (rows, 1, head_dim / 2) complex, or in pairs, as the pieces take them; or None.
         places: (rows,) int64, the cache row of each row.
         keys, values: (layers, kv, capacity, head_dim).
         seen: so many rows of the cache are attended to,
-        mask: as far as this, added to the scores, lets them be seen.
+        masks: as far as these, of each view, added to the scores, let them be seen.
     """
 
-    turns: Tensor
+    turns: list[Tensor | None]
     places: Tensor
     keys: Tensor
     values: Tensor
     seen: int
-    mask: Tensor | None
+    masks: list[Tensor | None]
     attend: Attention
 
 
@@ -63,8 +63,8 @@ class EagerNetwork:
 
     def run(self, running: Pass) -> Tensor:
         hidden, watch = running.hidden, running.watch
-        seen = running.plan.mask  # stays on the host: it is looked at there
-        ground = self._ground(running)
+        seen = running.masks(self.shape.views)  # stay on the host: they are looked at there
+        ground = self._ground(running, seen)
         added: Tensor | None = None
         for index in range(self.shape.layers):
             running.counters.node_layers += len(hidden)
@@ -73,9 +73,10 @@ class EagerNetwork:
                 hidden, added = hidden + added, None
                 stay = watch.after_layer(index, hidden)
                 if stay is not None:
-                    hidden, seen = hidden[stay], seen[stay]
-                    ground.turns, ground.places = ground.turns[stay], ground.places[stay]
-                    ground.mask = self._mask(seen)
+                    hidden, seen = hidden[stay], [mask[stay] for mask in seen]
+                    ground.turns = [None if turns is None else turns[stay] for turns in ground.turns]
+                    ground.places = ground.places[stay]
+                    ground.masks = [self._mask(mask) for mask in seen]
         return hidden if added is None else hidden + added
 
     def layer(self, index: int, hidden: Tensor, added: Tensor | None, ground: Ground) -> tuple[Tensor, Tensor]:
@@ -87,23 +88,29 @@ class EagerNetwork:
         layer, pieces, epsilon = self.weights.layers[index], self.pieces, self.shape.epsilon
         hidden, normed = pieces.add_norm(hidden, added, layer.input_norm, epsilon)
         mixed = self._attend(index, layer, normed, ground)
-        hidden, normed = pieces.add_norm(hidden, layer.o(mixed), layer.mlp_norm, epsilon)
-        return hidden, layer.down(pieces.gated(layer.gate_up(normed)))
+        added = self._normed(layer.o(mixed), layer.post_attention_norm)
+        hidden, normed = pieces.add_norm(hidden, added, layer.mlp_norm, epsilon)
+        added = layer.down(pieces.gated(layer.gate_up(normed), self.shape.gate == "gelu"))
+        return hidden, self._normed(added, layer.post_mlp_norm)
+
+    def _normed(self, added: Tensor, weight: Tensor | None) -> Tensor:
+        return added if weight is None else F.rms_norm(added, (self.shape.hidden,), weight, self.shape.epsilon)
 
     def _attend(self, index: int, layer: Layer, normed: Tensor, ground: Ground) -> Tensor:
         shape = self.shape
+        view = shape.view_of[index]
         qkv = layer.qkv(normed).view(len(normed), -1, shape.head_dim)
-        turns = ground.turns if shape.rotates[index] else None
+        turns = ground.turns[view]
         keys, values = ground.keys[index], ground.values[index]
         queries = self.pieces.store_(qkv, layer.q_norm, layer.k_norm, shape.epsilon, turns, ground.places, keys, values)
-        return ground.attend(queries, keys[:, : ground.seen], values[:, : ground.seen], ground.mask)
+        return ground.attend(queries, keys[:, : ground.seen], values[:, : ground.seen], ground.masks[view])
 
-    def _ground(self, running: Pass) -> Ground:
+    def _ground(self, running: Pass, seen: list[Tensor]) -> Ground:
         start, end = running.plan.start, running.plan.mask.shape[1]
         keys, values = running.cache.room_for(end, self.like)
         places = torch.arange(start, end, device=self.device)
-        turns, mask = self.pieces.turns(running.turns), self._mask(running.plan.mask)
-        return Ground(turns, places, keys, values, end, mask, fused)
+        turns = [self.pieces.turns(turns) for turns in running.turns]
+        return Ground(turns, places, keys, values, end, [self._mask(mask) for mask in seen], fused)
 
     def _mask(self, seen: Tensor) -> Tensor | None:
         if bool(seen.all()):

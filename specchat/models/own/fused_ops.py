@@ -22,10 +22,10 @@ def add_norm(hidden: Tensor, added: Tensor | None, weight: Tensor, epsilon: floa
     return total, F.rms_norm(total, (total.shape[-1],), weight, epsilon)
 
 
-def gated(gate_up: Tensor) -> Tensor:
-    """(rows, inner) silu(gate) · up, of (rows, 2 · inner)."""
+def gated(gate_up: Tensor, gelu: bool = False) -> Tensor:
+    """(rows, inner) silu(gate) · up, or gelu by its tanh formula, of (rows, 2 · inner)."""
     gate, up = gate_up.chunk(2, dim=-1)
-    return F.silu(gate).mul_(up)
+    return (F.gelu(gate, approximate="tanh") if gelu else F.silu(gate)).mul_(up)
 
 
 def turn(heads: Tensor, turns: Tensor) -> Tensor:
@@ -88,13 +88,13 @@ class Pieces:
     """
 
     add_norm: AddNorm = add_norm
-    gated: Callable[[Tensor], Tensor] = gated
+    gated: Callable[[Tensor, bool], Tensor] = gated
     store_: Store = store_
     in_pairs: bool = False
 
-    def turns(self, table: Tensor) -> Tensor:
+    def turns(self, table: Tensor | None) -> Tensor | None:
         """Complex turns as these functions take them."""
-        return torch.view_as_real(table) if self.in_pairs else table
+        return torch.view_as_real(table) if self.in_pairs and table is not None else table
 
 
 PLAIN = Pieces()
@@ -145,7 +145,7 @@ def _compare(pieces: Pieces, rows: int, device: torch.device) -> None:
     for form in (PLAIN, pieces):
         caches = [torch.zeros(2, 8, 16, device=device, dtype=dtype) for _ in range(2)]
         found = [*form.add_norm(hidden, added, weight, 1e-5), *form.add_norm(hidden, None, weight, 1e-5)]
-        found.append(form.gated(hidden))
+        found += [form.gated(hidden, gelu) for gelu in (False, True)]
         for norm in head_norms:
             found.append(form.store_(qkv, norm, norm, 1e-5, form.turns(table), places, *caches))
         said.append([*found, *caches])

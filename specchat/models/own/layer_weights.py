@@ -10,16 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.transfer import sent
+from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_reader import GROUP, FourBit
-from specchat.models.files.weight_source import PairedSource, WeightSource
+from specchat.models.files.weight_source import WeightSource
 from specchat.models.linear_layers.cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
 from specchat.models.linear_layers.processor import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: q, k and v as one product, gate and up as one."""
+    """One layer: q, k and v as one product, gate and up as one; norms after attention and MLP where it has them."""
 
     input_norm: Tensor
     qkv: Linear
@@ -29,6 +30,8 @@ class Layer:
     mlp_norm: Tensor
     gate_up: Linear
     down: Linear
+    post_attention_norm: Tensor | None
+    post_mlp_norm: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Builder:
 
     def __init__(self, shape: Shape, source: WeightSource, precision: str, device: torch.device) -> None:
         self._shape = shape
-        self._source = PairedSource(source, shape.head_dim)
+        self._source = prepared(source, shape)
         self._precision = precision
         self._device = device
         self._on_processor = device.type == "cpu"
@@ -92,12 +95,14 @@ class Builder:
         return Layer(
             input_norm=self._vector("input_norm", index),
             qkv=self._linear(["q", "k", "v"], index),
-            q_norm=self._head_norm("q_norm", index),
-            k_norm=self._head_norm("k_norm", index),
+            q_norm=self._maybe_vector("q_norm", index),
+            k_norm=self._maybe_vector("k_norm", index),
             o=self._linear(["o"], index),
             mlp_norm=self._vector("mlp_norm", index),
             gate_up=self._linear(["gate", "up"], index),
             down=self._linear(["down"], index),
+            post_attention_norm=self._maybe_vector("post_attention_norm", index),
+            post_mlp_norm=self._maybe_vector("post_mlp_norm", index),
         )
 
     def _linear(self, names: Sequence[str], layer: int | None) -> Linear:
@@ -145,7 +150,7 @@ class Builder:
         assert len(parts) in (0, len(names)), "weights that share their input all have a bias, or none has"
         return torch.cat(parts) if parts else None
 
-    def _head_norm(self, name: str, layer: int) -> Tensor | None:
+    def _maybe_vector(self, name: str, layer: int) -> Tensor | None:
         return self._vector(name, layer) if self._source.has(name, layer) else None
 
     def _vector(self, name: str, layer: int | None) -> Tensor:
@@ -156,9 +161,10 @@ class Builder:
         if self._precision in ("int8", "int4") and self._on_processor:
             return self._source.embed, None
         dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
-        table = self._source.dense("embed").to(self._device, dtype)
+        table, scale = self._source.dense("embed").to(self._device, dtype), self._shape.embedding_scale
 
         def embed(ids: list[int]) -> Tensor:
-            return F.embedding(sent(torch.tensor(ids, dtype=torch.int64), self._device), table).to(self._activations)
+            rows = F.embedding(sent(torch.tensor(ids, dtype=torch.int64), self._device), table).to(self._activations)
+            return rows if scale == 1.0 else rows * scale
 
         return embed, table

@@ -1,0 +1,48 @@
+/* What Python hands over: a decoder's weights, and the rows of one pass. */
+
+#pragma once
+
+#include "product.h"
+
+typedef struct {
+    const float *input_norm, *mlp_norm;
+    const float *q_norm, *k_norm;                     /* (head_dim), or NULL */
+    const float *post_attention_norm, *post_mlp_norm; /* (hidden), or NULL: of what is added to the state */
+    int32_t view;                                     /* which of a pass's views is its own */
+    Product qkv[3], o, gate_up[2], down;
+} Layer;
+
+typedef struct {
+    int32_t layers, hidden, heads, kv_heads, head_dim, inter, vocab_size, views;
+    int32_t gelu; /* whether the gate goes through gelu, by its tanh formula, rather than silu */
+    float epsilon;
+    const Layer *layer;
+    const float *norm;
+    Product head;
+} Decoder;
+
+enum { VIEWS = 4 };
+
+/* How some layers look at the text: row r sees the cache rows whose mask is set; all rows see the first `common`. */
+typedef struct {
+    int32_t common;
+    int32_t positions;   /* that there are turns for */
+    const float *turns;  /* (positions, head_dim / 2, 2): cosine and sine; NULL where nothing is rotated */
+    const uint8_t *mask; /* (rows, end) */
+} View;
+
+/* The rows of one pass. Row r is written to cache row places[r]. What lies in the cache and is not seen must be finite. */
+typedef struct {
+    int32_t rows, end, capacity;
+    float *hidden;            /* (rows, hidden), in place */
+    const int32_t *positions; /* (rows), in the text */
+    const int32_t *places;    /* (rows) */
+    uint32_t *keys;           /* (layers, kv_heads, capacity / KEYS, head_dim / 2, 2, LANES) pairs of bfloat16 */
+    uint32_t *values;         /* (layers, kv_heads, capacity / 2, head_dim) pairs of bfloat16 */
+    View view[VIEWS];
+} Rows;
+
+/* Exponentials of a row's logits are summed up in stretches of so many. */
+enum { STRETCH = 4096 };
+
+static inline int stretches_of(int width) { return (width + STRETCH - 1) / STRETCH; }

@@ -1,0 +1,121 @@
+"""The native kernels built with AddressSanitizer and UBSan, in a process of their own that does what it is told.
+
+As a program: reads a seed (or "control") a line, does that case, and answers in a line. A sanitizer that finds
+something ends the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from specchat.errors import SpecchatError
+from specchat.models.native.build import NativeUnavailable, find_compiler
+
+ROOT = Path(__file__).parents[2]
+FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+RUNTIMES = ("libasan.so", "libclang_rt.asan-x86_64.so")
+PATIENCE_S = 240
+
+
+class Found(Exception):
+    """What a sanitizer said."""
+
+
+@lru_cache
+def runtime() -> Path:
+    """The sanitizer's library, to be loaded before all others.
+
+    Raises:
+        NativeUnavailable: no kernels here, or a compiler without sanitizers.
+    """
+    compiler = find_compiler()
+    for name in RUNTIMES:
+        said = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+        if (path := Path(said.stdout.strip())).is_absolute() and path.exists():
+            return path
+    raise NativeUnavailable(f"{compiler[0]} has no AddressSanitizer that can be loaded")
+
+
+class Sanitized:
+    """A process with such kernels, started when it is first asked for something."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115, open as long as the process writes to it
+
+    def do(self, case: str) -> str:
+        """Do one case; what became of it, in a line.
+
+        Raises:
+            Found: a sanitizer found something, or the process died.
+        """
+        process = self._started()
+        assert process.stdin is not None, "a pipe was asked for"
+        assert process.stdout is not None, "a pipe was asked for"
+        print(case, file=process.stdin, flush=True)
+        ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
+        answer = process.stdout.readline().strip() if ready else ""
+        if not answer:
+            process.kill()
+            process.wait()
+            self._process = None
+            self._said.seek(0)
+            raise Found(f"case {case}:\n{self._said.read()[-6000:]}")
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._said.seek(0)
+            self._said.truncate()
+            # Leaks are Python's own; sanitizers take terabytes of addresses, whatever the limit here.
+            options = "detect_leaks=0:allocator_may_return_null=1:handle_segv=1:abort_on_error=0"
+            environment = os.environ | {
+                "LD_PRELOAD": f"{runtime()} libstdc++.so.6",  # which the sanitizer looks for when it starts
+                "ASAN_OPTIONS": options,
+                "UBSAN_OPTIONS": "print_stacktrace=1",
+                "OMP_NUM_THREADS": "1",
+            }
+            self._process = subprocess.Popen(
+                ["sh", "-c", 'ulimit -S -v unlimited; exec "$@"', "-", sys.executable, "-m", "tests.fuzz.sanitized"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                text=True,
+                cwd=ROOT,
+                env=environment,
+            )
+            atexit.register(self.close)
+        return self._process
+
+
+def main() -> None:
+    from specchat.models.native import build
+    from tests.fuzz.native_case import control, run_case
+
+    dynamic = ("-shared-libasan",) if "clang" in str(runtime()) else ()
+    build._FLAGS = (*build._FLAGS, *FLAGS, *dynamic)  # type: ignore[assignment]
+    for line in sys.stdin:
+        case = line.strip()
+        try:
+            control() if case == "control" else run_case(int(case))
+            print("done", flush=True)
+        except SpecchatError as error:
+            print(f"refused: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The compiled kernels are loaded only where nobody else can have written them."""
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+from test_native import needs_native
+
+from specchat.models.native import build
+from specchat.models.native.build import NativeUnavailable
+from specchat.models.native.own_file import NotOwnFile, open_own
+
+pytestmark = needs_native
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, tmp_path):
+    """Kernels of one line, compiled in no time: what is tried here is where they lie."""
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "kernels.c").write_text("int packs(int kind) { return kind == 0; }\n")
+    monkeypatch.setattr(build, "_FOLDER", sources)
+
+
+def built():
+    """The path of kernels that were just built."""
+    return Path(build.load().where)
+
+
+def inode(file):
+    return file.stat().st_ino
+
+
+def test_kernels_are_compiled_once_and_for_their_owner_alone():
+    umask = os.umask(0)
+    try:
+        file = built()
+    finally:
+        os.umask(umask)
+    assert file.stat().st_mode & 0o777 == 0o700
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    first = inode(file)
+    assert built() == file
+    assert inode(file) == first
+
+
+@pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
+def test_a_file_that_others_can_write_is_compiled_anew(mode):
+    file = built()
+    planted = file.with_name("planted")
+    planted.write_bytes(b"not what was compiled")
+    os.replace(planted, file)
+    file.chmod(mode)
+    assert build.load().library.packs(0)
+    assert file.stat().st_mode & 0o777 == 0o700
+    assert file.read_bytes()[:4] == b"\x7fELF"
+
+
+def test_a_file_in_a_folder_that_others_can_write_is_compiled_anew():
+    file = built()
+    before = inode(file)
+    file.parent.chmod(0o777)
+    assert built() == file
+    assert inode(file) != before
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_is_not_followed(tmp_path):
+    file = built()
+    elsewhere = tmp_path / "elsewhere.so"
+    os.replace(file, elsewhere)
+    file.symlink_to(elsewhere)
+    assert built() == file
+    assert not file.is_symlink()
+
+
+def test_a_pipe_in_its_place_keeps_nobody_waiting():
+    file = built()
+    file.unlink()
+    os.mkfifo(file, 0o600)
+    assert built().is_file()
+
+
+def test_with_a_cache_that_others_can_write_the_kernels_are_compiled_for_this_process_only():
+    file = built()
+    file.write_bytes(b"planted")
+    root = file.parents[1]
+    root.chmod(0o777)
+    kernels = build.load()
+    assert kernels.library.packs(0)
+    assert "for this process only" in kernels.where
+    assert str(root) in kernels.where
+    assert root.stat().st_mode & 0o777 == 0o777, "a folder that may be shared on purpose stays as it is"
+
+
+def test_files_of_another_user_are_not_loaded(monkeypatch):
+    monkeypatch.setattr(build.os, "geteuid", lambda: 4242)
+    with pytest.raises(NativeUnavailable, match="belongs to another user"):
+        build.load()
+
+
+def test_what_is_loaded_is_what_was_looked_at(monkeypatch):
+    file = built()
+    load = ctypes.CDLL
+
+    def exchanged(name):
+        other = file.with_name("other")
+        other.write_bytes(b"exchanged after the look")
+        os.replace(other, file)
+        return load(name)
+
+    monkeypatch.setattr(build.ctypes, "CDLL", exchanged)
+    assert build.load().library.packs(0)
+    assert file.read_bytes() == b"exchanged after the look"
+
+
+def test_two_builds_in_one_process_are_two_libraries(monkeypatch):
+    first = build.load().library
+    monkeypatch.setattr(build, "_FLAGS", (*build._FLAGS, "-DOTHER"))
+    second = build.load().library
+    assert ctypes.addressof(ctypes.c_char.in_dll(first, "packs")) != ctypes.addressof(
+        ctypes.c_char.in_dll(second, "packs")
+    )
+
+
+def test_a_file_is_opened_only_below_folders_of_ones_own(tmp_path):
+    inner = tmp_path / "inner"
+    inner.mkdir(mode=0o700)
+    file = inner / "file"
+    file.write_text("mine")
+    file.chmod(0o600)
+    with os.fdopen(open_own(file, tmp_path)) as opened:
+        assert opened.read() == "mine"
+    inner.chmod(0o770)
+    with pytest.raises(NotOwnFile, match="inner can be written by others"):
+        open_own(file, tmp_path)
+    inner.chmod(0o700)
+    with pytest.raises(NotOwnFile, match="is no file"):
+        open_own(inner, tmp_path)

@@ -1,0 +1,36 @@
+"""The native kernels under AddressSanitizer and UBSan: models of odd sizes, whole and damaged."""
+
+import pytest
+from test_native import have, needs_native
+
+from specchat.models.native.build import NativeUnavailable
+from tests.fuzz.sanitized import Found, Sanitized, runtime
+
+
+def lacking():
+    try:
+        runtime()
+    except NativeUnavailable as error:
+        return str(error)
+    return have()
+
+
+pytestmark = [needs_native, pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")]
+
+CASES = 120
+
+
+@pytest.fixture
+def process():
+    process = Sanitized()
+    yield process
+    process.close()
+
+
+def test_no_model_makes_the_kernels_leave_their_buffers(process):
+    answers = {seed: process.do(str(seed)) for seed in range(CASES)}
+    assert {answers[seed] for seed in range(0, CASES, 4)} == {"done"}, "whole models are read"
+    refused = [answer for answer in answers.values() if answer != "done"]
+    assert len(set(refused)) > CASES / 8, "damaged ones are refused, in many ways"
+    with pytest.raises(Found, match="AddressSanitizer"):
+        process.do("control")
