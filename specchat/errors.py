@@ -3,7 +3,8 @@
     SpecchatError                 anything we say on purpose
     ├── UsageError                what was asked for does not exist or does not fit (exit code 2)
     │   ├── ConfigError           … in a file: names the file, the table, the key
-    │   └── CombinationError      … parts that cannot work together, and the nearest that can
+    │   ├── CombinationError      … parts that cannot work together, and the nearest that can
+    │   └── RecordingError        … a file that is no recording, or one that contradicts itself
     ├── WeightsError              weights could not be found, fetched, trusted or read
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
@@ -18,7 +19,9 @@ A broken invariant is no such error: it is an `assert` with a sentence.
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class SpecchatError(Exception):
@@ -39,6 +42,10 @@ class ConfigError(UsageError):
 
 class CombinationError(UsageError):
     """Parts that cannot work together."""
+
+
+class RecordingError(UsageError):
+    """A file that is no recording, or one that contradicts itself."""
 
 
 class WeightsError(SpecchatError):
@@ -69,13 +76,42 @@ class StoreError(SpecchatError):
     """Chats that could not be kept, found or read."""
 
 
+_LONGEST_NAME = 100
+"""Comparing takes time with the square of the length, and nothing is called by a longer name."""
+
+
+class _Short(reprlib.Repr):
+    """`repr` of a value that came from outside: it may be long, nested, or a number too large to be written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother, self.maxlong = 3, 80, 80, 40
+
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > 4096:  # Python refuses to write out much more than that
+            return f"a number of {x.bit_length()} bits"
+        return super().repr_int(x, level)
+
+
+def short(value: Any) -> str:
+    """The value as an error shows it, on one line and never long."""
+    return _Short().repr(value)
+
+
+def cut(text: str, longest: int = 200) -> str:
+    """What somebody else says about a value from outside: on one line, its middle left out where it is long."""
+    text = " ".join(text.split())
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """What the user probably meant, as the tail of a sentence: `; did you mean 'chain'?`.
 
     Falls back to listing what is known, so the line is never a dead end.
     """
     names = list(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word[:_LONGEST_NAME], names, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known: {', '.join(names)}" if names else ""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specchat.errors import UsageError, nearest
+from specchat.errors import UsageError, nearest, short
 
 
 def option(
@@ -52,12 +52,12 @@ class Option:
         name = f"{owner}.{self.name}" if owner else self.name
         converted = self._converted(value, name)
         if self.choices and converted not in self.choices:
-            raise UsageError(f"{name} = {value!r} is not one of its values{nearest(str(value), self.choices)}")
+            raise UsageError(f"{name} = {short(value)} is not one of its values{nearest(str(value), self.choices)}")
         low, high = self.minimum, self.maximum
         if isinstance(converted, int | float) and not isinstance(converted, bool):
             outside = (low is not None and converted < low) or (high is not None and converted > high)
             if outside or converted != converted:
-                raise UsageError(f"{name} = {value} is outside its range: {self.range_text()}")
+                raise UsageError(f"{name} = {short(converted)} is outside its range: {self.range_text()}")
         return converted
 
     def range_text(self) -> str:
@@ -81,7 +81,7 @@ class Option:
                 case "int":
                     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
                         raise ValueError
-                    return int(value)
+                    return _storable(int(value), name)
                 case "float":
                     if isinstance(value, bool):
                         raise ValueError
@@ -93,7 +93,14 @@ class Option:
         except (ValueError, KeyError, TypeError, OverflowError):
             article = {"int": "a whole number", "float": "a number", "bool": "true or false"}.get(self.kind, "a text")
             allowed = f" ({self.range_text()})" if self.range_text() else ""
-            raise UsageError(f"{name} = {value!r} is not {article}{allowed}") from None
+            raise UsageError(f"{name} = {short(value)} is not {article}{allowed}") from None
+
+
+def _storable(number: int, name: str) -> int:
+    """The number, if it fits into the 64 bits that files and tensors give it."""
+    if not -(2**63) <= number < 2**63:
+        raise UsageError(f"{name} = {short(number)} does not fit into 64 bits")
+    return number
 
 
 def options_of(dataclass_type: type) -> tuple[Option, ...]:
@@ -136,7 +143,7 @@ class Method:
         known = {o.name: o for o in options_of(self.options)}
         for key in given:
             if key not in known:
-                raise UsageError(f"{self.name} has no option {key!r}{nearest(key, known)}")
+                raise UsageError(f"{self.name} has no option {short(key)}{nearest(key, known)}")
         return self.options(**{key: known[key].parse(value, self.name) for key, value in given.items()})
 
 
@@ -152,7 +159,7 @@ class Table(Mapping[str, Method]):
         try:
             return self._methods[name]
         except KeyError:
-            raise UsageError(f"no {self.family} is called {name!r}{nearest(name, self._methods)}") from None
+            raise UsageError(f"no {self.family} is called {short(name)}{nearest(name, self._methods)}") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._methods

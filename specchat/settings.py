@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specchat.errors import UsageError, nearest
+from specchat.errors import UsageError, nearest, short
 from specchat.registry import Option, option, options_of
 
 
@@ -54,7 +54,14 @@ class Settings:
         live=False,
     )
     device: str = option("auto", "where the models run: auto, cpu, cuda, cuda:1, mps", live=False)
-    threads: int = option(0, "processor threads of the engine; 0 chooses", unit="threads", minimum=0, live=False)
+    threads: int = option(
+        0,
+        "processor threads of the engine, at most its cores; 0 chooses",
+        unit="threads",
+        minimum=0,
+        maximum=1024,
+        live=False,
+    )
     stop: tuple[str, ...] = ()
     method_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -75,18 +82,18 @@ class Settings:
         if name == "stop":
             strings = [value] if isinstance(value, str) else value
             if not isinstance(strings, list | tuple) or not all(isinstance(s, str) and s for s in strings):
-                raise UsageError(f"stop = {value!r} must hold texts that are not empty")
+                raise UsageError(f"stop = {short(value)} must hold texts that are not empty")
             return tuple(strings)
         if name == "method_options":
             if not isinstance(value, Mapping):
-                raise UsageError(f"method_options = {value!r} must be a table of METHOD.OPTION = VALUE")
+                raise UsageError(f"method_options = {short(value)} must be a table of METHOD.OPTION = VALUE")
             for key in value:
                 if key.count(".") != 1:
-                    raise UsageError(f"method option {key!r} must be written METHOD.OPTION=VALUE")
+                    raise UsageError(f"method option {short(key)} must be written METHOD.OPTION=VALUE")
             return {**self.method_options, **value}
         if name not in OPTIONS:
             known = [*OPTIONS, "stop", "method_options"]
-            raise UsageError(f"there is no setting {name!r}{nearest(name, known)}")
+            raise UsageError(f"there is no setting {short(name)}{nearest(name, known)}")
         return OPTIONS[name].parse(value, "")
 
 
@@ -105,6 +112,6 @@ def parse_method_options(pairs: list[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or key.count(".") != 1 or not all(key.split(".")):
-            raise UsageError(f"--set {pair!r} must be written METHOD.OPTION=VALUE")
+            raise UsageError(f"--set {short(pair)} must be written METHOD.OPTION=VALUE")
         chosen[key] = value
     return chosen

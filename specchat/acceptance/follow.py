@@ -72,10 +72,8 @@ class Follow:
 
     def _draw(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> int:
         if reading.likeliest is not None and not context.sampling.penalised:
-            likeliest = reading.likeliest[reading.row(node)].tolist()
+            likeliest = reading.likeliest[reading.row(node)].long()
             position = context.position(tree, node)
-            token = draw_among(reading.after(node), likeliest, context.sampling, context.noise, position)
-            if token is not None:
-                return token
+            return draw_among(reading.after(node), likeliest, context.sampling, context.noise, position)
         law = context.law_after(tree, node, reading.after(node))
         return law.draw(context.noise, Stream.TARGET, context.position(tree, node))

@@ -45,6 +45,15 @@ def parse_configurations(text: str, base: Settings) -> tuple[Configuration, ...]
     Raises:
         UsageError: a word that is no method, a key that is no setting, or a value out of range.
     """
+    return tuple(Configuration(piece, _settings(piece, base)) for piece in dict.fromkeys(separate(text)))
+
+
+def separate(text: str) -> list[str]:
+    """The pieces between commas; one of digits goes on with the value before it.
+
+    Raises:
+        UsageError: there are none.
+    """
     pieces: list[str] = []
     for piece in (word.strip() for word in text.split(",")):
         if piece.isdecimal() and pieces and "=" in pieces[-1]:
@@ -53,7 +62,7 @@ def parse_configurations(text: str, base: Settings) -> tuple[Configuration, ...]
             pieces.append(piece)
     if not pieces:
         raise UsageError("--compare names no configuration; try --compare auto")
-    return tuple(Configuration(piece, _settings(piece, base)) for piece in dict.fromkeys(pieces))
+    return pieces
 
 
 def _settings(piece: str, base: Settings) -> Settings:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from specchat.cli.arguments import prepared, refuse_options_before_command
 from specchat.cli.bench import bench
 from specchat.cli.chats import app as chats_app
 from specchat.cli.chats import chat_ids
@@ -17,7 +18,10 @@ from specchat.cli.config import app as config_app
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
 from specchat.cli.own_pairs import add, forget
+from specchat.cli.safe_output import guard_terminals
+from specchat.cli.streams import drop_output, flush_output, open_missing_streams, output_error
 from specchat.cli.web import web
+from specchat.engine.protocol.text import one_line
 from specchat.errors import SpecchatError, UsageError
 
 app = typer.Typer(
@@ -78,7 +82,9 @@ def chat(
     last: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the last chat.")] = False,
 ) -> None:
     """Open the chat."""
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is not None:
+        refuse_options_before_command(context)
+    else:
         gc.disable()  # until the first picture stands: collecting what was only just imported takes a tenth of a second
         from specchat.cli.chat import open_chat
 
@@ -182,25 +188,25 @@ def _chosen_chat(resume: str | None, last: bool) -> str | None:
         return chats.find(resume) if resume else None
 
 
-def _resumable(arguments: list[str]) -> list[str]:
-    """The command line with an empty id after a `--resume` that has none."""
-    given = [*arguments, "-"]
-    return [
-        word
-        for at, argument in enumerate(arguments)
-        for word in ([argument, ""] if argument in ("-r", "--resume") and given[at + 1].startswith("-") else [argument])
-    ]
-
-
 def main() -> None:
     """Run the command line: exit code 0 done, 1 failed, 2 usage, 130 interrupted."""
+    open_missing_streams()
+    guard_terminals()
     try:
-        app(args=_resumable(sys.argv[1:]))
+        try:
+            app(args=prepared(sys.argv[1:]))
+        except SystemExit as ended:
+            flush_output()
+            sys.exit(ended.code)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) or error.filename is not None:
+                raise
+            raise output_error(error) from None
     except SpecchatError as error:
-        print(f"specchat: {error}", file=sys.stderr)
+        print(one_line(f"specchat: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone: nothing to say to them
+        drop_output()  # whoever read our output has gone: nothing to say to them
         sys.exit(1)

@@ -41,6 +41,14 @@ def bench(
             "such as prompt_lookup:chain:nodes=4. Plain decoding is always measured."
         ),
     ] = "auto",
+    floor: Annotated[
+        bool,
+        typer.Option(
+            "--floor",
+            help="Measure every drafter with every policy under goodput; exit code 1 where one is slower than 0.97 × "
+            "plain. --compare then names a part of them: drafter[:policy][:key=value…].",
+        ),
+    ] = False,
     prompts: Annotated[
         str,
         typer.Option(help="own, a file (MT-Bench, Spec-Bench, HumanEval), or a prompt set of mirrors.toml: mt-bench."),
@@ -91,6 +99,11 @@ def bench(
     from specchat.bench.prompt_sets import find_workload
     from specchat.bench.runner import Bench, Plan, parse_dtypes
 
+    if floor:
+        from specchat.bench.floor import floor_comparison
+        from specchat.config import load_catalog
+
+        compare = floor_comparison(compare, chosen, load_catalog().pair(chosen.pair).draft is not None)
     parse_configurations(compare, chosen)  # a typing error is refused before prompts are fetched
     precisions = parse_dtypes(dtypes)
     if plot is not None:
@@ -113,6 +126,8 @@ def bench(
         except KeyboardInterrupt:
             report, code = run.report(), 130
     _print(report, output)
+    if floor:
+        code = code or _judge_floor(report, output)
     if save is not None:
         _save(report, save)
     if plot is not None:
@@ -138,6 +153,14 @@ def _print(report: Report, output: Output) -> None:
 
         width = None if sys.stdout.isatty() else _WIDTH
         Console(file=sys.stdout, highlight=False, width=width).print(report_tables(report))
+
+
+def _judge_floor(report: Report, output: Output) -> int:
+    from specchat.bench.floor import floor_lines, standings
+
+    if output is Output.text:
+        print(*floor_lines(report), sep="\n")
+    return int(any(standing.below for standing in standings(report)))
 
 
 def _accept_writable(file: Path) -> None:

@@ -50,7 +50,7 @@ def open_chat(
     chat: str | None = "",
 ) -> int:
     """The app on an engine: a child process here, or wherever `engine` starts one. Returns the exit code."""
-    take_terminal()
+    guard = take_terminal()
     wanted = {**user_settings(), **settings}
     if not engine:
         load_catalog().pair(wanted.get("pair", Settings().pair))  # a wrong name is told before the screen is taken
@@ -74,6 +74,7 @@ def open_chat(
         chat=chat,
         toured=state_dir() / "toured",
         questions=shipped_questions,
+        guard=guard,
     )
     try:
         run_app(app, mouse=options.mouse)
@@ -98,13 +99,14 @@ def _say_goodbye(archive: Archive) -> None:
 def open_replay(file: Path, *, mouse: bool = True, ascii: bool = False) -> None:
     """The app on a recording; no model, no engine."""
     recording = Recording.read(file)
-    take_terminal()
+    guard = take_terminal()
     options = _options(mouse, ascii)
 
     def play(wake: Callable[[], None]) -> Link:
         return Player(recording, wake)
 
-    run_app(SpecchatApp(play, settings={}, keys=user_keys(problems), options=options), mouse=options.mouse)
+    app = SpecchatApp(play, settings={}, keys=user_keys(problems), options=options, guard=guard)
+    run_app(app, mouse=options.mouse)
 
 
 def _options(mouse: bool, ascii: bool) -> AppOptions:

@@ -33,7 +33,7 @@ def chat_ids(incomplete: str) -> list[tuple[str, str]]:
 _ID_HELP = "a chat's id, or its beginning, as `specchat chats list` shows it"
 Id = Annotated[str, typer.Argument(help=_ID_HELP, autocompletion=chat_ids)]
 AsJson = Annotated[bool, typer.Option("--json", help="a JSON list of objects")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="how many at most")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="how many at most")]
 
 
 @app.command("list")
@@ -91,19 +91,14 @@ def export(
 def import_chat(
     files: Annotated[list[Path], typer.Argument(help="files that `specchat chats export --format json` wrote")],
 ) -> None:
-    """Take in chats that were exported as JSON."""
-    from specchat.errors import SpecchatError
-    from specchat.store.interchange import read_json, take_in
+    """Take in chats that were exported as JSON: all of them, or none."""
+    from specchat.store.interchange import read_file, take_in
 
-    read = []
-    for file in files:
-        try:
-            read.append(read_json(file.read_bytes(), str(file)))
-        except OSError as error:
-            raise SpecchatError(f"{file}: {error.strerror or error}") from None
-    with writing() as chats:
-        for exported in read:
-            typer.echo(f"{take_in(chats, exported)}  {_clean(exported.chat.title)}")
+    read = [read_file(file) for file in files]
+    with writing() as chats, chats.transaction():
+        ids = [take_in(chats, exported) for exported in read]
+    for id, exported in zip(ids, read, strict=True):
+        typer.echo(f"{id}  {_clean(exported.chat.title)}")
 
 
 @app.command()
@@ -160,30 +155,42 @@ def writing() -> Iterator[Chats]:
 def _print(summaries: Sequence[Summary], as_json: bool, *, previews: bool = False) -> None:
     import msgspec
 
+    from specchat.engine.protocol.text import safe_in_json
+
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(summaries)).decode())
+        typer.echo(safe_in_json(msgspec.json.format(msgspec.json.encode(summaries)).decode()))
         return
     if not summaries:
         typer.echo("no chats", err=True)
         return
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    for line, style in _lines(summaries, previews):
+        if console.is_terminal:
+            console.print(Text(line, style), no_wrap=True, overflow="ellipsis")
+        else:
+            typer.echo(line)
+
+
+def _lines(summaries: Sequence[Summary], previews: bool) -> Iterator[tuple[str, str]]:
+    """A line for each chat and its style. Titles stand last, so that a narrow window cuts them and never an id."""
     from specchat.tui.text.numbers import when
 
     now = datetime.now().astimezone()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("id", "written", "messages", "title"):
-        table.add_column(
-            heading, no_wrap=True, overflow="ellipsis", justify="right" if heading == "messages" else "left"
-        )
-    for chat in summaries:
-        title = Text(_clean(chat.title))
+    rows = [(_clean(chat.id), when(chat.updated, now), f"{chat.messages:,}", _clean(chat.title)) for chat in summaries]
+    headings = ("id", "written", "messages", "title")
+    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+
+    def line(id: str, written: str, count: str, title: str) -> str:
+        return f"{id:<{widths[0]}}  {written:<{widths[1]}}  {count:>{widths[2]}}  {title}"
+
+    yield line(*headings), "bold"
+    for chat, row in zip(summaries, rows, strict=True):
+        yield line(*row), ""
         if previews:
-            title.append(f"\n{_clean(chat.preview)}", "dim")
-        table.add_row(Text(chat.id), Text(when(chat.updated, now)), Text(f"{chat.messages:,}"), title)
-    Console().print(table)
+            yield " " * (sum(widths[:3]) + 6) + _clean(chat.preview), "dim"
 
 
 def _clean(text: str) -> str:

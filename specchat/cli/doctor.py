@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat import __version__
+from specchat.cli.streams import table_width
 from specchat.config import cache_dir
 from specchat.engine.protocol.environment import engine_environment
 
@@ -33,7 +34,7 @@ def print_report() -> None:
 
     from specchat.cli.pair_states import judged, known_pairs
 
-    console = Console(file=sys.stdout, highlight=False, markup=False)
+    console = Console(file=sys.stdout, highlight=False, markup=False, width=table_width())
     pairs = [judged(pair) for pair in known_pairs()]
     for title, rows in (("versions", _versions()), ("machine", _machine()), ("pairs", _pairs(pairs))):
         table = Table(box=None, show_header=False, pad_edge=False, title=title, title_justify="left")
@@ -171,7 +172,7 @@ def _device_name(device: torch.device) -> str:
 def _pairs(pairs: list[PairInfo]) -> Iterator[tuple[str, str, str]]:
     for pair in pairs:
         size = f", {pair.download_bytes / 1e6:.0f} MB" if pair.download_bytes else ""
-        state = "ready" if pair.state == "ready" else f"to fetch{size}"
+        state = "ready" if pair.state == "ready" else "to verify" if pair.state == "unverified" else f"to fetch{size}"
         yield pair.name, "✕ cannot work" if pair.refusal else state, pair.summary
 
 

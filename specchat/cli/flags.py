@@ -6,15 +6,17 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
+from specchat.errors import SpecchatError
 from specchat.registry import Option
 from specchat.settings import OPTIONS, Settings, parse_method_options
 
-_KINDS: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
+_VALUES = {"int": "INTEGER", "float": "FLOAT", "str": "TEXT", "bool": "true|false"}
 
 
 class Output(StrEnum):
@@ -38,7 +40,8 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
             chosen["stop"] = list(stop)
         if pairs := given.pop("set"):
             chosen["method_options"] = parse_method_options(pairs)
-        Settings().but(chosen)  # refuse what is out of range before anything starts
+        checked = Settings().but(chosen)  # refuse what is out of range before anything starts
+        chosen |= {name: getattr(checked, name) for name in chosen if name in OPTIONS}
         command(settings=chosen, **given)
 
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + flags + [_stop(), _set()]
@@ -65,12 +68,13 @@ def _flag(option: Option) -> inspect.Parameter:
     about = "; ".join(text for text in (option.range_text() or names, f"default {option.default}") if text)
     extra = typer.Option(
         f"--{option.name.replace('_', '-')}",
+        metavar=_VALUES[option.kind],
         help=f"{option.help} ({about})",  # in brackets it would be taken for markup
         show_default=False,
         rich_help_panel="Settings",
         autocompletion=_completion(option.name),
     )
-    return _parameter(option.name, _KINDS[option.kind] | None, extra)
+    return _parameter(option.name, str | None, extra)  # its own `parse` says what is wrong with a value
 
 
 def _stop() -> inspect.Parameter:
@@ -103,7 +107,9 @@ def _completion(setting: str) -> Callable[[str], list[str]]:
     """What shell completion offers for a setting."""
 
     def names(incomplete: str) -> list[str]:
-        return [name for name in known_names(setting) if name.startswith(incomplete)]
+        with suppress(SpecchatError):  # a broken file is said by the command itself
+            return [name for name in known_names(setting) if name.startswith(incomplete)]
+        return []
 
     return names
 
@@ -125,7 +131,10 @@ def model_names(incomplete: str) -> list[str]:
     """Every pair and model that begins so, for shell completion."""
     from specchat.config import load_catalog
 
-    catalog = load_catalog()
+    try:
+        catalog = load_catalog()
+    except SpecchatError:  # said by the command itself
+        return []
     return [name for name in dict.fromkeys([*catalog.pairs, *catalog.models]) if name.startswith(incomplete)]
 
 

@@ -7,6 +7,7 @@ import sys
 import msgspec
 
 from specchat.cli.flags import Output
+from specchat.cli.streams import table_width
 from specchat.engine.protocol.describe import method_list
 
 
@@ -28,7 +29,7 @@ def _print_table() -> None:
 
     table = Table(box=None, pad_edge=False)
     for column in ("family", "name", "what it does", "source", "lossless"):
-        table.add_column(column, no_wrap=column in ("family", "name"))
+        table.add_column(column, no_wrap=column in ("family", "name"), overflow="fold")
     for method in method_list():
         table.add_row(method.family, method.name, method.summary, method.source, method.lossless)
-    Console(file=sys.stdout, highlight=False).print(table)
+    Console(file=sys.stdout, highlight=False, width=table_width()).print(table)

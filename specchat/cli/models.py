@@ -135,13 +135,15 @@ def _print_json(catalog: Catalog) -> None:
     import json
 
     from specchat.models import fetch
+    from specchat.models.inspect.pair_check import broken
 
     models = []
     for spec in catalog.models.values():
-        state = fetch.state(spec)
+        state, problem = fetch.state(spec), broken(spec)
         about = {
             "name": spec.name,
-            "state": state.kind,
+            "state": "broken" if problem else state.kind,
+            "problem": problem,
             "disk_bytes": state.disk_bytes,
             "total_bytes": state.total_bytes,
         }
@@ -160,28 +162,38 @@ def _print_table(catalog: Catalog) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from specchat.cli.streams import table_width
     from specchat.config import cache_dir
+    from specchat.engine.protocol.text import visible
     from specchat.models import fetch
+    from specchat.models.inspect.pair_check import broken
 
-    glyphs = {"ready": ("●", "green"), "partial": ("◐", "yellow"), "missing": ("○", "dim")}
+    glyphs = {"ready": ("●", "green"), "unverified": ("◐", "yellow"), "partial": ("◐", "yellow")}
+    glyphs |= {"missing": ("○", "dim"), "broken": ("✕", "red")}
+    problems = []
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("model", "state", "size", "pairs", "licence"):
-        table.add_column(heading, no_wrap=heading in ("model", "state", "size"))
+        table.add_column(heading, no_wrap=heading in ("model", "state", "size"), overflow="fold")
     for spec in catalog.models.values():
         state = fetch.state(spec)
-        glyph, style = glyphs[state.kind]
+        problem = broken(spec)
+        problems += [f"{spec.name}: {visible(problem)}"] if problem else []
+        kind = "broken" if problem else state.kind
+        glyph, style = glyphs[kind]
         pairs = ", ".join(pair.name for pair in catalog.pairs_using(spec.name))
-        cells = (spec.name, Text(f"{glyph} {state.kind}", style), _size_of(spec, state), pairs, spec.licence)
+        cells = (spec.name, Text(f"{glyph} {kind}", style), _size_of(spec, state), pairs, spec.licence)
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
-    console = Console()
+    console = Console(width=table_width())
     console.print(table)
+    for problem in problems:
+        console.print(Text(f"\n✕ {problem}", "red"), soft_wrap=True)
     console.print(Text(f"\nweights live in {cache_dir() / 'models'}; pull a pair or a model by its name", "dim"))
 
 
 def _size_of(spec: ModelSpec, state: State) -> str:
     if spec.scripted:
         return "no weights"
-    if state.kind == "ready":
+    if state.kind in ("ready", "unverified"):
         return sized(state.disk_bytes)
     if state.total_bytes is None:
         return f"{sized(state.disk_bytes)} so far" if state.kind == "partial" else "unknown"
@@ -201,7 +213,8 @@ def _silent(_: str) -> None: ...
 
 def _print_event(progress: Progress) -> None:
     """One line of the engine's own protocol, for a program that watches."""
-    from specchat.engine.protocol.events import Loading, encode
+    from specchat.engine.protocol.codec import encode
+    from specchat.engine.protocol.events import Loading
 
     p = progress
     sys.stdout.buffer.write(encode(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate)))

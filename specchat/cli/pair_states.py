@@ -8,6 +8,7 @@ from specchat.config import Catalog, PairSpec, load_catalog, settings_of
 from specchat.engine.protocol.text import visible
 from specchat.models import fetch
 from specchat.models.fetch import State
+from specchat.models.fetch.state import StateKind
 from specchat.models.inspect.memory import free_bytes, has_graphics_card
 from specchat.models.inspect.pair_check import fit_of
 from specchat.tui.state.pair_info import PairInfo
@@ -46,12 +47,11 @@ def pairs_elsewhere() -> list[PairInfo]:
 
 def _info(catalog: Catalog, pair: PairSpec) -> PairInfo:
     states = [fetch.state(model) for model in catalog.models_of(pair)]
-    kinds = {state.kind for state in states}
     return PairInfo(
         name=pair.name,
         target=pair.target,
         draft=pair.draft,
-        state="ready" if kinds == {"ready"} else "missing" if kinds == {"missing"} else "partial",
+        state=_together({state.kind for state in states}),
         download_bytes=_left(states),
         summary=visible(pair.summary),
         notes=visible(pair.notes),
@@ -60,9 +60,16 @@ def _info(catalog: Catalog, pair: PairSpec) -> PairInfo:
     )
 
 
+def _together(kinds: set[StateKind]) -> StateKind:
+    """What the states of a pair's models make together."""
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return "unverified" if kinds == {"ready", "unverified"} else "partial"
+
+
 def _left(states: list[State]) -> int | None:
     """Bytes still to fetch; None where a source has not said how large it is."""
-    missing = [state for state in states if state.kind != "ready"]
+    missing = [state for state in states if state.kind in ("partial", "missing")]
     if any(state.total_bytes is None for state in missing):
         return None
     return sum(max(0, (state.total_bytes or 0) - state.disk_bytes) for state in missing)

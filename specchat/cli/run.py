@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
-import stat
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,12 +15,10 @@ import msgspec
 from specchat.cli.flags import Output
 from specchat.cli.run_output import Sinks
 from specchat.cli.start_engine import engine_log, start_engine
+from specchat.cli.streams import piped_text
 from specchat.engine.near.client import Engine
 from specchat.engine.protocol import events
 from specchat.errors import EngineError, SpecchatError, UsageError
-
-_PIPE_PATIENCE_S = 0.5
-"""How long to wait for a first byte on a pipe when a prompt was given as well: it may be nobody's."""
 
 _REPLY = 1
 
@@ -169,21 +163,8 @@ def _line(stats: dict[str, Any]) -> str:
 
 def asked(given: str | None) -> str:
     """The prompt from the command line, from standard input, or from both (the input follows the prompt)."""
-    piped = _piped(given is not None)
+    piped = piped_text(given is not None)
     parts = [part for part in (given, piped) if part]
     if not parts:
         raise UsageError("there is no prompt: give one, such as specchat run 'Why is the sky blue?', or pipe one in")
     return "\n\n".join(parts)
-
-
-def _piped(have_prompt: bool) -> str:
-    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
-        return ""
-    if have_prompt and _is_pipe() and not select.select([sys.stdin], [], [], _PIPE_PATIENCE_S)[0]:
-        return ""
-    return sys.stdin.read().strip("\n")
-
-
-def _is_pipe() -> bool:
-    mode = os.fstat(sys.stdin.fileno()).st_mode
-    return os.name != "nt" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))

@@ -7,15 +7,43 @@ import platform
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from specchat import __version__
 from specchat.cli.flags import Output
 from specchat.engine.protocol import events
-from specchat.engine.protocol.text import visible
-from specchat.errors import UsageError
+from specchat.engine.protocol.codec import encode
+from specchat.engine.protocol.text import one_line, visible
+from specchat.errors import SpecchatError, UsageError
+
+
+class Record:
+    """The file of `--record`. What the disk does not take costs the recording, never the reply."""
+
+    def __init__(self, file: Path) -> None:
+        self.problem = ""
+        self._file = file
+        try:
+            self._out = os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb", buffering=0)
+        except OSError as error:
+            raise UsageError(f"--record {file} cannot be written: {error.strerror}") from None
+
+    def write(self, line: bytes) -> None:
+        """Write a line, unless an earlier one could not be written."""
+        try:
+            while line and not self.problem:
+                line = line[self._out.write(line) :]
+        except OSError as error:
+            self.problem = f"--record {self._file} is not complete: {error.strerror}"
+
+    def close(self) -> None:
+        """Let the file go; some disks say only now that they are full."""
+        try:
+            self._out.close()
+        except OSError as error:
+            self.problem = self.problem or f"--record {self._file} is not complete: {error.strerror}"
 
 
 class Sinks:
@@ -24,13 +52,8 @@ class Sinks:
     def __init__(self, output: Output, record: Path | None) -> None:
         self._output = output
         self._progress = sys.stderr.isatty()
-        self._record: IO[bytes] | None = None
+        self._record = Record(record) if record is not None else None
         self._shown = False
-        if record is not None:
-            try:
-                self._record = os.fdopen(os.open(record, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb")
-            except OSError as error:
-                raise UsageError(f"--record {record} cannot be written: {error.strerror}") from None
 
     def __enter__(self) -> Sinks:
         self.event(
@@ -44,15 +67,17 @@ class Sinks:
         )
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         if self._record is not None:
             self._record.close()
+            if self._record.problem and failed is None:
+                raise SpecchatError(self._record.problem)
 
     def event(self, event: events.Event) -> None:
         """Every event goes into the recording; what happened before the pair was ready is no part of it."""
         if isinstance(event, events.Hello | events.Loading | events.PlainSpeed | events.Failed | events.Died):
             return
-        line = events.encode(event)
+        line = encode(event)
         if self._record is not None:
             self._record.write(line)
         if self._output is Output.jsonl:
@@ -70,7 +95,7 @@ class Sinks:
             return
         share = f" {100 * event.done / event.total:3.0f} % of {event.total / 1e6:.0f} MB" if event.total else ""
         rate = f", {event.rate / 1e6:.1f} MB/s" if event.rate else ""
-        sys.stderr.write(f"\r\x1b[K{event.stage} {event.item}{share}{rate}")
+        sys.stderr.write(f"\r\x1b[K{event.stage} {one_line(event.item)}{share}{rate}")
         sys.stderr.flush()
         self._shown = True
 

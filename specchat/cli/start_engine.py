@@ -9,6 +9,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ def start_engine(command: str, settings: dict[str, Any], wake: Callable[[], None
     except ValueError as error:
         raise UsageError(f"--engine {command!r} is no command line: {error}") from None
     threads = int({**user_settings(), **settings}.get("threads", 0))
-    return Engine(engine_log(), words, threads=threads, wake=wake)
+    log = engine_log()
+    _sweep_logs(log.parent)
+    return Engine(log, words, threads=threads, wake=wake)
 
 
 def engine_log() -> Path:
@@ -35,6 +38,27 @@ def engine_log() -> Path:
     except OSError:
         writable = False
     return (folder if writable else _spare_folder()) / f"engine-{os.getpid()}.log"
+
+
+def _sweep_logs(folder: Path) -> None:
+    """Remove the logs of processes that were killed and could not do it themselves."""
+    if os.name == "nt":  # there, to signal a process is to end it
+        return
+    for log in folder.glob("engine-*.log"):
+        number = log.stem.removeprefix("engine-")
+        if number.isdecimal() and not _runs(int(number)):
+            with suppress(OSError):
+                log.unlink()
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 @functools.cache

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from specchat.errors import UsageError
+from specchat.tui.system.exit_guard import ExitGuard
+from specchat.tui.system.window_size import bound_environment
 
-_HUNG_UP = 128 + 1
 
-
-def take_terminal() -> None:
-    """Make sure that somebody can see the app, and leave when the terminal does.
-
-    A terminal that is gone takes no more output: leaving in good order would wait for it forever. What was said is
-    in the store by then, and an engine ends with the pipe that feeds it.
+def take_terminal() -> ExitGuard:
+    """Make sure that somebody can see the app; what comes back ends it when nobody can any more.
 
     Raises:
         UsageError: input or output is no terminal (and no browser stands in for one).
     """
     if "TEXTUAL_DRIVER" not in os.environ and not (_is_terminal(sys.__stdin__) and _is_terminal(sys.__stdout__)):
         raise UsageError("the app needs a terminal to draw in; without one there is: specchat run 'your question'")
-    if hasattr(signal, "SIGHUP"):
-        signal.signal(signal.SIGHUP, lambda number, frame: os._exit(_HUNG_UP))
+    bound_environment(os.environ)
+    guard = ExitGuard()
+    guard.watch()
+    return guard
 
 
 def _is_terminal(stream: object) -> bool:

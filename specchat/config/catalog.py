@@ -7,8 +7,9 @@ from typing import Any
 
 from specchat.config.mirrors import load_mirrors, with_mirrors
 from specchat.config.places import config_dir, shipped_file
-from specchat.config.strict import Place, parse
+from specchat.config.strict import Place
 from specchat.config.tables import read_models, read_pairs, refuse_unknown_models
+from specchat.config.toml_file import parse, parse_if_there
 from specchat.config.values import Catalog
 
 
@@ -23,8 +24,8 @@ def load_catalog(users: tuple[Place, dict[str, Any]] | None = None) -> Catalog:
     place, data = parse(shipped_file("models.toml"))
     models, pairs = read_models(place, data), read_pairs(place, data)
     places = {name: place.inside(f"pairs.{name}") for name in pairs}
-    if users is None and users_models().is_file():
-        users = parse(users_models())
+    if users is None:
+        users = parse_if_there(users_models())
     if users is not None:
         place, data = users
         models |= read_models(place, data)

@@ -5,25 +5,25 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from specchat.config.places import config_dir
-from specchat.config.strict import Place, parse
+from specchat.config.places import config_dir, expanded
+from specchat.config.strict import Place
 from specchat.config.tables import accept_checksum, accept_file_name, index_source
+from specchat.config.toml_file import parse_if_there
 from specchat.config.values import Mirror, ModelFile, ModelSpec
-from specchat.errors import ConfigError
+from specchat.errors import ConfigError, short
 
 
 def load_mirrors() -> tuple[Mirror, ...]:
     """The mirrors the user chose: the file SPECCHAT_MIRRORS names, or mirrors.toml beside config.toml, or none."""
     named = os.environ.get("SPECCHAT_MIRRORS")
-    file = Path(named).expanduser() if named else config_dir() / "mirrors.toml"
-    if not file.is_file():
+    file = expanded(named) if named else config_dir() / "mirrors.toml"
+    if (found := parse_if_there(file)) is None:
         if named:
             raise ConfigError(f"SPECCHAT_MIRRORS names {file}, which is no file")
         return ()
-    place, data = parse(file)
+    place, data = found
     tables = place.read(data, {"file": list, "prompts": list})
     entries = enumerate(tables.get("file", ()))
     return tuple(_mirror(place.inside("file", index), place.table_at("file", entry)) for index, entry in entries)
@@ -49,7 +49,9 @@ def _agreed(model: ModelSpec, own: ModelFile, mirror: Mirror) -> ModelFile:
     for key in ("size", "sha256"):
         ours, theirs = getattr(own, key), getattr(mirror.file, key)
         if ours is not None and ours != theirs:
-            raise ConfigError(f"{mirror.said_by} has {key} = {theirs!r}, but model {model.name!r} expects {ours!r}")
+            raise ConfigError(
+                f"{mirror.said_by} has {key} = {short(theirs)}, but model {model.name!r} expects {ours!r}"
+            )
     return mirror.file
 
 

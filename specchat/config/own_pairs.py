@@ -10,7 +10,8 @@ import tomlkit
 
 from specchat.config.catalog import load_catalog, users_models
 from specchat.config.places import shipped_file
-from specchat.config.strict import Place, parse
+from specchat.config.strict import Place
+from specchat.config.toml_file import parse
 from specchat.config.values import HubSource, ModelSpec, PairSpec, PathSource
 from specchat.config.writing import Document, change_file, put
 from specchat.errors import UsageError

@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from specchat.errors import ConfigError
+from specchat.errors import ConfigError, short
+
+_LONGEST_PATH, _LONGEST_NAME = 4096, 255
 
 
 def config_dir() -> Path:
@@ -26,7 +28,7 @@ def state_dir() -> Path:
 
 def _home(kind: str) -> Path:
     if home := os.environ.get("SPECCHAT_HOME"):
-        return Path(home).expanduser().absolute() / kind
+        return expanded(home).absolute() / kind
     import platformdirs
 
     places: dict[str, Callable[..., Path]] = {
@@ -35,6 +37,21 @@ def _home(kind: str) -> Path:
         "state": platformdirs.user_state_path,
     }
     return places[kind]("specchat", appauthor=False)
+
+
+def expanded(path: str) -> Path:
+    """The path a user wrote, with `~` as the home it stands for.
+
+    Raises:
+        ConfigError: no path on this machine can be written so.
+    """
+    parts = os.fsencode(path).split(b"/")
+    if not path or "\0" in path or len(os.fsencode(path)) > _LONGEST_PATH or max(map(len, parts)) > _LONGEST_NAME:
+        raise ConfigError(f"{short(path)} is no path")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{short(path)} begins with the home of somebody who is not known here") from None
 
 
 def private_dir(path: Path) -> Path:

@@ -13,7 +13,7 @@ from specchat.config.layers import flat, settings_of, shipped_settings
 from specchat.config.strict import Place
 from specchat.config.user import check_user_config, user_settings, users_config
 from specchat.config.values import PairSpec
-from specchat.config.writing import Document, change_file, put, take_out
+from specchat.config.writing import Document, as_table, change_file, put, take_out
 from specchat.settings import SPECULATION, Settings
 
 
@@ -144,9 +144,9 @@ def _spelling_in(document: Document, path: tuple[str, ...], name: str) -> tuple[
     """The place where the file has this name already, or the usual one."""
     spellings = _spellings(path, name)
     for rest, key in spellings:
-        table: Any = document
+        table = document
         for step in (*path, *rest):
-            table = table.get(step, {}) if isinstance(table, Mapping) else {}
+            table = as_table(table.get(step, {}), step)
         if key in table:
             return rest, key
     return spellings[0]

@@ -1,32 +1,21 @@
-"""Reading TOML strictly: every key known and of its kind, every complaint with file, line, table and key."""
+"""Checking TOML strictly: every key known and of its kind, every complaint with file, line, table and key."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specchat.errors import ConfigError, UsageError, nearest
+from specchat.errors import ConfigError, UsageError, nearest, short
 from specchat.registry import Option
 from specchat.settings import OPTIONS, Settings
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
-
-
-def parse(file: Path) -> tuple[Place, dict[str, Any]]:
-    try:
-        text = file.read_text(encoding="utf-8")
-        return Place(file, text), tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file} is not TOML: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -44,12 +33,12 @@ class Place:
     def where(self, key: str) -> str:
         """`models.toml, line 12: [pairs.smol]`."""
         line = self._line_of(key if key in self.text else key.rsplit(".", 1)[-1])
-        table = f" [{self.table}]" if self.table else ""
+        table = f" [{_shown(self.table)}]" if self.table else ""
         return f"{self.file}{f', line {line}' if line else ''}:{table}"
 
     def says(self, key: str) -> str:
         """`models.toml, line 12: [pairs.smol] draft`."""
-        return f"{self.where(key)} {key}".rstrip()
+        return f"{self.where(key)} {_shown(key)}".rstrip()
 
     def error(self, key: str, problem: str) -> ConfigError:
         return ConfigError(f"{self.says(key)} {problem}")
@@ -60,7 +49,7 @@ class Place:
         """The table's values, every key known and of its kind, none of the required ones missing."""
         for key, value in table.items():
             if key not in kinds:
-                given = "" if isinstance(value, dict | list) else f"= {value!r} "
+                given = "" if isinstance(value, dict | list) else f"= {short(value)} "
                 raise self.error(within + key, f"{given}is not known here{nearest(key, kinds)}")
             self.typed(within + key, value, kinds[key])
         for key in required:
@@ -71,7 +60,7 @@ class Place:
     def typed(self, key: str, value: Any, kind: type, allowed: str = "") -> Any:
         fits = isinstance(value, (int, float) if kind is float else kind)
         if not fits or (isinstance(value, bool) and kind is not bool):
-            raise self.error(key, f"= {value!r} is not {_WORDS.get(kind, 'a table')}{allowed}")
+            raise self.error(key, f"= {short(value)} is not {_WORDS.get(kind, 'a table')}{allowed}")
         return value
 
     def table_at(self, key: str, value: Any) -> dict[str, Any]:
@@ -80,7 +69,7 @@ class Place:
 
     def named(self, name: str) -> None:
         if not NAME.fullmatch(name):
-            raise self.error("", f"= {name!r} is no name: letters, digits, '.', '_' and '-'")
+            raise self.error("", f"= {short(name)} is no name: letters, digits, '.', '_' and '-'")
 
     def settings(self, given: dict[str, Any]) -> dict[str, Any]:
         """The given settings in the form `Settings` holds them, each checked by its own option."""
@@ -98,7 +87,7 @@ class Place:
         try:
             return getattr(Settings().but({key: value}), key)
         except UsageError as error:
-            named = "" if key in str(error) else f" {key}:"
+            named = "" if key in str(error) else f" {_shown(key)}:"
             raise ConfigError(f"{self.where(key)}{named} {error}") from None
 
     def _line_of(self, key: str) -> int | None:
@@ -118,6 +107,11 @@ class Place:
         if header is None and "." in self.table:  # an inline table stands in its parent's lines
             return self.inside(self.table.rpartition(".")[0])._line_of(key)
         return header
+
+
+def _shown(key: str) -> str:
+    """A key as an error shows it: quoted where it is no plain one."""
+    return key if re.fullmatch(r"[\w. -]{0,100}", key, re.ASCII) else short(key)
 
 
 def _range(option: Option) -> str:

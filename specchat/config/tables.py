@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
+from specchat.config.places import expanded
 from specchat.config.strict import NAME, Place
 from specchat.config.values import (
     COMPANION_SUFFIXES,
@@ -21,7 +21,7 @@ from specchat.config.values import (
     ScriptedSource,
     Source,
 )
-from specchat.errors import meant, nearest
+from specchat.errors import ConfigError, meant, nearest, short
 
 PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
 """A pinned package and nothing else: it can hold neither an option nor an address."""
@@ -38,7 +38,7 @@ def _model(place: Place, name: str, table: dict[str, Any]) -> ModelSpec:
     said = place.read(table, kinds | {"context_tokens": int, "parameters": int})
     for key in ("context_tokens", "parameters"):
         if said.get(key, 1) < 1:
-            raise place.error(key, f"= {said[key]} must be above 0")
+            raise place.error(key, f"= {short(said[key])} must be above 0")
     files = tuple(_file(place, place.table_at("files", entry)) for entry in said.pop("files", ()))
     sources = _sources(place, said.pop("source", None), said.pop("sources", ()), files)
     files = files or tuple(ModelFile(base_name(s.file)) for s in sources if isinstance(s, HubSource) and s.file)[:1]
@@ -55,7 +55,7 @@ def _file(place: Place, table: dict[str, Any]) -> ModelFile:
 def _sources(place: Place, word: str | None, tables: Any, files: tuple[ModelFile, ...]) -> tuple[Source, ...]:
     if word is not None:
         if word != "scripted":
-            raise place.error("source", f"= {word!r} is not one of its values{nearest(word, ('scripted',))}")
+            raise place.error("source", f"= {short(word)} is not one of its values{nearest(word, ('scripted',))}")
         if tables:
             raise place.error("sources", "cannot stand beside source = 'scripted', which needs no weights")
         return (ScriptedSource(),)
@@ -76,20 +76,27 @@ def _source(place: Place, table: dict[str, Any], files: tuple[ModelFile, ...]) -
         raise place.error(f"sources.{key}", f"names no kind of source{nearest(key, kinds)}")
     said = place.read(table, kinds[kind], within="sources.")
     if kind == "path":
-        return PathSource(place.file.parent / Path(said["path"]).expanduser())
+        return _path_source(place, said["path"])
     if kind == "hub":
         return _hub_source(place, said)
     said.setdefault("file", files[0].name if len(files) == 1 else None)
     source = index_source(place, "sources.", said)
     if not any(file.name == source.file and file.sha256 for file in files):
         problem = "needs that file under `files` with its sha256: a package index vouches for nothing"
-        raise place.error("sources.file", f"= {source.file!r} {problem}")
+        raise place.error("sources.file", f"= {short(source.file)} {problem}")
     return source
+
+
+def _path_source(place: Place, path: str) -> PathSource:
+    try:
+        return PathSource(place.file.parent / expanded(path))
+    except ConfigError as error:
+        raise place.error("sources.path", f"= {error}") from None
 
 
 def _hub_source(place: Place, said: dict[str, Any]) -> HubSource:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", said["hub"], re.ASCII):
-        raise place.error("sources.hub", f"= {said['hub']!r} is not a repository: owner/name")
+        raise place.error("sources.hub", f"= {short(said['hub'])} is not a repository: owner/name")
     if "file" in said:
         accept_file_name(place, "sources.file", base_name(said["file"]))
     return HubSource(said["hub"], said.get("file"), said.get("revision"))
@@ -101,11 +108,11 @@ def index_source(place: Place, within: str, said: Mapping[str, Any]) -> IndexSou
             raise place.error(within + key, "is missing: say which file the package holds")
     source = IndexSource(said["package"], said["member"], said["file"], said.get("parts", 1))
     if not 1 <= source.parts <= 9999:
-        raise place.error(within + "parts", f"= {source.parts} is outside its range: 1 to 9999")
+        raise place.error(within + "parts", f"= {short(source.parts)} is outside its range: 1 to 9999")
     if source.parts > 1 and source.part(1) == source.part(2):
-        raise place.error(within + "parts", f"= {source.parts}, but neither package nor member contains {{n}}")
+        raise place.error(within + "parts", f"= {short(source.parts)}, but neither package nor member contains {{n}}")
     if not PACKAGE.fullmatch(source.part(1)[0]):
-        raise place.error(within + "package", f"= {source.package!r} must be written name==version")
+        raise place.error(within + "package", f"= {short(source.package)} must be written name==version")
     return source
 
 
@@ -126,7 +133,7 @@ def _pair(place: Place, name: str, table: dict[str, Any], shipped: Mapping[str, 
     said = place.read(table, kinds)
     inner = place.inside(place.table + ".defaults")
     if "pair" in (given := said.pop("defaults", {})):
-        raise inner.error("pair", f"= {given['pair']!r} cannot be a default of a pair")
+        raise inner.error("pair", f"= {short(given['pair'])} cannot be a default of a pair")
     settings = inner.settings(given)
     if "target" not in said:
         return replace(_tuned(place, name, said, shipped or {}), own=settings)
@@ -147,7 +154,7 @@ def _tuned(place: Place, name: str, said: dict[str, Any], shipped: Mapping[str, 
 def refuse_unknown_models(place: Place, pair: PairSpec, models: Mapping[str, ModelSpec]) -> None:
     for key, model in (("target", pair.target), ("draft", pair.draft)):
         if model is not None and model not in models:
-            raise place.error(key, f"= {model!r} is no model{nearest(model, models)}")
+            raise place.error(key, f"= {short(model)} is no model{nearest(model, models)}")
 
 
 def base_name(path: str) -> str:
@@ -156,13 +163,13 @@ def base_name(path: str) -> str:
 
 def accept_file_name(place: Place, key: str, name: str) -> None:
     if not NAME.fullmatch(name):
-        raise place.error(key, f"= {name!r} must be a plain file name")
+        raise place.error(key, f"= {short(name)} must be a plain file name")
     if not name.endswith(WEIGHT_SUFFIXES + COMPANION_SUFFIXES):
-        raise place.error(key, f"= {name!r} is refused: weights are read from .gguf and .safetensors files only")
+        raise place.error(key, f"= {short(name)} is refused: weights are read from .gguf and .safetensors files only")
 
 
 def accept_checksum(place: Place, within: str, said: Mapping[str, Any]) -> None:
     if said.get("size", 1) < 1:
-        raise place.error(within + "size", f"= {said['size']} must be above 0")
+        raise place.error(within + "size", f"= {short(said['size'])} must be above 0")
     if not re.fullmatch(r"[0-9a-f]{64}", said.get("sha256", "0" * 64)):
-        raise place.error(within + "sha256", f"= {said['sha256']!r} is not 64 hexadecimal digits in lower case")
+        raise place.error(within + "sha256", f"= {short(said['sha256'])} is not 64 hexadecimal digits in lower case")

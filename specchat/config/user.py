@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.places import config_dir
-from specchat.config.strict import Place, parse
-from specchat.errors import nearest
+from specchat.config.strict import Place
+from specchat.config.toml_file import parse_if_there
+from specchat.errors import nearest, short
 
 Problems = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
 """What is wrong with a table of texts: pairs of a key and why its value cannot be so."""
@@ -83,7 +84,7 @@ def _app(place: Place, data: dict[str, Any]) -> AppOptions:
     kinds = {field.name: type(field.default) for field in dataclasses.fields(AppOptions)}
     said = place.read(data.get("app", {}), kinds)
     if (notify := said.get("notify", "off")) not in NOTIFICATIONS:
-        raise place.error("notify", f"= {notify!r} is not one of its values{nearest(notify, NOTIFICATIONS)}")
+        raise place.error("notify", f"= {short(notify)} is not one of its values{nearest(notify, NOTIFICATIONS)}")
     return AppOptions(**said)
 
 
@@ -97,7 +98,5 @@ def _flat(table: Mapping[str, Any], within: str = "") -> Iterable[tuple[str, Any
 
 
 def _user_config() -> tuple[Place, dict[str, Any]]:
-    if not users_config().is_file():
-        return Place(users_config(), ""), {}
-    place, data = parse(users_config())
+    place, data = parse_if_there(users_config()) or (Place(users_config(), ""), {})
     return place, place.read(data, _TABLES)

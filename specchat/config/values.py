@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specchat.errors import UsageError, nearest
+from specchat.errors import UsageError, nearest, short
 
 WEIGHT_SUFFIXES = (".gguf", ".safetensors")
 """The only formats whose weights are read: neither can carry code."""
@@ -124,13 +124,13 @@ class Catalog:
     def model(self, name: str) -> ModelSpec:
         """The model called so, or a UsageError with the nearest name."""
         if name not in self.models:
-            raise UsageError(f"no model is called {name!r}{nearest(name, self.models)}")
+            raise UsageError(f"no model is called {short(name)}{nearest(name, self.models)}")
         return self.models[name]
 
     def pair(self, name: str) -> PairSpec:
         """The pair called so, or a UsageError with the nearest name."""
         if name not in self.pairs:
-            raise UsageError(f"no pair is called {name!r}{nearest(name, self.pairs)}")
+            raise UsageError(f"no pair is called {short(name)}{nearest(name, self.pairs)}")
         return self.pairs[name]
 
     def models_of(self, pair: PairSpec) -> tuple[ModelSpec, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,17 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Item, Table
 
 from specchat.config.places import private_dir
-from specchat.config.strict import Place, parse
+from specchat.config.strict import Place
+from specchat.config.toml_file import parse_if_there, tables
 from specchat.errors import ConfigError
 
 Document = MutableMapping[str, Any]
 Check = Callable[[Place, dict[str, Any]], object]
 """Reads the changed file the way specchat will read it later; raises ConfigError where it could not."""
+
+
+class NotATableError(Exception):
+    """Something else stands where a table is to be changed; `change_file` says where."""
 
 
 def change_file(file: Path, change: Callable[[Document], None], check: Check) -> None:
@@ -27,15 +31,17 @@ def change_file(file: Path, change: Callable[[Document], None], check: Check) ->
     Raises:
         ConfigError: the file is no TOML, the result would be refused, or the disk does not take it.
     """
-    if file.is_file():
-        parse(file)  # a broken file is told with its line and left alone
+    found = parse_if_there(file)  # a broken file is told with its line and left alone
     try:
-        document = tomlkit.parse(file.read_text(encoding="utf-8") if file.is_file() else "")
+        document = tomlkit.parse(found[0].text if found else "")
         change(document)
         text = tomlkit.dumps(document)
-        check(Place(file, text), tomllib.loads(text))
+        check(Place(file, text), tables(file, text))
         replace_text(file, text)
-    except (OSError, TOMLKitError, tomllib.TOMLDecodeError) as error:
+    except NotATableError as error:
+        check(*found) if found else None  # says which key, and on which line
+        raise ConfigError(f"{file} cannot be changed: {error}") from None
+    except (OSError, TOMLKitError) as error:
         raise ConfigError(f"{file} cannot be changed: {error}") from None
 
 
@@ -62,11 +68,18 @@ def put(document: Document, path: tuple[str, ...], key: str, value: Any) -> None
     for depth, name in enumerate(path):
         if name not in table:
             table[name] = tomlkit.inline_table() if isinstance(table, InlineTable) else _new_table(path, depth)
-        table = table[name]
+        table = as_table(table[name], name)
     tail = _loosen_tail(table) if key not in table else []
     table[key] = list(value) if isinstance(value, tuple) else value
     for item in tail:
         table.value.append(None, item)  # type: ignore[attr-defined]
+
+
+def as_table(value: Any, name: str) -> Document:
+    """The value, which must be one table; something else may stand there."""
+    if not isinstance(value, MutableMapping):
+        raise NotATableError(f"{name} is not a table")
+    return value
 
 
 def _new_table(path: tuple[str, ...], depth: int) -> Table:

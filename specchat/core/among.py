@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
-import torch
 from torch import Tensor
 
 from specchat.core.best import best_token
 from specchat.core.noise import Noise, Stream
-from specchat.core.sampling import Sampling
+from specchat.core.sampling import Sampling, law
 
 
-def draw_among(logits: Tensor, likeliest: Sequence[int], sampling: Sampling, noise: Noise, position: int) -> int | None:
-    """The token that `law(logits, sampling).draw(noise, Stream.TARGET, position)` gives; None where this cannot tell.
+def draw_among(logits: Tensor, likeliest: Tensor, sampling: Sampling, noise: Noise, position: int) -> int:
+    """The token that `law(logits, sampling).draw(noise, Stream.TARGET, position)` gives.
 
     Truncation leaves few tokens, almost always some of the likeliest. Without it any token may win, but one that is
     none of the likeliest needs more noise than the difference between the best noisy score among them and the score of
@@ -22,33 +18,15 @@ def draw_among(logits: Tensor, likeliest: Sequence[int], sampling: Sampling, noi
 
     Args:
         logits: (V,) raw; no penalty is in force, and the temperature is above 0.
-        likeliest: tokens with the highest logits, best first.
+        likeliest: (C,) int64, tokens with the highest logits, best first.
     """
-    ids = torch.tensor(likeliest)
-    scores = logits[ids].float() / sampling.temperature
-    top_k = sampling.top_k if sampling.top_k < logits.numel() else 0
-    if top_k > len(ids):
-        return None
-    complete = top_k > 0 or len(ids) == logits.numel()
-    if top_k > 0:
-        ids, scores = ids[:top_k], scores[:top_k]
-    if sampling.top_p < 1.0:
-        among = scores if complete else logits.float() / sampling.temperature
-        mass = (scores.double() - torch.logsumexp(among, dim=-1)).exp().cumsum(dim=-1)
-        if not complete and float(mass[-1]) < sampling.top_p:
-            return None
-        count = 1 + int((mass[:-1] < sampling.top_p).sum())
-        ids, scores, complete = ids[:count], scores[:count], True
-    if sampling.min_p > 0.0:
-        keep = scores >= scores.max() + math.log(sampling.min_p)
-        if not complete and bool(keep[-1]):
-            return None
-        ids, scores, complete = ids[keep], scores[keep], True
-    noisy = scores.double() + noise.gumbel(Stream.TARGET, position, ids)
+    if sampling.truncates(logits.numel()):
+        return law(logits, sampling, likeliest).draw(noise, Stream.TARGET, position)
+    scores = logits[likeliest].float() / sampling.temperature
+    noisy = scores.double() + noise.gumbel(Stream.TARGET, position, likeliest)
     best = best_token(noisy)
-    if complete:
-        return int(ids[best])
-    return _best_of_all(logits, sampling.temperature, noise, position, (int(ids[best]), float(noisy[best])), scores[-1])
+    winner = int(likeliest[best]), float(noisy[best])
+    return _best_of_all(logits, sampling.temperature, noise, position, winner, scores[-1])
 
 
 def _best_of_all(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -10,8 +9,9 @@ from torch import Tensor
 
 from specchat.core.best import best_tokens
 from specchat.core.noise import Noise, Stream
-from specchat.core.sampling import HEAD, Counts, Sampling
+from specchat.core.sampling import Counts, Sampling, looked_at, total_of
 from specchat.core.transfer import sent
+from specchat.core.truncation import truncate
 
 
 def draw_each(
@@ -32,8 +32,8 @@ def draw_each(
         positions: for each row, the index in the text of the token drawn.
 
     Returns:
-        n tokens; None for a row whose nucleus does not lie among its HEAD likeliest tokens, which is then to be
-        drawn by itself.
+        n tokens; None for a row whose surviving tokens are not all among the likeliest that were looked at, which is
+        then to be drawn by itself.
     """
     if sampling.greedy and not sampling.penalised:
         return list(logits.argmax(dim=-1).tolist())
@@ -41,15 +41,16 @@ def draw_each(
     if sampling.greedy:
         return list(scores.argmax(dim=-1).tolist())
     scores.div_(sampling.temperature)
+    vocab_size = scores.shape[1]
     ids: Tensor | None = None
     enough = torch.ones(len(scores), dtype=torch.bool, device=scores.device)
-    if 0 < sampling.top_k < scores.shape[1]:
-        scores, ids = best_tokens(scores, sampling.top_k)
-    if sampling.top_p < 1.0:
-        scores, ids, enough = _nuclei(scores, ids, sampling.top_p)
-    if sampling.min_p > 0.0:
-        floor = scores.amax(dim=-1, keepdim=True) + math.log(sampling.min_p)
-        scores = scores.masked_fill(scores < floor, -torch.inf)
+    if sampling.truncates(vocab_size):
+        best, best_ids = best_tokens(scores, looked_at(sampling, vocab_size))
+        found = truncate(best, sampling, vocab_size, lambda: total_of(scores))
+        if best.shape[1] > 1:
+            scores, ids = best, best_ids
+            enough = found.known & ((best[:, -1] < found.least[:, 0]) | (best.shape[1] == vocab_size))
+        scores = scores.masked_fill(scores < found.least, -torch.inf)
     if ids is None:
         ids = torch.arange(scores.shape[1], device=scores.device).expand(len(scores), -1)
     noisy = torch.log_softmax(scores.double(), dim=-1) + noise.gumbels(Stream.TARGET, positions, ids)
@@ -78,22 +79,6 @@ def penalise_each(logits: Tensor, sampling: Sampling, counts: Counts, paths: Seq
         scores = torch.where(replied | prompt, torch.where(scores > 0, scores / factor, scores * factor), scores)
     taken = sampling.presence_penalty + sampling.frequency_penalty * amounts
     return torch.where(replied, scores - taken, scores)
-
-
-def _nuclei(scores: Tensor, ids: Tensor | None, top_p: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Each row's likeliest tokens, those beyond its nucleus at −∞; and whether the whole nucleus is among them.
-
-    Returns:
-        (n, C) scores, (n, C) ids, (n,) bool.
-    """
-    total = torch.logsumexp(scores.double(), dim=-1, keepdim=True)
-    size = min(HEAD, scores.shape[1])
-    ordered, places = scores.topk(size, dim=-1)
-    mass = (ordered.double() - total).exp().cumsum(dim=-1)
-    enough = (mass[:, -1] >= top_p) | (size == scores.shape[1])
-    beyond = torch.cat([torch.zeros_like(mass[:, :1]), mass[:, :-1]], dim=-1) >= top_p
-    beyond[:, 0] = False  # the most likely always stays
-    return ordered.masked_fill(beyond, -torch.inf), places if ids is None else ids.gather(1, places), enough
 
 
 def _ids(tokens: Iterable[int], device: torch.device) -> Tensor:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,14 +11,21 @@ from torch import Tensor
 
 from specchat.core.best import best_token, best_tokens
 from specchat.core.noise import Noise, Stream
+from specchat.core.truncation import truncate
 
 HEAD = 1024
 """How many of the most likely tokens top-p sorts first; almost always they hold the nucleus."""
 
+_SPARE = 14
+"""So many tokens are looked at beyond top-k, for those that equal the last. With a top-k of 50 that makes 64."""
+
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the target samples. The order is fixed: penalties, temperature, top-k, top-p, min-p."""
+    """How the target samples. The order is fixed: penalties, temperature, top-k, top-p, min-p.
+
+    A token that is as likely as the last one that survives survives too.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
@@ -32,6 +38,14 @@ class Sampling:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
+
+    def top_k_of(self, vocab_size: int) -> int:
+        """How many tokens top-k leaves of a vocabulary; 0 where it leaves all."""
+        return self.top_k if self.top_k < vocab_size else 0
+
+    def truncates(self, vocab_size: int) -> bool:
+        """Whether any token of a vocabulary may be excluded."""
+        return self.top_k_of(vocab_size) > 0 or self.top_p < 1.0 or self.min_p > 0.0
 
     @property
     def penalised(self) -> bool:
@@ -118,35 +132,54 @@ def penalise(logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[
     return logits
 
 
-def law(logits: Tensor, sampling: Sampling) -> Law:
-    """The processed law of (V,) penalised float32 logits. Greedy is the point at the largest logit."""
+def law(logits: Tensor, sampling: Sampling, likeliest: Tensor | None = None) -> Law:
+    """The processed law of (V,) penalised logits. Greedy is the point at the largest logit.
+
+    Args:
+        likeliest: (C,) int64, the tokens with the highest logits, best first, where they are known; looked at before
+            any others are searched for.
+    """
     if sampling.greedy:
         best = torch.tensor([best_token(logits)], device=logits.device)
         return Law(best, torch.zeros(1, dtype=torch.float64, device=logits.device))
-    ids: Tensor | None = None
-    scores = logits / sampling.temperature
-    if 0 < sampling.top_k < scores.numel():
-        scores, ids = (found[0] for found in best_tokens(scores[None], sampling.top_k))
-    if sampling.top_p < 1.0:
-        scores, ids = _nucleus(scores, ids, sampling.top_p)
-    if sampling.min_p > 0.0:
-        keep = scores >= scores.max() + math.log(sampling.min_p)
-        ids = torch.nonzero(keep).squeeze(1) if ids is None else ids[keep]
-        scores = scores[keep]
-    return Law(ids, torch.log_softmax(scores.double(), dim=-1))
-
-
-def _nucleus(scores: Tensor, ids: Tensor | None, top_p: float) -> tuple[Tensor, Tensor]:
-    """The smallest set of most likely tokens with probability `top_p` or more; the most likely always stays."""
-    total = torch.logsumexp(scores.double(), dim=-1)
-    for size in (min(HEAD, scores.numel()), min(16 * HEAD, scores.numel()), scores.numel()):
-        ordered, places = scores.topk(size)  # sorted, most likely first
-        before = (ordered.double() - total).exp().cumsum(dim=-1)
-        if float(before[-1]) >= top_p or size == scores.numel():
+    vocab_size = logits.numel()
+    if not sampling.truncates(vocab_size):
+        return Law(None, torch.log_softmax((logits.float() / sampling.temperature).double(), dim=-1))
+    for ids in _wider_and_wider(logits, sampling, likeliest):
+        best = logits[ids].float() / sampling.temperature
+        found = truncate(best[None], sampling, vocab_size, lambda: total_of(logits.float() / sampling.temperature))
+        if bool(found.known):
             break
-    count = 1 + int((before[:-1] < top_p).sum())
-    places = places[:count]
-    return ordered[:count], places if ids is None else ids[places]
+    least = found.least[0]
+    kept = int((best >= least).sum())
+    if kept == len(best) < vocab_size:  # others may equal the last, or min-p keeps more than were looked at
+        best = logits.float() / sampling.temperature
+        ids = torch.nonzero(best >= least).squeeze(1)
+        best = best[ids]
+    else:
+        ids, best = ids[:kept], best[:kept]
+    return Law(ids, torch.log_softmax(best.double(), dim=-1))
+
+
+def looked_at(sampling: Sampling, vocab_size: int) -> int:
+    """How many of the likeliest tokens tell almost always what survives."""
+    top_k = sampling.top_k_of(vocab_size)
+    if top_k:
+        return min(top_k + _SPARE, vocab_size)
+    return min(HEAD if sampling.top_p < 1.0 else 1, vocab_size)
+
+
+def total_of(scores: Tensor) -> Tensor:
+    """(…, 1) logarithm of the sum of the exponentials of (…, V) float32 scores: the same bits for all who ask."""
+    return torch.logsumexp(scores, dim=-1, keepdim=True)
+
+
+def _wider_and_wider(logits: Tensor, sampling: Sampling, likeliest: Tensor | None) -> Iterator[Tensor]:
+    """Ever more of the likeliest tokens, in the end all: (C,) int64, best first."""
+    if likeliest is not None:
+        yield likeliest
+    for size in (looked_at(sampling, logits.numel()), 16 * HEAD, logits.numel()):
+        yield best_tokens(logits[None], min(size, logits.numel()))[1][0]
 
 
 def _counted(counter: Mapping[int, int], device: torch.device) -> tuple[Tensor, Tensor]:

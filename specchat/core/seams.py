@@ -27,6 +27,7 @@ class Budget:
         prices: for the first node, the second, …: the least chance to stand (the product of the probabilities down to
             it) that earns it its row, never falling; the last holds for all that follow. Empty: nodes cost nothing.
         why: what made the controller choose so, in a few words for the screen.
+        passes: whether drafters may run passes of draft models.
     """
 
     nodes: int
@@ -34,6 +35,7 @@ class Budget:
     width: int = 1
     prices: tuple[float, ...] = ()
     why: str = field(default="", compare=False)
+    passes: bool = True
 
     @property
     def floor(self) -> float:
@@ -55,6 +57,7 @@ class Context:
         vocab_size: V.
         wanted: the kind of draws the acceptance rule can use best; a drafter that cannot draw so proposes points.
         round: rounds done so far in this reply.
+        passes: whether drafters may run passes of draft models in this round; the budget says so.
     """
 
     history: list[int]
@@ -64,6 +67,7 @@ class Context:
     noise: Noise = field(default_factory=lambda: Noise(0))
     wanted: DrawKind = DrawKind.POINT
     round: int = 0
+    passes: bool = True
     counts: Counts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -144,6 +148,9 @@ class Reading:
         """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""
         rows = [self.row(node) for node in nodes]
         if self.likeliest is not None and count <= self.likeliest.shape[1]:
+            if self.likeliest.device.type == "cpu":  # numpy takes 3 µs, where torch takes 40
+                named: list[list[int]] = self.likeliest.numpy()[rows, :count].tolist()
+                return named
             return self.likeliest[rows, :count].tolist()
         return best_tokens(self.logits[rows], count)[1].tolist()
 

@@ -1,4 +1,4 @@
-"""Small tensors from the host to a device, without waiting for the device."""
+"""Host and device: small tensors sent without waiting, and the one place that waits."""
 
 from __future__ import annotations
 
@@ -15,3 +15,9 @@ def sent(host: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda":
         return host.pin_memory().to(device, non_blocking=True)
     return host.to(device)
+
+
+def wait_for(device: torch.device) -> None:
+    """Synchronise: return once the device has done all it was given, so that a clock read now tells the truth."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

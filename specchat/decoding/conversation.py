@@ -24,7 +24,7 @@ from specchat.decoding.speculate import Speculator
 from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.errors import UsageError
+from specchat.errors import ModelError, UsageError
 from specchat.settings import Settings
 
 
@@ -121,8 +121,15 @@ class Conversation:
         self._assembled = None
 
     def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """The messages as tokens, ready for a reply to begin."""
-        return self.vocabulary.encode_chat(list(messages))
+        """The messages as tokens, ready for a reply to begin.
+
+        Raises:
+            ModelError: the tokenizer names a token for which the target has no row.
+        """
+        tokens = self.vocabulary.encode_chat(list(messages))
+        if (largest := max(tokens, default=0)) >= self.target.vocab_size:
+            raise ModelError(f"the tokenizer gives token {largest}, and the model knows {self.target.vocab_size}")
+        return tokens
 
     def reply(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Context, Controller, Drafter, Model, OnLayer, TreePolicy
+from specchat.core.transfer import wait_for
 from specchat.core.tree import TokenTree
 from specchat.decoding.pruning import EarlyPruning
 
@@ -33,26 +34,32 @@ class Speculator:
     pruning: EarlyPruning | None = None
 
     def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
-        """Read the prompt up to its last token, which is the first root."""
+        """Read the prompt up to its last token, which is the first root. Synchronises: its time is no round's."""
         self.target.prefill(history[:-1], on_chunk)
         self.drafter.start(history)
+        wait_for(self.target.device)
 
     def round(self, context: Context, cut: Cut = take_all) -> Round:
         """Do one round and append what it emits to the context's history.
 
         The bonus token is the next round's root: emitted, not read. So a round reads 1 + drafted nodes and emits
         accepted + 1 tokens, and plain decoding is the round whose tree is the root alone.
+
+        A device is given its pass and goes on by itself; the pass is over when its first result reaches the host, which
+        is in judging. So judging there counts as verifying, and nothing waits longer than it has to.
         """
         began = time.perf_counter()
         passes = self.drafter.passes
         budget = self.controller.plan(context)
+        context.passes = budget.passes
         planned = time.perf_counter()
         tree = self.policy.grow(self.drafter, context, budget)
         riders = self.drafter.riders(tree)
         drafted = time.perf_counter()
         reading = self.target.read(tree, riders=riders, taps=self.drafter.taps, on_layer=self._watching(tree))
-        verified = time.perf_counter()
+        read = time.perf_counter()
         verdict = self.rule.judge(tree, reading, context)
+        verified = read if self.target.device.type == "cpu" else time.perf_counter()
         verdict = verdict.cut(cut(verdict.emitted(tree)))
         self.target.keep(verdict.path)
         draft_s, verify_s = drafted - planned, verified - drafted

@@ -7,6 +7,8 @@ import json
 from functools import cached_property
 from typing import Any, Protocol
 
+from specchat.models.files.foreign_errors import one_line
+
 
 class Vocabulary(Protocol):
     """What the engine asks of a tokenizer."""
@@ -69,9 +71,10 @@ class TransformersVocabulary:
         """Apply the model's own chat template; without one, the bare texts."""
         if self.tokenizer.chat_template is None:
             return list(self.tokenizer.encode("\n".join(m["content"] for m in messages)))
-        encoded = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=False
-        )
+        with one_line("this model's chat template cannot be used"):
+            encoded = self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=True, return_dict=False
+            )
         return [int(token) for token in encoded]
 
     def _raw_bytes(self, token: int) -> bytes:

@@ -13,9 +13,10 @@ from torch import Tensor
 from specchat.core.best import best_tokens
 from specchat.core.noise import Stream
 from specchat.core.round import Round
-from specchat.core.sampling import Law, penalise
+from specchat.core.sampling import Law, penalise, total_of
 from specchat.core.seams import Context, Proposal, Rider
 from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.core.truncation import truncate
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 
@@ -67,23 +68,22 @@ class DraftModel:
     def start(self, history: Sequence[int]) -> None:
         """Read the text up to the root, so that the first round does not pay for the prompt."""
         self._forget_tree()
-        self._model.prefill(history[:-1])
+        if len(history) <= self._model.context_tokens:
+            self._model.prefill(history[:-1])
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """Nothing for nodes beyond the end of its context, and nothing at all where passes are not allowed."""
+        room = self._model.context_tokens - len(context.history)
+        nodes = [node for node in frontier if tree.depths[node] <= room] if context.passes else []
+        if not nodes:
+            return [() for _ in frontier]
         if self._tree is not tree:
             self._forget_tree()
             self._model.prefill(context.history[:-1])
             self._tree = tree
-        if not frontier:
-            return []
-        self._read(tree, frontier)
-        if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
-            return [self._drawn(tree, node, width, context) for node in frontier]
-        tokens, logprobs = self._favourites(tree, frontier, context)
-        if self._drawing == "coupled" or (self._drawing == "auto" and not context.sampling.greedy):
-            positions = [context.position(tree, node) for node in frontier]
-            return _points(*_coupled(tokens, logprobs, positions, context), width)
-        return _points(tokens, logprobs, width)
+        self._read(tree, nodes)
+        said = dict(zip(nodes, self._guesses(tree, nodes, width, context), strict=True))
+        return [said.get(node, ()) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         return ()
@@ -93,6 +93,15 @@ class DraftModel:
         if self._tree is not None:
             self._model.keep(self._tree.follow(round.emitted))
             self._forget_tree()
+
+    def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
+        if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
+            return [self._drawn(tree, node, width, context) for node in nodes]
+        tokens, logprobs = self._favourites(tree, nodes, context)
+        if self._drawing == "coupled" or (self._drawing == "auto" and not context.sampling.greedy):
+            positions = [context.position(tree, node) for node in nodes]
+            return _points(*_coupled(tokens, logprobs, positions, context), width)
+        return _points(tokens, logprobs, width)
 
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
@@ -144,16 +153,12 @@ def _coupled(tokens: Tokens, logprobs: Scores, positions: Sequence[int], context
     noise of a whole vocabulary takes longer than a small model's pass. Truncation is that of the target's law, as far
     as it can be told from them.
     """
-    sampling = context.sampling
-    scores = logprobs / sampling.temperature
-    scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
-    if sampling.top_k > 0:
-        scores[:, sampling.top_k :] = -np.inf
-    if sampling.top_p < 1.0:
-        mass = np.exp(scores).cumsum(axis=1)
-        scores[:, 1:][mass[:, :-1] >= sampling.top_p * mass[:, -1:]] = -np.inf
-    if sampling.min_p > 0.0:
-        scores[scores < scores[:, :1] + math.log(sampling.min_p)] = -np.inf
+    sampling, count = context.sampling, tokens.shape[1]
+    likely = torch.from_numpy(logprobs) / sampling.temperature
+    if sampling.truncates(count):
+        found = truncate(likely, sampling, count, lambda: total_of(likely))
+        likely.masked_fill_(likely < found.least, -torch.inf)
+    scores: Scores = likely.numpy()
     scores += context.noise.gumbels(Stream.TARGET, positions, torch.from_numpy(tokens).long()).numpy()
     order = np.argsort(-scores, axis=1, kind="stable")
     scores = np.take_along_axis(scores, order, axis=1) / _SURENESS

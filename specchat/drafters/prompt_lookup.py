@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from specchat.core.round import Round
@@ -12,6 +13,12 @@ from specchat.drafters.parts import Parts
 from specchat.errors import UsageError
 from specchat.structures.ngrams import NgramIndex
 
+_HABIT = 8.0
+"""How many trials of experience the first guess at a rate counts for."""
+
+_RANKS = 4
+"""Continuations whose rates are told apart; later ones share the last."""
+
 
 class PromptLookup:
     """For each node, the tokens that followed the longest matching run before it, the most recent first.
@@ -20,7 +27,8 @@ class PromptLookup:
     passage continues itself level by level.
 
     Reference: Saxena, Prompt Lookup Decoding (2023); Yang et al., Inference with Reference, arXiv:2304.04487.
-    Differs from transformers' version, which takes the first match from the left.
+    Differs from transformers' version, which takes the first match from the left; and every guess says how often
+    guesses of its kind were right: after a run of that length, at that place among the guesses.
     """
 
     taps: Sequence[int] = ()
@@ -32,23 +40,44 @@ class PromptLookup:
                 f"prompt_lookup.min_ngram = {options.min_ngram} is above prompt_lookup.max_ngram = {options.max_ngram}"
             )
         self._index = NgramIndex(options.min_ngram, options.max_ngram)
+        self._seen: dict[tuple[int, int], tuple[int, int]] = {}  # (length of the run, rank) → hits, trials
 
     def start(self, history: Sequence[int]) -> None:
-        self._index.clear()
-        self._index.extend(history)
+        self._index.become(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         if len(self._index) != len(context.history):  # a first round without `start`, or rounds not observed
             self.start(context.history)
-        longest = self._index.max_ngram
-        tail = context.history[-longest:]
-        return [self._guesses([*tail, *tree.path_tokens(node)][-longest:], width) for node in frontier]
+        tail = context.history[-self._index.max_ngram :]
+        return [self._guesses([*tail, *tree.path_tokens(node)], width) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         return ()
 
     def observe(self, round: Round) -> None:
-        self._index.extend(round.emitted)
+        tail = list(round.history[-self._index.max_ngram :])
+        for token in round.emitted:
+            self._learn(self._index.continuations(tail, _RANKS), token)
+            self._index.append(token)
+            tail = [*tail, token][-self._index.max_ngram :]
 
     def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
-        return [Guess(token, proposer="prompt_lookup") for token in self._index.continuations(run, width)]
+        found = self._index.continuations(run[-self._index.max_ngram :], width)
+        return [
+            Guess(token, logprob=math.log(self._rate(size, rank)), proposer="prompt_lookup")
+            for rank, (token, size) in enumerate(found)
+        ]
+
+    def _learn(self, found: Sequence[tuple[int, int]], following: int) -> None:
+        """Count for every continuation that was found whether it was right."""
+        for rank, (token, size) in enumerate(found):
+            hits, trials = self._seen.get((size, rank), (0, 0))
+            self._seen[size, rank] = hits + (token == following), trials + 1
+
+    def _rate(self, size: int, rank: int) -> float:
+        """How often the continuation of this rank was right that followed a run of this length."""
+        rank = min(rank, _RANKS - 1)
+        hits, trials = self._seen.get((size, rank), (0, 0))
+        claimed = size / float(size + 1) ** (rank + 1)
+        rate: float = (hits + _HABIT * claimed) / (trials + _HABIT)
+        return rate

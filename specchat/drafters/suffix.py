@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +14,10 @@ from specchat.core.seams import Context, Proposal, Rider
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts
-from specchat.structures.suffix_tree import Place, SuffixTree
+from specchat.structures.suffix_nodes import Place
+from specchat.structures.suffix_tree import SuffixTree
+
+_room = operator.itemgetter(0)
 
 
 @dataclass
@@ -98,9 +102,9 @@ class Suffix:
         """The continuation of the match that should save most tokens."""
         best, most = Sketch(), 0.0
         for tree in (self._local, self._past):
-            for limit, place in self._starts(tree, text):
+            for limit, place in sorted(self._starts(tree, text), key=_room, reverse=True):
                 if limit <= most:
-                    continue  # no path is worth more than 1, so this one cannot save more
+                    break  # no path is worth more than 1, so neither this one nor one with less room can save more
                 sketch, saved = self._continue(place, limit)
                 if saved > most:
                     best, most = sketch, saved

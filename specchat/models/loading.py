@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,16 +15,21 @@ from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.base.network import Network
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.cuda.choose import cuda_network
+from specchat.models.files.config_file import CONFIG, is_tokens, read_config
 from specchat.models.files.families import FAMILIES
-from specchat.models.files.gguf_file import converted_folder, load_network
+from specchat.models.files.foreign_errors import first_line, one_line
+from specchat.models.files.gguf_file import converted_folder
+from specchat.models.files.json_file import read_object
+from specchat.models.files.number_limits import shown
 from specchat.models.files.tokenizer_files import same_tokenizer
 from specchat.models.files.weight_source import GgufSource, RoundedSource, TensorSource, WeightSource
-from specchat.models.inspect.memory import needed_bytes, parameters_in
+from specchat.models.inspect.memory import needed_bytes
 from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, portrait
-from specchat.models.machine import available_bytes, choose_precision
+from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.network import NativeNetwork
 from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.reference_network import load_network
 from specchat.models.other.scripted import ScriptedModel
 from specchat.models.other.scripted_text import RecitalVocabulary, recital_says
 from specchat.models.own.decoder import Decoder
@@ -80,12 +84,9 @@ def load_model(
         ModelError: an architecture whose cache cannot be rewound, a precision that is not to be had for it, or
             weights that do not fit into memory.
     """
-    from transformers import AutoConfig
-
     say("configuration")
     try:
-        folder = converted_folder(path) if path.is_file() else path
-        config = AutoConfig.from_pretrained(folder, **_LOCAL)
+        folder, config = open_config(path)
         why_not = unsupported(config)
         context_tokens, notes = usable_context(spec, config, own=why_not is None)
         drafts, guesses = guesses, guesses and wanted == "auto"
@@ -93,6 +94,7 @@ def load_model(
         check_memory(spec, path, device, precision)
         say("tokenizer")
         tokenizer = _tokenizer(folder, beside)
+        ends = end_tokens(folder, config, tokenizer)
         say("weights")
         if why_not is None:
             family = FAMILIES[config.model_type]
@@ -103,17 +105,17 @@ def load_model(
             weight_bytes, multiplied_by = network.nbytes, network.kernels
             notes += why_slow
         else:
-            reference = _reference_network(path, folder, config, precision).to(device)
+            dtype = torch.float32 if precision == "float32" else torch.bfloat16
+            reference = load_network(path, config, dtype).to(device)
             refuse_stateful(spec, reference)
             model = ReferenceModel(reference, context_tokens)
             weight_bytes = sum(p.numel() * p.element_size() for p in reference.parameters())
             multiplied_by = "transformers"
             notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
     except torch.OutOfMemoryError as error:
-        raise NotEnoughMemory(f"{spec.name} does not fit into the memory of {device}: {_first_line(error)}") from None
+        raise NotEnoughMemory(f"{spec.name} does not fit into the memory of {device}: {first_line(error)}") from None
     except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
-        raise ModelError(f"{spec.name} cannot be loaded: {_first_line(error)}") from None
-    ends = end_tokens(folder, config, tokenizer)
+        raise ModelError(f"{spec.name} cannot be loaded: {first_line(error)}") from None
     return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder)
 
 
@@ -129,10 +131,27 @@ def own_network(
             if kernels == "native":
                 raise
             notes = (f"slower than it could be: the native kernels are not in use, since {error}",)
-    weights = Builder(shape, source, precision, device).build()
+    builder = Builder(shape, source, precision, device)
+    weights = builder.build()
+    notes += builder.notes
     if device.type == "cuda":
         return cuda_network(weights)
     return EagerNetwork(weights), notes
+
+
+def open_config(path: Path) -> tuple[Path, Any]:
+    """The configuration of a GGUF file or of a folder of safetensors, and the folder where it and the tokenizer lie.
+
+    Raises:
+        WeightsError: a file cannot be read, or says what cannot be.
+        ModelError: transformers makes no configuration of it.
+    """
+    from transformers import AutoConfig
+
+    folder = converted_folder(path) if path.is_file() else path
+    read_config(folder / CONFIG, named=path if path.is_file() else None)
+    with one_line(f"{path} cannot be used"):
+        return folder, AutoConfig.from_pretrained(folder, **_LOCAL)
 
 
 def _tokenizer(folder: Path, beside: Loaded | None) -> Any:
@@ -140,18 +159,8 @@ def _tokenizer(folder: Path, beside: Loaded | None) -> Any:
 
     if beside is not None and beside.folder is not None and same_tokenizer(folder, beside.folder):
         return beside.tokenizer
-    return AutoTokenizer.from_pretrained(folder, **_LOCAL)
-
-
-def _reference_network(path: Path, folder: Path, config: Any, precision: str) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    dtype = torch.float32 if precision == "float32" else torch.bfloat16
-    if path.is_file():
-        return load_network(path, config, dtype)
-    return AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation="sdpa", use_safetensors=True, **_LOCAL
-    )
+    with one_line(f"the tokenizer in {folder} cannot be used"):
+        return AutoTokenizer.from_pretrained(folder, **_LOCAL)
 
 
 def load_scripted(spec: ModelSpec, role: str) -> Loaded:
@@ -229,12 +238,10 @@ def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: s
     Raises:
         NotEnoughMemory: with what it needs and what there is.
     """
-    if path.is_file():
-        seen = portrait(path)
-        others = "int8" if device.type == "cpu" else "bfloat16"  # on CUDA perhaps 8 bits, and a table of embeddings
-        needed = needed_bytes(seen.parameters, precision, seen.four_bit, others)
-    else:
-        needed = needed_bytes(spec.parameters or parameters_in(path), precision)
+    seen = portrait(path)
+    # On CUDA perhaps 8 bits, and a table of embeddings.
+    others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"
+    needed = needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
     available = available_bytes(device)
     if available is not None and needed > available:
         raise NotEnoughMemory(
@@ -247,7 +254,9 @@ def end_tokens(folder: Path, config: Any, tokenizer: Any) -> frozenset[int]:
     """Every token that ends a reply: what configuration, generation settings and tokenizer name, and turn ends."""
     found: set[int] = set()
     for said in (config.get_text_config().eos_token_id, _generation_end(folder), tokenizer.eos_token_id):
-        found.update([said] if isinstance(said, int) else said or ())
+        if said is not None and not is_tokens(said):
+            raise ModelError(f"{folder}: eos_token_id = {shown(said)} is not a token or a list of tokens")
+        found.update(said if isinstance(said, list) else () if said is None else [said])
     special = {str(added): token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
     found.update(special[name] for name in _END_NAMES if name in special)
     return frozenset(found)
@@ -255,8 +264,4 @@ def end_tokens(folder: Path, config: Any, tokenizer: Any) -> frozenset[int]:
 
 def _generation_end(folder: Path) -> Any:
     file = folder / "generation_config.json"
-    return json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0] or type(error).__name__
+    return read_object(file).get("eos_token_id") if file.is_file() else None

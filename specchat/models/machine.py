@@ -48,6 +48,7 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
         UsageError: a precision that is not to be had here.
     """
     if wanted == "auto" and device.type == "cpu":
+        quantised = quantised and own and multiplies("int4", device)
         return memory.processor_precision(wanted, quantised=quantised, own=own)
     if wanted == "auto":
         # By the bytes a token takes to read, a quarter of bfloat16's; not yet measured on a device.
@@ -64,12 +65,28 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
 
 
 def multiplies(precision: str, device: torch.device) -> bool:
-    """Whether our own decoder multiplies int8 or int4 weights on a device: on CUDA it is tried out, once."""
+    """Whether our own decoder multiplies int8 or int4 weights on a device: it is tried out, once."""
     if device.type == "cuda":
         from specchat.models.linear_layers.cuda import int4_works, int8_works
 
         return int4_works(device) if precision == "int4" else int8_works(device)
-    return device.type == "cpu"
+    if device.type != "cpu":
+        return False
+    from specchat.models.linear_layers.probes import int4_works, int8_works
+
+    return (int4_works() if precision == "int4" else int8_works()) or _native_works()
+
+
+def _native_works() -> bool:
+    """Whether our own kernels can be had, which multiply both."""
+    from specchat.models.native.build import NativeUnavailable
+    from specchat.models.native.kernels import kernels_for
+
+    try:
+        kernels_for()
+    except NativeUnavailable:
+        return False
+    return True
 
 
 def native_bfloat16(device: torch.device) -> bool:
@@ -99,6 +116,18 @@ def process_bytes() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def threads_for(wanted: int) -> int:
+    """How many threads the engine gets: as wanted, or chosen where that is 0.
+
+    Raises:
+        UsageError: more than there are cores, which would only wait for one another.
+    """
+    cores = os.cpu_count() or 1
+    if wanted > cores:
+        raise UsageError(f"threads = {wanted} is more than the {cores} cores of this machine: 1 to {cores}, 0 chooses")
+    return wanted or default_threads()
 
 
 def default_threads() -> int:

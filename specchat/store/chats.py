@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -110,7 +110,7 @@ class Chats:
         if row is None:
             raise StoreError(f"there is no chat {id}")
         rows = self._sql.execute(f"SELECT {_MESSAGE} FROM messages WHERE chat = ? ORDER BY number", (id,))
-        return _chat(row), [_message(row) for row in rows]
+        return _chat(row), _tree(_message(row) for row in rows)
 
     def last(self) -> str:
         """The chat that was written in last."""
@@ -159,7 +159,7 @@ class Chats:
             (*values, limit),
         )
         return [
-            Summary(id, title, created, updated, count, places.get(id) or last or "")
+            Summary(_text(id), _text(title), _text(created), _text(updated), count, places.get(id) or _text(last))
             for id, title, created, updated, count, last in rows
         ]
 
@@ -179,7 +179,7 @@ class Chats:
             return {}
         found: dict[str, str] = {}
         for chat, place in self._sql.execute(f"{sql} ORDER BY m.number DESC LIMIT {_MATCHES}", values):
-            found.setdefault(chat, place)
+            found.setdefault(chat, _text(place))
         return dict(list(found.items())[:500])
 
 
@@ -197,13 +197,17 @@ def _literal(text: str) -> str:
     return re.sub(r"([\\%_])", r"\\\1", text)
 
 
+_T = TypeVar("_T")
+_STATUSES = get_args(Status)
+
+
 def _packed(value: Any) -> str | None:
     return msgspec.json.encode(value).decode() if value else None
 
 
 def _chat(row: tuple[Any, ...]) -> Chat:
     id, title, created, updated, renamed, system, leaf, sent_from = row
-    return Chat(id, title, created, updated, bool(renamed), system, leaf, sent_from)
+    return Chat(_text(id), _text(title), _text(created), _text(updated), bool(renamed), _text(system), leaf, sent_from)
 
 
 _pieces = msgspec.json.Decoder(list[int])
@@ -212,8 +216,32 @@ _facts = msgspec.json.Decoder(Facts)
 
 def _message(row: tuple[Any, ...]) -> Message:
     id, parent, role, content, created, status, pieces, facts = row
-    known: Status = status
+    known: Status = status if status in _STATUSES else "done"
     return Message(
-        id, parent, role, content, created, known,
-        _pieces.decode(pieces) if pieces else [], _facts.decode(facts) if facts else None,
+        _text(id), parent, "user" if role == "user" else "assistant", _text(content), _text(created), known,
+        _unpacked(_pieces, pieces) or [], _unpacked(_facts, facts),
     )  # fmt: skip
+
+
+def _tree(messages: Iterable[Message]) -> list[Message]:
+    """The messages, every one after the one it answers; where that one is lost it begins a branch of its own."""
+    seen: dict[str, Message] = {}
+    for message in messages:
+        lost = message.parent is not None and message.parent not in seen
+        seen.setdefault(message.id, msgspec.structs.replace(message, parent=None) if lost else message)
+    return list(seen.values())
+
+
+def _text(value: Any) -> str:
+    """A column that holds text; the file may be damaged, and one row must not take the others with it."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)
+
+
+def _unpacked(decoder: msgspec.json.Decoder[_T], text: str | None) -> _T | None:
+    """What `_packed` wrote. Figures that cannot be read are left out: the text is what counts."""
+    try:
+        return decoder.decode(text) if text else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
+        return None

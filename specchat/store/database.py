@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import filelock
 
 from specchat.config import private_dir, state_dir
-from specchat.errors import StoreError
+from specchat.errors import StoreError, cut
 from specchat.store import schema
 
 BUSY_S = 2.0
@@ -46,7 +46,7 @@ def open_to_write(path: Path, *, suspected: bool = False) -> Opened:
         with _alone(path):
             try:
                 return Opened(_prepared(path, suspected))
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 if not is_damage(error):
                     raise
             aside = _move_aside(path)
@@ -70,7 +70,7 @@ def saying(path: Path) -> Iterator[None]:
     """Turn whatever goes wrong with the file into one line."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: {_words(error)}") from error
     except filelock.Timeout:
         raise StoreError(f"{path}: another specchat is busy with it") from None
@@ -78,9 +78,9 @@ def saying(path: Path) -> Iterator[None]:
         raise StoreError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file itself is broken."""
-    return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DAMAGED
+def is_damage(error: BaseException | None) -> bool:
+    """Whether the file itself is broken; of a broken schema SQLite says so in bytes that are no text."""
+    return isinstance(error, UnicodeDecodeError) or (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DAMAGED
 
 
 class _Damaged(sqlite3.DatabaseError):
@@ -91,6 +91,7 @@ class _Damaged(sqlite3.DatabaseError):
 
 def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    _close_to_others(path)
     connection = _connect(path)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -108,10 +109,23 @@ def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
     return connection
 
 
+def _close_to_others(path: Path) -> None:
+    """What was said is its owner's alone, also where an older program or a copy left the file open to all."""
+    for tail in ("", "-wal", "-shm"):
+        with suppress(OSError):  # not there, or not ours to close
+            path.with_name(path.name + tail).chmod(0o600)
+
+
 def _connect(path: Path | str, uri: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, uri=uri, check_same_thread=False)
+    connection.text_factory = _decoded
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
+
+
+def _decoded(text: bytes) -> str:
+    """A byte that is no text must not keep every chat from being listed."""
+    return text.decode("utf-8", "replace")
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
@@ -190,7 +204,9 @@ def _alone(path: Path) -> filelock.BaseFileLock:
     return filelock.FileLock(path.with_name(path.name + ".lock"), timeout=BUSY_S, mode=0o600)
 
 
-def _words(error: sqlite3.Error) -> str:
+def _words(error: sqlite3.Error | UnicodeDecodeError) -> str:
+    if is_damage(error):
+        return "the file is damaged"
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:
         case sqlite3.SQLITE_FULL:
             return "the disk is full"
@@ -198,7 +214,7 @@ def _words(error: sqlite3.Error) -> str:
             return "another program holds it locked"
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return "it cannot be written here"
-        case code if code in _DAMAGED:
-            return "the file is damaged"
+        case _ if "no such " in str(error):
+            return f"not a file of chats as specchat keeps them: {cut(str(error))}"
         case _:
-            return str(error)
+            return cut(str(error))

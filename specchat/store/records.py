@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -12,6 +13,7 @@ Status = Literal["done", "streaming", "interrupted"]
 
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that looks like another
 _TITLE_CHARACTERS = 60
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
 
 
 class Facts(Struct, frozen=True):
@@ -76,6 +78,16 @@ def new_id() -> str:
 def now() -> str:
     """The time as it is written down: UTC, sortable, `2026-01-31T12:00:00.000Z`."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def is_time(text: str) -> bool:
+    """Whether this is a time as `now` writes it, in years that can be told in every time zone."""
+    if not _TIME.fullmatch(text):
+        return False
+    try:
+        return 1970 <= datetime.fromisoformat(text).year <= 9998
+    except ValueError:  # the 31st of February
+        return False
 
 
 def title_of(text: str) -> str:

@@ -112,7 +112,7 @@ class Writer:
             with saying(self._path):
                 self._write([*jobs, *growing.values()])
         except StoreError as error:
-            if isinstance(cause := error.__cause__, sqlite3.Error) and is_damage(cause):
+            if is_damage(error.__cause__):
                 self._shut()
                 self._damaged = True
             self._not_before = time.monotonic() + RETRY_S

@@ -1,4 +1,4 @@
-"""Where every short run of tokens occurred in a growing text, and what followed it."""
+"""Which tokens followed every short run of tokens in a growing text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class NgramIndex:
-    """For every run of `min_ngram` to `max_ngram` tokens, the places right after it, oldest first."""
+    """For every run of `min_ngram` to `max_ngram` tokens, the different tokens that followed it, the latest last."""
 
     def __init__(self, min_ngram: int, max_ngram: int) -> None:
         self.min_ngram = min_ngram
@@ -18,24 +18,36 @@ class NgramIndex:
         """Tokens of text indexed so far."""
         return len(self._text)
 
-    def clear(self) -> None:
-        self._text.clear()
-        self._after.clear()
+    def become(self, text: Sequence[int]) -> None:
+        """Index exactly this text; only what is new, where it goes on from before."""
+        known = len(self._text)
+        if list(text[:known]) != self._text:
+            self._text.clear()
+            self._after.clear()
+            known = 0
+        for token in text[known:]:
+            self.append(token)
 
-    def extend(self, tokens: Sequence[int]) -> None:
-        """Append to the text. Runs that end the text have no continuation yet and are indexed with the next token."""
-        for token in tokens:
-            here = len(self._text)
-            for size in range(self.min_ngram, min(self.max_ngram, here) + 1):
-                self._after.setdefault(tuple(self._text[here - size :]), []).append(here)
-            self._text.append(token)
+    def append(self, token: int) -> None:
+        """Append to the text. Runs that end the text have no continuation yet and get one with the next token."""
+        here = len(self._text)
+        for size in range(self.min_ngram, min(self.max_ngram, here) + 1):
+            followers = self._after.setdefault(tuple(self._text[here - size :]), [])
+            if not followers or followers[-1] != token:
+                if token in followers:
+                    followers.remove(token)
+                followers.append(token)
+        self._text.append(token)
 
-    def continuations(self, run: Sequence[int], limit: int) -> list[int]:
-        """Up to `limit` different tokens that followed `run`: after its longest suffix first, the most recent first."""
-        found: dict[int, None] = {}
+    def continuations(self, run: Sequence[int], limit: int) -> list[tuple[int, int]]:
+        """Up to `limit` different tokens that followed `run`, each with the length of the run it followed.
+
+        After its longest suffix first, the most recent first.
+        """
+        found: dict[int, int] = {}
         for size in range(min(self.max_ngram, len(run)), self.min_ngram - 1, -1):
-            for place in reversed(self._after.get(tuple(run[len(run) - size :]), ())):
-                found.setdefault(self._text[place])
+            for token in reversed(self._after.get(tuple(run[len(run) - size :]), ())):
+                found.setdefault(token, size)
                 if len(found) >= limit:
-                    return list(found)
-        return list(found)
+                    return list(found.items())
+        return list(found.items())

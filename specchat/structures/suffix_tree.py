@@ -4,71 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-
-class _Node:
-    """A run of tokens; its label text[start : start + length] is what it adds to its parent's run.
-
-    The label lies where the whole run occurs, so the parent's label stands right before it. `count` is how often
-    the run occurs, `ends` how many of those occurrences nothing follows. So a node's count is the sum of its
-    children's counts and its own ends. The label of a leaf that only the growing text reaches may be longer than what
-    is written of it: it grows by itself.
-    """
-
-    __slots__ = ("children", "count", "ends", "length", "parent", "start", "text")
-
-    def __init__(self, parent: _Node | None, text: list[int], start: int, length: int, count: int = 0) -> None:
-        self.parent = parent
-        self.text = text
-        self.start = start
-        self.length = length
-        self.count = count
-        self.ends = 0
-        self.children: dict[int, _Node] = {}
-
-    @property
-    def first(self) -> int:
-        return self.text[self.start]
-
-    @property
-    def written(self) -> int:
-        """Tokens of the label that there are."""
-        return min(self.length, len(self.text) - self.start)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A run that occurs in the tree: `into` tokens into a node's label (its whole label: at the node)."""
-
-    node: _Node
-    into: int
-
-    @property
-    def count(self) -> int:
-        """How often the run occurs."""
-        return self.node.count
-
-    @property
-    def followed(self) -> int:
-        """How many of its occurrences something follows, as far as the tree looks."""
-        return self.node.count - (self.node.ends if self.into == self.node.written else 0)
-
-    def next(self, least: float = 1) -> list[tuple[int, Place]]:
-        """What follows the run at least so often: (token, place of the longer run), in no order."""
-        node = self.node
-        if self.into < node.written:
-            return [(node.text[node.start + self.into], Place(node, self.into + 1))] if node.count >= least else []
-        return [(token, Place(child, 1)) for token, child in node.children.items() if child.count >= least]
+from specchat.structures.suffix_nodes import Node, Place, join, point_elsewhere
 
 
 class SuffixTree:
     """All runs of up to `depth` tokens of several texts. Takes O(depth) per token; forgets the oldest texts.
 
-    The runs that end where the growing text ends and that occur elsewhere too each point at a node of their own. A new
-    token moves every one of them a step down: along a label (which splits: the part passed now occurs once more), or
-    into a new leaf, which then grows by itself. A node that is left behind with one child and no ends of its own is
-    joined with that child, so the nodes stay about as many as the tokens.
+    The runs that end where the growing text ends and that occur elsewhere too move along the labels of the tree. Where
+    the longest of them can go on with a new token, the shorter ones can too, so only the longest is looked at; where it
+    cannot, it becomes a leaf, which then grows by itself. The others are touched only when they reach the end of
+    a label, so a text that repeats itself costs hardly more than its length. Every node has a text that ends at it or
+    two children, so the nodes stay about as many as the tokens.
 
     Reference: the tree of Oliaro et al., SuffixDecoding, arXiv:2411.04975; the structure itself after Weiner (1973)
     and Ukkonen (1995), with counts and a depth limit instead of suffix links.
@@ -80,12 +27,17 @@ class SuffixTree:
 
     def clear(self) -> None:
         """Forget all texts."""
-        self._root = _Node(None, [], 0, 0)
-        self._text: list[int] = []
-        self._moving: list[_Node] = []  # runs that end the growing text, but are no leaves: k tokens long, …, 2, 1
-        self._growing: list[_Node] = []  # leaves that only the growing text has reached
+        self._root = Node(None, [], 0, 0, 0)
         self._finished: deque[list[int]] = deque()
         self._tokens = 0
+        self._begin_text()
+
+    def _begin_text(self) -> None:
+        self._text: list[int] = []
+        self._longest = 0  # where the longest run begins that ends the growing text and occurs elsewhere too
+        self._node_of: dict[int, Node] = {}  # where such a run begins → the node it is inside
+        self._due: dict[int, list[int]] = {}  # length of the text → runs that then are at the end of a label
+        self._growing: list[Node] = []  # leaves that only the growing text has reached
 
     def __len__(self) -> int:
         """Tokens of all texts."""
@@ -107,10 +59,13 @@ class SuffixTree:
             self._finished.append(self._text)
         for leaf in self._growing:
             leaf.length = leaf.written
-        self._text, self._moving, self._growing = [], [], []
+        for begin in range(self._longest, len(self._text)):
+            self._end_run(begin, len(self._text)).ends += 1
+        self._begin_text()
 
     def forget_oldest(self) -> None:
         """Take the oldest complete text out: counts are as if it had never been there, and nothing refers to it."""
+        assert not self._text, "texts are forgotten between two texts"
         text = self._finished.popleft()
         for start in range(len(text)):
             self._remove(text, start)
@@ -137,7 +92,7 @@ class SuffixTree:
                 return None
             into += step
             at += step
-        return Place(node, into)
+        return Place(node, into, self._text)
 
     def count(self, run: Sequence[int]) -> int:
         """How often this run occurs in all texts."""
@@ -155,52 +110,75 @@ class SuffixTree:
         return found
 
     def _append(self, token: int) -> None:
+        end = len(self._text)
         self._text.append(token)
         self._tokens += 1
         self._root.count += 1
-        runs = (*self._moving, self._root)
-        moved = (self._moved(node, len(runs) - 1 - place, token) for place, node in enumerate(runs))
-        self._moving = [node for node in moved if node is not None]
-        if len(self._moving) == self.depth:  # the longest run is as long as runs get
-            del self._moving[0]
+        while self._longest <= end and not self._goes_on(self._longest, end, token):
+            self._add_leaf(self._end_run(self._longest, end), end)
+            self._longest += 1
+        for begin in self._due.pop(end, ()):
+            node = self._node_of[begin]
+            if begin >= self._longest and begin + node.end == end:  # else it was cut out of a label since
+                node.take_out()
+                self._enter(node.children[token], begin)
+        if self._longest <= end:
+            self._enter(self._root.children[token], end)
+        if end + 1 - self._longest == self.depth:  # as long as runs get
+            self._end_run(self._longest, end + 1).ends += 1
+            self._longest += 1
+        self._node_of.pop(end - self.depth, None)
 
-    def _moved(self, node: _Node, size: int, token: int) -> _Node | None:
-        """The node of the run that is one token longer, which occurs once more now; None for a leaf.
+    def _goes_on(self, begin: int, end: int, token: int) -> bool:
+        """Whether this token follows the run anywhere else."""
+        node = self._node_of[begin] if begin < end else self._root
+        into = end - begin - node.top
+        return node.text[node.start + into] == token if into < node.length else token in node.children
 
-        Args:
-            size: how long the node's own run is.
-        """
-        child = node.children.get(token)
-        leaf = child is None
-        if child is None:
-            child = _Node(node, self._text, len(self._text) - 1, self.depth - size)
-            node.children[token] = child
-            self._growing.append(child)
-        elif child.length > 1:
-            child = self._split(child, 1)
-        child.count += 1
-        child.ends += 1
-        if node is not self._root:
-            node.ends -= 1
-            _join(node)
-        return None if leaf else child
+    def _end_run(self, begin: int, end: int) -> Node:
+        """The node at which the longest run ends, made where there is none: it moves no further."""
+        if begin == end:
+            return self._root
+        node = self._node_of[begin]
+        into = end - begin - node.top
+        if into < node.length:
+            node = self._split(node, into)
+        assert node.take_out() == begin, "the longest run of all is the longest inside its node"
+        return node
 
-    @staticmethod
-    def _split(node: _Node, length: int) -> _Node:
-        """Cut a node after `length` tokens of its label; returns the upper part."""
+    def _add_leaf(self, node: Node, start: int) -> None:
+        """What the growing text alone goes on with, from `start` on."""
+        leaf = Node(node, self._text, start, self.depth - node.end, node.end)
+        leaf.count = leaf.ends = 1
+        node.children[leaf.first] = leaf
+        self._growing.append(leaf)
+
+    def _enter(self, node: Node, begin: int) -> None:
+        """A run goes on into a node's label."""
+        node.inside.append(begin)
+        self._node_of[begin] = node
+        self._due.setdefault(begin + node.end, []).append(begin)
+
+    def _split(self, node: Node, length: int) -> Node:
+        """Cut a node after `length` tokens of its label, where its longest run is; returns the upper part."""
         assert node.parent is not None, "the root has no label to split"
-        upper = _Node(node.parent, node.text, node.start, length, node.count)
+        upper = Node(node.parent, node.text, node.start, length, node.top)
+        upper.count = node.count
         node.parent.children[upper.first] = upper
         node.start += length
         node.length -= length
+        node.top += length
         node.parent = upper
         upper.children[node.first] = node
+        inside, node.inside = node.inside, []
+        for begin in inside:  # all of them: none reaches further than the longest
+            self._enter(upper, begin)
         return upper
 
     def _remove(self, text: list[int], start: int) -> None:
         """Uncount all runs that begin at one place of a complete text."""
         node, at, end = self._root, start, min(len(text), start + self.depth)
-        passed: list[_Node] = []
+        passed: list[Node] = []
         self._root.count -= 1
         while at < end:
             child = node.children[text[at]]
@@ -214,32 +192,5 @@ class SuffixTree:
         else:
             node.ends -= 1
         for node in reversed(passed):
-            _point_elsewhere(node, text)
-            _join(node)
-
-
-def _join(node: _Node) -> None:
-    """Put a node into its only child, if no text ends at it: both occur at the same places."""
-    if node.ends or len(node.children) != 1 or node.parent is None:
-        return
-    (child,) = node.children.values()
-    child.start -= node.length
-    child.length += node.length
-    child.parent = node.parent
-    node.parent.children[child.first] = child
-
-
-def _point_elsewhere(node: _Node, text: list[int]) -> None:
-    """Let a label that lies in a text to be forgotten lie elsewhere: before a child's label, or in a copy."""
-    if node.text is not text:
-        return
-    if node.children:
-        child = next(iter(node.children.values()))
-        node.text, node.start = child.text, child.start - node.length
-        return
-    run: list[int] = []
-    above: _Node | None = node
-    while above is not None:
-        run[:0] = above.text[above.start : above.start + above.length]
-        above = above.parent
-    node.text, node.start = run, len(run) - node.length
+            point_elsewhere(node, text)
+            join(node)

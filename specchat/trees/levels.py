@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from specchat.core.seams import Budget, Context, Drafter
-from specchat.core.tree import ROOT, DrawKind, TokenTree
+from specchat.core.tree import ROOT, TokenTree
+from specchat.trees.growth import Growth
 
 
 def grow_by_levels(drafter: Drafter, context: Context, budget: Budget, widths: Sequence[int]) -> TokenTree:
-    """Give every node of depth i up to `widths[i]` children, until nodes, depth, widths or proposals run out.
+    """Give every node of depth i up to `widths[i]` children, until nodes, depth, widths, prices or proposals run out.
 
-    The decision to add a sampled draw never looks at its token (a repeated token takes no place, but it was
-    drawn before anyone knew), so independent draws stay distributed as their q says. Points whose chance is below
-    the budget's floor are left out, and so is whatever would grow below a node that is hardly reached.
+    The decision to add a sampled draw never looks at its token, so independent draws stay distributed as their q says.
 
     Returns:
         A frozen tree of at most 1 + `budget.nodes` nodes.
     """
-    tree = TokenTree(context.root, context.vocab_size)
+    growth = Growth(context, budget)
     frontier: list[int] = [ROOT]
-    chance = {ROOT: 1.0}
     for width in widths[: budget.depth]:
-        room = budget.nodes - tree.drafted
-        if room <= 0 or not frontier:
+        frontier = [node for node in frontier if growth.may_have_children(node)][: growth.room]
+        if not frontier:
             break
-        proposal = drafter.propose(tree, frontier[:room], min(width, room), context)
-        next_frontier: list[int] = []
-        for parent, guesses in zip(frontier, proposal, strict=False):
-            for guess in guesses[:width]:
-                if tree.drafted >= budget.nodes:
-                    break
-                reached = chance[parent] * (1.0 if guess.logprob is None else min(1.0, math.exp(guess.logprob)))
-                if guess.kind is DrawKind.POINT and reached < budget.floor:
-                    continue
-                size = len(tree)
-                child = tree.add(parent, guess)
-                chance[child] = max(reached, chance.get(child, 0.0))
-                if child == size and reached >= budget.floor:
-                    next_frontier.append(child)
-        frontier = next_frontier
-    return tree.freeze()
+        proposal = drafter.propose(growth.tree, frontier, min(width, growth.room), context)
+        frontier = [
+            child
+            for parent, guesses in zip(frontier, proposal, strict=True)
+            for child in growth.consider(parent, guesses[: min(width, growth.room)]).values()
+        ]
+    return growth.best_tree()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Final
 
 from specchat.core.seams import Budget, Context, Drafter
 from specchat.core.tree import ROOT, TokenTree
+from specchat.trees.growth import Growth
 from specchat.trees.options import RankPath, TemplateOptions
 
 
@@ -17,7 +17,8 @@ class Template:
     The shape is one of three, the first that is given: explicit paths; a number of nodes for every depth, filled
     with the paths of most worth; or the paths of most worth altogether, which is the best static tree for that
     many nodes. A path is worth the product of its ranks' acceptance rates. The budget's width bounds the ranks, its
-    depth the paths, and its nodes keep the paths of most worth.
+    depth the paths, and its nodes keep the paths of most worth. Within the shape the budget's prices decide, by the
+    chances that the drafter gives its guesses: where rows are dear, only its likely part is drafted.
 
     The shape looks at ranks and never at tokens, and has no rank without the better ones, so draws keep their law.
 
@@ -32,37 +33,39 @@ class Template:
         self._paths = options.rank_paths()
         self._counts = options.per_depth()
         self._rates = options.by_rank()
+        self._known: dict[tuple[int, int, int], Mapping[RankPath, int]] = {}
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        tree = TokenTree(context.root, context.vocab_size)
-        children = children_counts(self.shape(budget))
+        growth = Growth(context, budget)
+        children = self._children(budget)
         level: dict[RankPath, int] = {(): ROOT}
-        while level := {path: node for path, node in level.items() if path in children}:
+        while level := {
+            path: node for path, node in level.items() if path in children and growth.may_have_children(node)
+        }:
             width = max(children[path] for path in level)
-            proposal = drafter.propose(tree, list(level.values()), width, context)
-            below: dict[RankPath, int] = {}
-            for (path, node), guesses in zip(level.items(), proposal, strict=True):
-                for rank, guess in enumerate(guesses[: children[path]]):
-                    size = len(tree)
-                    if (child := tree.add(node, guess)) == size:
-                        below[(*path, rank)] = child
-            level = below
-        return tree.freeze()
+            proposal = drafter.propose(growth.tree, list(level.values()), width, context)
+            level = {
+                (*path, rank): child
+                for (path, node), guesses in zip(level.items(), proposal, strict=True)
+                for rank, child in growth.consider(node, guesses[: children[path]]).items()
+            }
+        return growth.best_tree()
 
     def shape(self, budget: Budget) -> tuple[RankPath, ...]:
         """The paths that fit into the budget, parents first and better ranks first."""
-        return _shape(self._paths, self._counts, self._rates, budget)
+        paths, rates = self._paths, self._rates
+        if not paths:
+            paths = best_by_depth(self._counts, rates, budget.width) if self._counts else best_paths(rates, budget)
+        fitting = [path for path in paths if len(path) <= budget.depth and max(path) < budget.width]
+        fitting.sort(key=lambda path: (-worth(path, rates), len(path), path))
+        return tuple(sorted(fitting[: budget.nodes], key=lambda path: (len(path), path)))
 
-
-@lru_cache(maxsize=64)
-def _shape(
-    paths: tuple[RankPath, ...], counts: tuple[int, ...], rates: tuple[float, ...], budget: Budget
-) -> tuple[RankPath, ...]:
-    if not paths:
-        paths = best_by_depth(counts, rates, budget.width) if counts else best_paths(rates, budget)
-    fitting = [path for path in paths if len(path) <= budget.depth and max(path) < budget.width]
-    fitting.sort(key=lambda path: (-worth(path, rates), len(path), path))
-    return tuple(sorted(fitting[: budget.nodes], key=lambda path: (len(path), path)))
+    def _children(self, budget: Budget) -> Mapping[RankPath, int]:
+        """How many children every path gets; worked out once for nodes, depth and width, whatever the prices are."""
+        size = (budget.nodes, budget.depth, budget.width)
+        if size not in self._known:
+            self._known[size] = children_counts(self.shape(budget))
+        return self._known[size]
 
 
 def worth(path: RankPath, rates: Sequence[float]) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,7 +14,9 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.driver import Driver
+from textual.events import Resize
 from textual.filter import LineFilter, Monochrome, NoColor
+from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -49,7 +53,10 @@ from specchat.tui.state.race_series import Asked
 from specchat.tui.state.session import Chat
 from specchat.tui.state.settings_fields import Field, fields_of
 from specchat.tui.system.cpu_meter import Meter
+from specchat.tui.system.exit_guard import ExitGuard
+from specchat.tui.system.window_size import bounded
 from specchat.tui.text.ascii import Ascii
+from specchat.tui.text.harmless import Harmless
 from specchat.tui.text.key_names import names_of
 from specchat.tui.textual_fixes.compositing import MainScreen
 from specchat.tui.textual_fixes.whole_pastes import take_pastes_whole
@@ -96,6 +103,9 @@ class SpecchatApp(App[None]):
         Binding("ctrl+t", "toggle_tree", "hide or show the tree", show=False, id="tree"),
         Binding("f3", "toggle_stats", "hide or show the figures", show=False, id="stats"),
         Binding("f8", "toggle_tokens", "flip a reply between Markdown and tokens", show=False, id="tokens"),
+        Binding(
+            "ctrl+z", "suspend_process", "go to the background; fg returns", show=False, priority=True, id="suspend"
+        ),
         Binding("f5", "restart", "start the engine again", show=False, id="restart"),
         Binding("space", "pace('hold')", "hold the rounds, or let them go on", show=False, id="pace.hold"),
         Binding("full_stop", "pace('step')", "do one round", show=False, id="pace.step"),
@@ -121,6 +131,7 @@ class SpecchatApp(App[None]):
         chat: str | None = "",
         toured: Path | None = None,
         questions: Callable[[], Sequence[Asked]] = tuple,
+        guard: ExitGuard | None = None,
     ) -> None:
         """The app, not yet running.
 
@@ -133,6 +144,7 @@ class SpecchatApp(App[None]):
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
             toured: the file that says the tour was taken; None takes no tour.
             questions: what a benchmark asks.
+            guard: what ends the app when it is told to from outside; None leaves that to whoever runs it.
         """
         super().__init__()
         options = options or AppOptions()
@@ -141,6 +153,7 @@ class SpecchatApp(App[None]):
         self._set_themes(options.theme)
         if not options.animations:
             self.animation_level = "none"
+        self.guard = guard or ExitGuard()
         self.chat = Chat(wanted=dict(settings))
         self.talk = Talk(self, link_factory, demo)
         self.surroundings = Surroundings(
@@ -151,7 +164,6 @@ class SpecchatApp(App[None]):
             write=self._write_to_terminal,
             bell=self.bell,
             focused=lambda: self.app_focus,
-            leave=lambda code: self.exit(None, code),
         )
         self.room = Room(self)
         self.touring = Touring(self, toured)
@@ -182,6 +194,7 @@ class SpecchatApp(App[None]):
         self._quit_asked = False
         self._stopping: int | str | None = None
         self._pump: Pump | None = None
+        self._harmless = Harmless()
         self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self.meter = Meter()
         self.tidying = Tidying(lambda: self.pump.idle)
@@ -203,7 +216,7 @@ class SpecchatApp(App[None]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """What every line goes through before it is shown."""
-        filters = super().get_line_filters()
+        filters = [*super().get_line_filters(), self._harmless]
         return filters if self._plain is None else [*filters, self._plain]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -243,7 +256,8 @@ class SpecchatApp(App[None]):
     async def on_mount(self) -> None:
         """Paint first, then start the engine."""
         self.set_keymap(self.keys)
-        self.surroundings.enter()
+        self.listen_for_end()
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # others drew on the terminal
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember_theme(theme.name))
         self._pump = Pump(lambda: self.post_message(self.Tick()))
         await self.transcript.mount(Welcome(self.chat))
@@ -260,6 +274,26 @@ class SpecchatApp(App[None]):
     async def on_unmount(self) -> None:
         """What is being fetched stops; the next time goes on from there."""
         await self.choosing.close()
+
+    def listen_for_end(self) -> None:
+        """From now on the app can leave in order when it is told to from outside."""
+        loop = asyncio.get_running_loop()
+
+        def leave(code: int) -> None:
+            with suppress(RuntimeError):  # the loop is closed: it has left already
+                loop.call_soon_threadsafe(self.exit, None, code)
+
+        self.guard.listen(leave)
+
+    @property
+    def size(self) -> Size:
+        """The window's size, within what can be drawn."""
+        return bounded(super().size)
+
+    async def _on_resize(self, event: Resize) -> None:
+        """A window says how large it is; a browser or a variable can say anything."""
+        size = bounded(event.size)
+        await super()._on_resize(event if size == event.size else Resize(size, size))
 
     def _end_batch(self) -> None:
         """Draw what changed within a batch when it ends: Textual 8.2.8 leaves it until something else happens."""
@@ -371,6 +405,8 @@ class SpecchatApp(App[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What cannot be paced now has no keys."""
+        if action == "suspend_process":
+            return self._driver is not None and self._driver.can_suspend
         return self.pace.can(str(parameters[0])) if action == "pace" else True
 
     async def action_interrupt(self) -> None:

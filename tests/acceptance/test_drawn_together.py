@@ -5,7 +5,7 @@ import torch
 from contracts.kit import context_for, make_rule, random_tree
 
 from specchat.acceptance import ACCEPTANCE_RULES
-from specchat.core import drawing
+from specchat.core import sampling as sampling_module
 from specchat.core.sampling import Sampling
 from specchat.core.seams import Reading
 from specchat.core.tree import ROOT
@@ -39,7 +39,7 @@ def test_a_walk_over_tokens_drawn_together_is_the_lazy_walk(sampling, pruned):
 
 
 def test_a_row_that_needs_a_wider_look_is_drawn_by_itself(monkeypatch):
-    monkeypatch.setattr(drawing, "HEAD", 2)
+    monkeypatch.setattr(sampling_module, "HEAD", 2)
     rule = make_rule(ACCEPTANCE_RULES["follow"])
     tree = random_tree(V, 14, 1)
     says = torch.zeros(len(tree), V)

@@ -10,14 +10,18 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from specchat.bench import floor
 from specchat.bench.gpu import checking
 from specchat.bench.gpu.checking import Verdict
 from specchat.bench.gpu.setup import Setup
 from specchat.bench.race import Race
 from specchat.cli.bench import bench
 from specchat.cli.check import check
+from specchat.drafters import DRAFTERS
 from specchat.errors import SpecchatError, UsageError
 from specchat.models import fetch, loading
+from specchat.settings import Settings
+from specchat.trees import TREE_POLICIES
 
 app = typer.Typer()
 app.command()(bench)
@@ -52,6 +56,36 @@ def test_the_report_is_one_json_object_and_the_progress_is_elsewhere():
     assert report["complete"]
     assert report["circumstances"]["versions"]["specchat"]
     assert all(r["same_text"]["equal"] == 2 for r in one["results"][1:])
+
+
+def test_the_floor_runs_every_drafter_with_every_policy_and_names_the_slow_ones(monkeypatch):
+    found = run("bench", *QUICK, "--floor", "--compare", "prompt_lookup,suffix:template:nodes=40")
+    lines = found.stdout.splitlines()
+    names = [f"prompt_lookup:{policy}:follow:goodput" for policy in TREE_POLICIES]
+    assert all(any(name in line for line in lines) for name in [*names, "suffix:template:follow:goodput:nodes=40"])
+    assert ("none below 0.97 × plain" in lines[-1]) == (found.exit_code == 0)
+    monkeypatch.setattr(floor, "FLOOR", 1e9)
+    slow = run("bench", *QUICK, "--floor", "--compare", "suffix:chain")
+    assert slow.exit_code == 1
+    assert slow.stdout.splitlines()[-2].endswith("suffix:chain:follow:goodput  below")
+    assert slow.stdout.splitlines()[-1] == "1 of 1 below 1000000000.0 × plain"
+
+
+def test_the_floor_of_everything_is_all_drafters_that_the_pair_can_use():
+    def drafters(has_draft_model):
+        pieces = floor.floor_comparison("auto", Settings(), has_draft_model).split(",")
+        assert len(pieces) % len(TREE_POLICIES) == 0
+        return {piece.split(":")[0] for piece in pieces}
+
+    assert drafters(True) == set(DRAFTERS) - {"none"}
+    assert drafters(False) == {name for name in drafters(True) if not DRAFTERS[name].needs_draft_model}
+
+
+@pytest.mark.parametrize(
+    ("part", "words"), [("sufix", "suffix"), ("suffix:chin", "chain"), ("suffix:chain:follow", "controller is goodput")]
+)
+def test_a_part_of_the_floor_that_is_not_there_is_refused_by_name(part, words):
+    assert words in str(error_of("bench", "--floor", "--compare", part, *QUICK))
 
 
 def test_the_table_and_a_line_for_each_reply():

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import re
+import sqlite3
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 
-from specchat.cli import _resumable
+from specchat.cli.arguments import prepared
 from specchat.cli.chats import chat_ids
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_read, open_to_write
@@ -92,7 +98,7 @@ def test_what_is_no_export_is_refused_before_anything_is_written(kept, tmp_path)
     specchat("chats", "export", "abc", str(good))
     bad.write_text('{"format": "other"}')
     assert str(bad) in refused(specchat("chats", "import", str(good), str(bad)), 2)
-    assert "No such file" in refused(specchat("chats", "import", str(tmp_path / "none.json")), 1)
+    assert "No such file" in refused(specchat("chats", "import", str(tmp_path / "none.json")), 2)
     assert len(json.loads(specchat("chats", "list", "--json").stdout)) == 2
 
 
@@ -135,4 +141,53 @@ def test_a_chat_that_does_not_exist_is_told_before_the_screen_is_taken(kept):
     ],
 )
 def test_resume_takes_an_id_or_none(given, read):
-    assert _resumable(given) == read
+    assert prepared(given) == read
+
+
+def test_a_pipe_gets_whole_ids_and_titles_whatever_the_width(kept):
+    chats = Chats(open_to_write(kept).connection)
+    long, title = "x" * 64, "How " * 60
+    chats.save(Chat(long, title, WHEN, WHEN))
+    chats._sql.close()
+    lines = specchat("chats", "list").stdout.splitlines()
+    assert {line.split()[0] for line in lines} == {"id", long, "abc234", "abd567"}
+    assert title.strip() in "\n".join(lines)
+    found = specchat("chats", "search", "how").stdout
+    assert long in found
+    assert "abc234" in found
+
+
+def test_eighty_columns_keep_every_id(kept):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm"}
+    command = [sys.executable, "-m", "specchat", "chats", "search", "how"]
+    ended = subprocess.run(command, stdin=theirs, stdout=theirs, env=environment, timeout=60)
+    os.close(theirs)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", os.read(ours, 65536).decode())
+    os.close(ours)
+    assert ended.returncode == 0
+    assert "abc234  " in shown
+    assert max(len(line) for line in shown.splitlines()) <= 80
+
+
+def test_either_all_files_are_taken_in_or_none(kept, tmp_path, monkeypatch):
+    file = tmp_path / "chat.json"
+    specchat("chats", "export", "abc", str(file))
+    text = json.loads(file.read_text())
+    text["chat"]["id"], text["chat"]["updated"] = "other2", "not a date"
+    (tmp_path / "bad.json").write_text(json.dumps(text))
+    line = refused(specchat("chats", "import", str(file), str(tmp_path / "bad.json")), 2)
+    assert "updated = 'not a date' is no time" in line
+    assert len(json.loads(specchat("chats", "list", "--json").stdout)) == 2
+
+
+def test_a_chat_of_no_time_that_came_in_earlier_is_still_listed(kept):
+    connection = sqlite3.connect(kept)
+    connection.execute("UPDATE chats SET updated = 'not a date' WHERE id = 'abc234'")
+    connection.commit()
+    connection.close()
+    for words in (["list"], ["search", "tree"]):
+        ended = specchat("chats", *words)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert "abc234  unknown" in ended.stdout

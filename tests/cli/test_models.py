@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -21,7 +22,8 @@ from specchat.errors import SpecchatError, UsageError, WeightsError
 from specchat.models import fetch
 
 ROOT = Path(__file__).parents[2]
-BODY = b"".join(hashlib.sha256(str(i).encode()).digest() for i in range(4000))
+BODY = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)  # a GGUF file without tensors, and what does not compress
+BODY += b"".join(hashlib.sha256(str(i).encode()).digest() for i in range(4000))
 
 
 @pytest.fixture(autouse=True)
@@ -223,7 +225,8 @@ def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
 
 
 def test_progress_is_told_to_programs_as_lines_of_the_engines_protocol():
-    from specchat.engine.protocol.events import Loading, decode_event
+    from specchat.engine.protocol.codec import decode_event
+    from specchat.engine.protocol.events import Loading
 
     said = [decode_event(line) for line in run("pull", "tiny", "--output", "jsonl").stdout_bytes.splitlines()]
     assert {event.stage for event in said} == {"fetch", "verify"}

@@ -14,6 +14,7 @@ import pytest
 
 from specchat.decoding.families import methods
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import decode_event
 
 PROGRAM = [sys.executable, "-m", "specchat"]
 SCRIPTED = ["--pair", "scripted", "--seed", "7"]
@@ -62,7 +63,7 @@ def test_text_is_the_reply_and_nothing_else_and_a_recording_holds_every_event(tm
     file = tmp_path / "run.jsonl"
     ended = run("--record", str(file), "--max-tokens", "20", "--temperature", "0.8", "Hello")
     assert ended.returncode == 0
-    events = [ev.decode_event(line) for line in file.read_bytes().splitlines()]
+    events = [decode_event(line) for line in file.read_bytes().splitlines()]
     assert [type(event) for event in (events[0], events[-1])] == [ev.Header, ev.Finished]
     kinds = {type(event) for event in events}
     assert kinds == {ev.Header, ev.Ready, ev.Started, ev.Prefilled, ev.RoundDone, ev.Finished} or kinds == {
@@ -77,7 +78,7 @@ def test_text_is_the_reply_and_nothing_else_and_a_recording_holds_every_event(tm
 def test_jsonl_is_the_event_stream_and_the_prompt_may_come_through_a_pipe():
     ended = run("--output", "jsonl", "--max-tokens", "10", "--system", "Be brief.", text="Hello\n")
     assert ended.returncode == 0
-    events = [ev.decode_event(line) for line in ended.stdout.encode().splitlines()]
+    events = [decode_event(line) for line in ended.stdout.encode().splitlines()]
     started = next(event for event in events if isinstance(event, ev.Started))
     assert started.messages == [ev.Message("system", "Be brief."), ev.Message("user", "Hello")]
     assert isinstance(events[-1], ev.Finished)
@@ -86,7 +87,7 @@ def test_jsonl_is_the_event_stream_and_the_prompt_may_come_through_a_pipe():
 
 def test_a_prompt_and_a_pipe_go_together():
     ended = run("--output", "jsonl", "--max-tokens", "1", "Sum this up:", text="a text\n")
-    events = [ev.decode_event(line) for line in ended.stdout.encode().splitlines()]
+    events = [decode_event(line) for line in ended.stdout.encode().splitlines()]
     started = next(event for event in events if isinstance(event, ev.Started))
     assert started.messages == [ev.Message("user", "Sum this up:\n\na text")]
 
@@ -114,7 +115,7 @@ def test_ctrl_c_keeps_the_partial_text_and_exits_with_130(tmp_path):
     rest, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert errors == ""
-    events = [ev.decode_event(line) for line in file.read_bytes().splitlines()]
+    events = [decode_event(line) for line in file.read_bytes().splitlines()]
     assert isinstance(events[-1], ev.Finished), "the recording ends with the reply's own end"
     assert events[-1].stop == "cancelled"
     pieces = [piece.text for event in events if isinstance(event, ev.RoundDone) for piece in event.pieces]

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import decode_event
 
 RACE = [sys.executable, "-m", "specchat", "run", "--race", "--pair", "scripted", "--seed", "7", "--max-tokens", "30"]
 DRAFTING = ["--drafter", "draft_model", "--controller", "fixed"]
@@ -65,7 +66,7 @@ def test_the_stream_and_the_recording_hold_both_heats_and_no_warm_up(tmp_path):
     file = tmp_path / "race.jsonl"
     ended = race(*DRAFTING, "--output", "jsonl", "--record", str(file))
     assert ended.returncode == 0
-    events = [ev.decode_event(line) for line in file.read_bytes().splitlines()]
+    events = [decode_event(line) for line in file.read_bytes().splitlines()]
     begun = [event.settings["controller"] for event in events if isinstance(event, ev.Started)]
     assert begun == ["off", "fixed"]
     assert ended.stdout.encode() == file.read_bytes()

@@ -11,6 +11,7 @@ from contracts.kit import (
     Always,
     V,
     context_for,
+    draft_says,
     every,
     make_drafter,
     make_policy,
@@ -29,6 +30,8 @@ from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
+from specchat.drafters.parts import Parts
+from specchat.models.other.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
 SAMPLINGS = [Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.8, top_p=0.7, repetition_penalty=1.3)]
@@ -200,3 +203,54 @@ def test_its_passes_are_those_of_its_draft_model(method):
     before = drafter.passes
     grow(drafter, context, 2, levels=3)
     assert drafter.passes - before == (3 if method.needs_draft_model else 0)
+
+
+def test_it_runs_no_model_where_passes_are_not_allowed(method):
+    draft = scripted_draft()
+    drafter, context = make_drafter(method, draft), context_for()
+    drafter.start(context.history)
+    context.passes, before = False, draft.counters.passes
+    silent = grow(drafter, context, 2, levels=3)
+    assert draft.counters.passes == before
+    if method.needs_draft_model:
+        assert silent.drafted == 0
+        context.passes = True
+        assert grow(drafter, context, 2, levels=3).drafted > 0
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["alone", "merged"])
+@pytest.mark.parametrize("policy", every(TREE_POLICIES))
+def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(method, policy, wrapped):
+    """And replies go on past it, also one that begins there."""
+    end = len(PROMPT) + 12
+    if wrapped and method.name == "merge":
+        pytest.skip("merge cannot be merged")
+    draft = ShortSighted(end)
+    chosen = DRAFTERS["merge"] if wrapped else method
+    options = chosen.make_options({"of": method.name} if wrapped else {})
+    drafter = chosen.load()(options, Parts(V, draft))
+    parts = (drafter, make_policy(policy), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(6, 4, 2)))
+    target, context = scripted_target(), context_for()
+    emitted, rounds = speak(Speculator(target, *parts), 40, context)
+    assert emitted == plain_text(scripted_target(), 40)
+    if method.needs_draft_model:
+        depths = [round.start + max(round.tree.depths) for round in rounds]
+        assert max(depth for depth, round in zip(depths, rounds, strict=True) if round.tree.drafted) == end + 1
+    again, _ = speak(Speculator(target, *parts), 5, context_for(prompt=context.history))
+    assert len(again) == 5
+
+
+class ShortSighted(ScriptedModel):
+    """A draft model that has no positions beyond its context, as a real one has none."""
+
+    def __init__(self, context_tokens: int) -> None:
+        super().__init__(V, draft_says(), context_tokens)
+
+    def prefill(self, tokens, on_chunk=None) -> None:
+        assert len(tokens) <= self.context_tokens, "the prefix goes beyond the end"
+        super().prefill(tokens, on_chunk)
+
+    def read(self, tree, new_nodes=None, *arguments, **named):
+        last = len(self._rows.prefix) + len(self._rows._missing) + max(tree.depths[node] for node in new_nodes)
+        assert last < self.context_tokens, f"position {last} is beyond the end"
+        return super().read(tree, new_nodes, *arguments, **named)

@@ -1,12 +1,14 @@
 """The goodput controller: the closed form, off when nothing pays, on again when something does."""
 
+import dataclasses
 import math
 import re
 
 import pytest
 import torch
 
-from specchat.controllers.goodput import Goodput, expected_accepted
+from specchat.controllers.experience import expected_accepted, stood_by_depth
+from specchat.controllers.goodput import Goodput
 from specchat.controllers.options import GoodputOptions
 from specchat.core.costs import Costs, interpolate
 from specchat.core.round import Round, Timings
@@ -48,6 +50,15 @@ def a_round(drafted, accepted, verify_s=None, draft_s=0.0, passes=0, logprob=Non
     timings = Timings(draft_s, seconds, 0.0)
     emitted = tuple(verdict.emitted(tree))
     return Round(0, 3, [1, 2, 3], Budget(drafted), tree, reading, verdict, emitted, passes, timings)
+
+
+def judged(tree, path, bonus=9):
+    """A round over this tree in which this path stood."""
+    reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
+    verdict = Verdict(path, bonus, explain(tree, path))
+    timings = Timings(0.0, costs().verify_s(len(tree)), 0.0)
+    emitted = tuple(verdict.emitted(tree))
+    return Round(0, 3, [1, 2, 3], Budget(8), tree, reading, verdict, emitted, 0, timings)
 
 
 def taught(subject, rate, rounds=400, seed=0, **about):
@@ -121,6 +132,45 @@ def test_a_depth_where_nobody_has_been_is_taken_to_be_like_the_one_before(stood,
     assert (subject.best_depth()[0] > 2) == deeper
 
 
+def test_a_depth_below_the_end_of_the_accepted_branch_is_not_counted_as_failed():
+    """The branch that stood ends at depth 1, and another, rejected one goes on to depth 3."""
+    tree = TokenTree(0, V)
+    stood = tree.add(ROOT, Guess(5))
+    tree.add(tree.add(tree.add(ROOT, Guess(6)), Guess(7)), Guess(8))
+    assert stood_by_depth(judged(tree, (stood,))) == [True]
+    assert stood_by_depth(judged(tree, ())) == [False]
+    assert stood_by_depth(judged(chain(3), (1, 2))) == [True, True, False]
+    assert stood_by_depth(judged(chain(3), (1,), bonus=None)) == [True], "the reply ended: nobody asked for more"
+    subject, before = controller(), controller().best_depth()
+    for _ in range(50):
+        subject.observe(judged(tree, (stood,)))
+    assert subject.best_depth()[0] >= before[0]
+    for _ in range(50):
+        subject.observe(judged(chain(3), (1,)))
+    assert subject.best_depth()[0] < before[0], "where there was a guess and it fell, it counts"
+
+
+def test_passes_that_lead_to_no_guess_count_as_misses():
+    subject = controller(nodes=4, depth=4)
+    for index in range(1, 60):
+        plan = subject.plan(context(index))
+        subject.observe(dataclasses.replace(a_round(0, 0, draft_s=0.5, passes=1), budget=plan))
+    assert not subject.plan(context(60)).passes
+
+
+def test_looking_up_goes_on_where_a_draft_model_does_not_pay():
+    subject = taught(controller(), 0.1, draft_s=8.0, passes=8)
+    drafted = 0
+    for index in range(1, 200):
+        plan = subject.plan(context(index))
+        assert not plan.passes, "the model stays silent until the next reply"
+        found = min(plan.nodes, plan.depth)
+        drafted += found
+        subject.observe(dataclasses.replace(a_round(found, found, logprob=math.log(0.95)), budget=plan))
+    assert drafted > 300
+    assert subject.plan(context(0)).passes
+
+
 def test_the_users_budget_is_a_ceiling():
     subject = taught(controller(nodes=3, depth=2), 0.95)
     plan = subject.plan(context())
@@ -181,6 +231,19 @@ def test_a_first_step_that_is_the_dearest_is_not_taken_for_a_cheap_slope():
     for _ in range(50):
         subject.observe(a_round(8, 8, given=given, logprob=math.log(0.99)))
     assert subject.plan(context()).floor < 0.5 * 8, "long quotations still pay"
+
+
+def test_a_drafter_that_knows_when_it_is_right_is_not_judged_by_how_often_it_is():
+    """Most of its guesses are poor and it says so; now and then it is sure, and prices let just those pass."""
+    given = costs(per_row=0.15)
+    subject = controller(given)
+    for index in range(300):
+        drafted, chance = (8, 0.99) if index % 10 == 0 else (1, 0.05)
+        subject.observe(a_round(drafted, drafted if drafted > 1 else 0, logprob=math.log(chance), given=given))
+    assert subject.best_depth()[0] == 0, "by the mean of all guesses nothing would be drafted"
+    plan = subject.plan(context(300))
+    assert (plan.nodes, plan.depth) == (16, 8)
+    assert 0.05 < plan.floor < 0.9
 
 
 def test_promises_are_the_sum_of_the_paths_chances():

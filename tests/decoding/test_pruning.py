@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from specchat.core.noise import Noise
 from specchat.core.seams import Context
+from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.assemble import assemble, sampling
+from specchat.decoding.pruning import EarlyPruning
+from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
 from tests.models.test_decoder import V, decoder, network, prompt
 
@@ -35,6 +39,21 @@ def test_pruning_never_changes_the_text(temperature, layer, keep):
     assert pruned == plain
     reasons = [reason for round in rounds for reason in round.verdict.reasons]
     assert Reason.PRUNED in reasons
+
+
+def test_a_node_stays_if_its_token_is_likely_after_its_parent():
+    """The head is asked at the parent: what a node itself goes on with says nothing of its own chances."""
+    tree = TokenTree(0, V)
+    likely, unlikely = tree.add(ROOT, Guess(4)), tree.add(ROOT, Guess(6))
+    below = {token: tree.add(likely, Guess(token)) for token in (5, 7)}
+    states = torch.zeros(len(tree), V)
+    states[ROOT, [4, 9]] = torch.tensor([2.0, 1.0])  # after the root 4 is likeliest, 6 is not among the best two
+    states[likely, [7, 8]] = torch.tensor([2.0, 1.0])
+    states[unlikely, 6] = 9.0
+    states[below[5], 5] = 9.0
+    model = ScriptedModel(V, lambda text: torch.zeros(V))
+    stay = EarlyPruning(model, 1, 2).watching(tree.freeze())(0, states, range(len(tree)))
+    assert stay == {ROOT, likely, below[7]}
 
 
 def test_what_is_pruned_is_not_computed():

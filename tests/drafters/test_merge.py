@@ -105,6 +105,18 @@ def test_a_draft_model_counts_as_a_model_and_a_looked_up_guess_saves_its_pass():
     assert merged.passes > 0
 
 
+def test_lookups_go_on_where_passes_are_not_allowed():
+    target, draft = scripted_target(), scripted_draft()
+    merged = build("merge", draft, of="draft_model,prompt_lookup")
+    parts = make_policy(TREE_POLICIES["chain"]), make_rule(ACCEPTANCE_RULES["follow"])
+    context = context_for(prompt=PROMPT * 3)
+    speculator = Speculator(target, merged, *parts, Always(Budget(4, 4, 2, passes=False)))
+    emitted, rounds = speak(speculator, 30, context)
+    assert emitted == context.history[3 * len(PROMPT) :][:30]
+    assert all(round.draft_passes == 0 for round in rounds)
+    assert any(round.tree.drafted for round in rounds)
+
+
 def test_the_merged_tree_is_smaller_than_its_parts_together_and_holds_them_all():
     parts = [saying("a", (4, 0.5), (5, 0.2)), saying("b", (5, 0.6), (6, 0.1))]
     grow = make_policy(TREE_POLICIES["expansion"], widths="8,8,8").grow

@@ -8,6 +8,7 @@ import random
 import pytest
 import torch
 from contracts.kit import Always, V, context_for, make_policy, make_rule, plain_text, scripted_target, speak
+from structures.operations import operations
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.sampling import Sampling
@@ -154,6 +155,23 @@ def test_a_repeated_request_takes_more_than_eight_tokens_a_round():
         lengths.append(sum(len(round.emitted) for round in rounds) / len(rounds))
     assert lengths[0] < 1.1, "nothing repeats within the reply"
     assert lengths[1] > 8
+
+
+def test_a_start_in_a_long_repetitive_text_reads_every_token_once():
+    short, long = ([token % 3 for token in range(count)] for count in (500, 4000))
+    assert operations(suffix().start, long) < 1.2 * 8 * operations(suffix().start, short)
+    assert operations(suffix().start, long) < 2 * operations(suffix().start, range(4000))
+
+
+def test_only_the_matches_with_room_for_more_are_looked_into():
+    """In a text of one token every length matches, and each could be drafted from."""
+    drafter, history = suffix(), [5] * 2000
+    drafter.start(history)
+    continued = []
+    follow = drafter._continue
+    drafter._continue = lambda place, limit: continued.append(limit) or follow(place, limit)
+    drafter.propose(TokenTree(5, BIG), [ROOT], 1, context_for(vocab_size=BIG, prompt=history))
+    assert len(continued) == 1
 
 
 def test_past_replies_are_forgotten_oldest_first():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from contracts.kit import (
@@ -141,6 +143,25 @@ def test_probabilities_fall_with_the_rank_and_are_learnt():
     speak(engine(drafter), 200, context_for())
     assert logprobs()[0] != before[0]
     assert sum(torch.tensor(logprobs()).exp()) <= 1.0
+
+
+@pytest.mark.parametrize("right", [0, 2])
+def test_the_rank_that_is_right_becomes_the_likely_one(right):
+    drafter = recycling()
+    token = one_round(drafter).tree.tokens[ROOT]
+
+    def probabilities():
+        said = drafter.propose(TokenTree(token, V), [ROOT], 4, context_for())[0]
+        return [math.exp(guess.logprob) for guess in said]
+
+    before = probabilities()
+    following = proposed(drafter, token)[right]
+    for _ in range(100):
+        drafter._count_ranks([token, following])
+    after = probabilities()
+    assert after[right] > before[right]
+    assert after[right] > 0.7
+    assert all(after[rank] < before[rank] for rank in range(4) if rank != right)
 
 
 def test_k_bounds_the_successors():

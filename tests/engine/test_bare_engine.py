@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from specchat.engine.protocol import events
+from specchat.engine.protocol.codec import decode_event, encode
 
 ABSENT = ("typer", "textual", "rich", "click", "tomlkit", "platformdirs")
 
@@ -34,11 +35,11 @@ def test_an_engine_needs_neither_typer_nor_textual_nor_rich(tmp_path):
     assert process.stdin is not None
     assert process.stdout is not None
     for command in commands:
-        process.stdin.write(events.encode(command))
+        process.stdin.write(encode(command))
     process.stdin.flush()
     seen = []
     for line in process.stdout:
-        seen.append(events.decode_event(line))
+        seen.append(decode_event(line))
         if isinstance(seen[-1], events.Finished | events.Failed):
             break
     process.stdin.close()

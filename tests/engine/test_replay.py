@@ -14,7 +14,8 @@ from fake import hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.near.replay import Player, Recording, timeline
 from specchat.engine.protocol import events as ev
-from specchat.errors import EngineError
+from specchat.engine.protocol.codec import encode
+from specchat.errors import RecordingError
 
 HEADER = ev.Header(ev.PROTOCOL, "0", "2026-01-01T00:00:00Z")
 QUESTION = [ev.Message("user", "hi")]
@@ -27,7 +28,7 @@ def reply(id: int, step_s: float = 0.01) -> list[ev.Event]:
 
 
 def data(*events: ev.Event) -> bytes:
-    return b"".join(ev.encode(event) for event in events)
+    return b"".join(encode(event) for event in events)
 
 
 def recording(step_s: float = 0.01, replies: int = 1) -> Recording:
@@ -65,7 +66,7 @@ def test_a_recording_is_a_header_and_events(tmp_path):
     ],
 )
 def test_a_broken_recording_is_one_line_naming_file_and_line(content, line):
-    with pytest.raises(EngineError) as error:
+    with pytest.raises(RecordingError) as error:
         Recording.parse(content, "demo.jsonl")
     assert str(error.value).startswith("demo.jsonl")
     assert line in str(error.value)
@@ -73,7 +74,7 @@ def test_a_broken_recording_is_one_line_naming_file_and_line(content, line):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(EngineError, match="nowhere\\.jsonl: the recording cannot be read"):
+    with pytest.raises(RecordingError, match="nowhere\\.jsonl: the recording cannot be read"):
         Recording.read(tmp_path / "nowhere.jsonl")
 
 

@@ -18,7 +18,7 @@ from specchat.core.seams import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.files.families import FAMILIES, Family
-from specchat.models.files.gguf_header import Kind
+from specchat.models.files.gguf_formats import Kind
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.weight_source import RoundedSource, TensorSource
 from specchat.models.native.kernels import kernels_for

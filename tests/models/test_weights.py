@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -334,7 +335,7 @@ def test_a_flipped_byte_is_found_by_check_and_mended_by_the_next_fetch(index, do
         WeightsError, match=f"m.gguf has changed: SHA-256 should be {spec.files[0].sha256}, is .*pull m"
     ):
         fetch.check(spec)
-    assert fetch.state(spec).kind == "partial"
+    assert fetch.state(spec).kind == "unverified"
     with pytest.raises(WeightsError, match="not complete here; run: specchat models pull m"):
         fetch.locate(spec)
     downloaded.clear()
@@ -346,12 +347,38 @@ def test_a_touched_file_is_hashed_again_but_not_fetched_again(index, downloaded)
     spec = whole(index)
     path = fetch.fetch(spec)
     os.utime(path, ns=(1, 1))
-    assert fetch.state(spec).kind == "partial"
+    assert fetch.state(spec).kind == "unverified"
     downloaded.clear()
     seen: list[fetch.Progress] = []
     fetch.fetch(spec, seen.append)
     assert downloaded == []
     assert {p.stage for p in seen} == {"verify"}
+
+
+def test_a_copied_folder_is_verified_and_nothing_of_it_is_fetched(index, downloaded):
+    spec = parted(index)
+    folder = fetch.fetch(spec).parent
+    shutil.copytree(folder, folder.with_name("copy"), copy_function=shutil.copyfile)
+    shutil.rmtree(folder)
+    folder.with_name("copy").rename(folder)
+    os.utime(folder / "m.gguf", ns=(1, 1))
+    assert fetch.state(spec) == fetch.State("unverified", len(BODY), len(BODY))
+    downloaded.clear()
+    assert fetch.fetch(spec).read_bytes() == BODY
+    assert downloaded == []
+    assert fetch.state(spec).kind == "ready"
+
+
+def test_files_without_their_seals_are_verified_too_and_half_a_file_is_not_whole(index, downloaded):
+    spec = whole(index)
+    folder = cache_dir() / "models" / "m"
+    folder.mkdir(parents=True)
+    (folder / "m.gguf").write_bytes(BODY[:-1])
+    assert fetch.state(spec).kind == "partial"
+    (folder / "m.gguf").write_bytes(BODY)
+    assert fetch.state(spec).kind == "unverified"
+    fetch.fetch(spec)
+    assert downloaded == []
 
 
 def test_checking_what_is_not_here_says_how_to_get_it(index):
@@ -407,7 +434,7 @@ def test_the_users_own_file_is_verified_once_where_a_checksum_is_given(tmp_path)
     file = tmp_path / "m.gguf"
     file.write_bytes(BODY)
     spec = own(file, ModelFile("m.gguf", None, hashlib.sha256(BODY).hexdigest()))
-    assert fetch.state(spec).kind == "partial"
+    assert fetch.state(spec).kind == "unverified"
     assert fetch.fetch(spec) == file
     assert fetch.state(spec).kind == "ready"
     assert everything_below(tmp_path / "home" / "cache" / "models" / "own") == ["m.gguf.verified.json"]
@@ -534,6 +561,24 @@ def test_a_repository_gives_its_safetensors_and_what_belongs_to_them_and_nothing
     asked = len(handler.asked)
     assert fetch_from(endpoint, spec) == str(folder)
     assert len(handler.asked) == asked, "a second fetch asks nobody"
+
+
+def test_a_copied_repository_is_verified_without_asking_anybody(hub):
+    handler, endpoint = hub
+    spec = ModelSpec("h", (HubSource("o/r"),))
+    folder = Path(fetch_from(endpoint, spec))
+    for file in folder.iterdir():
+        os.utime(file, ns=(1, 1))
+    asked = len(handler.asked)
+    assert fetch.state(spec).kind == "unverified"
+    assert fetch_from(endpoint, spec) == str(folder)
+    assert len(handler.asked) == asked
+    assert fetch.state(spec).kind == "ready"
+    body = (folder / "config.json").read_bytes()
+    (folder / "config.json").write_bytes(body[::-1])  # as long as before, and something else
+    assert fetch_from(endpoint, spec) == str(folder)
+    assert len(handler.asked) > asked
+    assert (folder / "config.json").read_bytes() == body
 
 
 def test_one_gguf_file_of_a_repository_is_a_model_of_its_own(hub):

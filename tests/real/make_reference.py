@@ -30,17 +30,16 @@ PROMPTS = (
 
 def main() -> None:
     """Generate and write."""
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoTokenizer
 
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
     from specchat.models import fetch
-    from specchat.models.files.gguf_file import converted_folder, load_network
-    from specchat.models.loading import end_tokens
+    from specchat.models.loading import end_tokens, open_config
+    from specchat.models.other.reference_network import load_network
 
     path = fetch.fetch(load_catalog().model(MODEL))
-    folder = converted_folder(path)
-    config = AutoConfig.from_pretrained(folder)
+    folder, config = open_config(path)
     network = load_network(path, config, torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ends = end_tokens(folder, config, tokenizer)

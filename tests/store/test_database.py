@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,10 @@ from specchat.errors import StoreError
 from specchat.store import database, schema
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
+from specchat.tui.draw.export import FORMATS
+from specchat.tui.state.session import Chat as ChatOnScreen
+from specchat.tui.state.stored_chat import turn_of
+from specchat.tui.text.numbers import when
 
 NEWEST = len(schema.MIGRATIONS)
 
@@ -196,3 +201,66 @@ def test_a_folder_that_cannot_be_written_can_still_be_read(path: Path, chats: Ch
             open_to_write(path)
     finally:
         path.parent.chmod(0o700)
+
+
+def poked(path: Path, *statements: str) -> None:
+    """Change rows as no specchat would."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA foreign_keys = OFF")
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+BAD_ROWS = {
+    "a time that is none": "UPDATE chats SET updated = 'not a date', created = ''",
+    "a title that is no text": "UPDATE chats SET title = CAST(x'ff1b5b' AS TEXT)",
+    "a cycle": "UPDATE messages SET parent = 'm3' WHERE id = 'm0'",
+    "an answer to itself": "UPDATE messages SET parent = 'm1' WHERE id = 'm1'",
+    "a parent that is lost": "UPDATE messages SET parent = 'gone' WHERE id = 'm2'",
+    "a leaf that is lost": "UPDATE chats SET leaf = 'gone', sent_from = 'gone'",
+    "figures that are none": 'UPDATE messages SET facts = \'{"seed": "x"}\', pieces = \'["a"]\'',
+    "figures that are no JSON": "UPDATE messages SET facts = '{', pieces = '['",
+    "a word that is no status": "UPDATE messages SET status = 'gone', role = 'tool'",
+}
+
+
+@pytest.mark.parametrize("what", BAD_ROWS)
+def test_a_row_that_cannot_be_so_keeps_no_other_chat_from_being_read(path: Path, chats: Chats, what: str) -> None:
+    talk(chats, "bad", "one", "two", "three", "four")
+    poked(path, BAD_ROWS[what])
+    talk(chats, "good", "hello")
+    with open_to_read(path) as connection:
+        reader = Chats(connection)
+        summaries = reader.summaries()
+        assert {summary.id for summary in summaries} == {"bad", "good"}
+        assert all(when(summary.updated, datetime.now(UTC)) for summary in summaries)
+        row, messages = reader.chat("bad")
+        assert [message.content for message in messages] == ["one", "two", "three", "four"]
+        screen = ChatOnScreen()
+        screen.adopt(row, [turn_of(message) for message in messages])
+        assert {turn.id for turn in screen.branches} == {"m0", "m1", "m2", "m3"}
+        for write in FORMATS.values():
+            assert "four" in write(row, messages) or what != "a leaf that is lost"
+
+
+def test_a_file_that_others_could_read_is_closed_to_them(path: Path, chats: Chats) -> None:
+    talk(chats, "a", "hi")
+    others = [path, path.with_name("chats.db-wal"), path.with_name("chats.db-shm")]
+    for file in others:
+        file.chmod(0o644)
+    open_to_write(path).connection.close()
+    assert [stat.S_IMODE(file.stat().st_mode) for file in others if file.exists()] == [0o600] * 3
+
+
+def listed(path: Path) -> None:
+    with open_to_read(path) as connection:
+        Chats(connection).summaries()
+
+
+def test_the_file_of_another_program_is_told_in_one_line(path: Path) -> None:
+    path.parent.mkdir()
+    poked(path, "CREATE TABLE chats (name INTEGER)", f"PRAGMA user_version = {NEWEST}")
+    for opening in (open_to_write, listed):
+        with pytest.raises(StoreError, match=r"chats\.db: not a file of chats as specchat keeps them: no such"):
+            opening(path)

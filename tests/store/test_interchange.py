@@ -15,7 +15,7 @@ from kit import WHEN, answered, chat, said
 from specchat.errors import UsageError
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
-from specchat.store.interchange import read_json, take_in, write_json
+from specchat.store.interchange import read_file, read_json, take_in, write_json
 from specchat.store.records import Chat, Facts, Message
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -51,10 +51,19 @@ def test_what_was_exported_comes_back_the_same(file: Path, whole: tuple[Chat, li
     connection.execute("DELETE FROM chats")
     chats = Chats(connection)
     text = write_json(chat, messages)
-    assert take_in(chats, read_json(text.encode(), "chat.json")) == "id"
+    with chats.transaction():
+        assert take_in(chats, read_json(text.encode(), "chat.json")) == "id"
     assert chats.chat("id") == (chat, messages)
     assert write_json(*chats.chat("id")) == text
     connection.close()
+
+
+def test_a_file_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+    endless = tmp_path / "endless.json"
+    with endless.open("wb") as file:
+        file.truncate(1 << 40)  # takes no room on the disk
+    with pytest.raises(UsageError, match=r"endless\.json: it is larger than 64 MiB"):
+        read_file(endless)
 
 
 def test_a_chat_whose_id_is_taken_comes_in_as_a_copy(chats: Chats) -> None:
@@ -93,6 +102,18 @@ def broken(change: Callable[[dict[str, Any]], Any]) -> bytes:
         (broken(lambda d: d["messages"][1].update(content=3)), r"Expected str, got int.*messages\[1\]\.content"),
         (broken(lambda d: d["chat"].update(id="../../x")), "is no id"),
         (broken(lambda d: d["chat"].update(leaf="c")), "leaf = 'c' is no message of it"),
+        (broken(lambda d: d["chat"].update(sent_from="c")), "sent_from = 'c' is no message of it"),
+        (
+            broken(lambda d: d["chat"].update(updated="not a date")),
+            "chat: updated = 'not a date' is no time, such as 20",
+        ),
+        (broken(lambda d: d["chat"].update(created="2026-02-30T12:00:00.000Z")), "chat: created = .* is no time"),
+        (broken(lambda d: d["chat"].update(updated="9999-12-31T23:59:59.999Z")), "chat: updated = .* is no time"),
+        (broken(lambda d: d["messages"][1].update(created="1")), r"messages\[1\]: created = '1' is no time"),
+        (broken(lambda d: d["chat"].update(title="x" * 10_001)), "title is longer than 10000 characters"),
+        (broken(lambda d: d["chat"].update(title="\ud800")), "this is no JSON|cannot be written down"),
+        (broken(lambda d: d.update(messages=d["messages"][:1] * 100_001)), "more than 100000 messages"),
+        (broken(lambda d: d["messages"][0].update(parent="a")), r"messages\[0\]: parent = 'a'"),
     ],
 )
 def test_what_is_no_export_is_refused_in_one_line(data: bytes, problem: str) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structures.operations import operations
 
 from specchat.structures.suffix_tree import SuffixTree
 
@@ -106,6 +107,18 @@ def test_a_run_is_found_exactly_where_it_occurs(texts, run, depth):
     assert tree.count(run) == brute_force(texts, depth)[tuple(run)]
 
 
+@given(TEXTS, st.lists(st.integers(0, 1), max_size=30), st.integers(2, 9))
+def test_a_growing_text_counts_beside_complete_ones(texts, growing, depth):
+    tree = tree_of(texts, depth)
+    tree.extend(growing)
+    counts = brute_force([*texts, growing], depth)
+    assert all_counts(tree) == counts
+    for run in counts:
+        if len(run) < depth:
+            going_on = sum(n for longer, n in counts.items() if len(longer) == len(run) + 1 and longer[:-1] == run)
+            assert tree.find(run).followed == going_on
+
+
 @given(TEXTS, st.integers(2, 9))
 def test_followed_counts_the_occurrences_that_go_on(texts, depth):
     tree, counts = tree_of(texts, depth), brute_force(texts, depth)
@@ -157,3 +170,30 @@ def test_clearing_forgets_everything():
 def test_there_is_nothing_to_forget_in_an_empty_tree():
     with pytest.raises(IndexError):
         SuffixTree(4).forget_oldest()
+
+
+@pytest.mark.parametrize("period", [1, 3, 50])
+def test_a_token_of_a_repetitive_text_costs_no_more_than_one_of_a_text_without_repetition(period):
+    """However many runs end the text and occurred before: only the longest is looked at."""
+
+    def work(text):
+        return operations(SuffixTree(64).extend, text)
+
+    assert work([place % period for place in range(2000)]) < 1.5 * work(range(2000))
+
+
+def test_a_growing_text_may_go_on_after_its_runs_were_asked_for():
+    tree, text = SuffixTree(5), [1, 2, 1, 2, 1, 1, 2, 2, 1, 2, 1, 2]
+    for end, token in enumerate(text, 1):
+        tree.extend([token])
+        counts = brute_force([text[:end]], 5)
+        for run in counts:
+            going_on = sum(n for longer, n in counts.items() if len(longer) == len(run) + 1 and longer[:-1] == run)
+            assert len(run) == 5 or tree.find(run).followed == going_on
+
+
+def test_texts_are_not_forgotten_while_another_grows():
+    tree = tree_of([[1, 2, 3]], 4)
+    tree.extend([1])
+    with pytest.raises(AssertionError, match="between two texts"):
+        tree.forget_oldest()

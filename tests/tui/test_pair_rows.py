@@ -35,6 +35,7 @@ def drawn(shelf: Shelf, at: int = 0, width: int = 72, height: int = 12) -> str:
         (replace(SMOL, state="missing", download_bytes=3_400_000_000), "○ smol  3.4 GB to fetch"),
         (replace(SMOL, state="missing", download_bytes=None), "○ smol  to fetch"),
         (replace(SMOL, state="partial", download_bytes=58_000_000), "◐ smol  partly here · 58.0 MB to fetch"),
+        (replace(SMOL, state="unverified"), "◐ smol  here · verified when loaded"),
         (replace(SMOL, state="elsewhere"), "on the engine's machine"),
         (replace(SMOL, trouble="tokens", refusal="3 tokens differ"), "✕ smol  tokenizers differ"),
         (replace(SMOL, trouble="shape", refusal="has layers"), "✕ smol  unsupported shape"),

@@ -6,12 +6,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from driving import PAIRS, Driver, driving
 from fake import rounds_of, started, stats_of
 from paper_models import gguf
 
 from specchat.cli.pair_states import judged, known_pairs
-from specchat.config import load_catalog, user_settings, users_models
+from specchat.config import load_catalog, private_dir, user_settings, users_config, users_models
 from specchat.engine.protocol import events as ev
 from specchat.tui.screens.add_pair import AddPairScreen
 from specchat.tui.screens.pairs import PairsScreen
@@ -210,3 +211,26 @@ async def test_for_an_engine_elsewhere_nothing_is_fetched_or_added_here():
         await d.pilot.press("down", "enter")
         await d.pilot.pause()
         assert d.link.last(ev.Load).settings["pair"] == "smol-1.7b"
+
+
+BROKEN = ["settings = 3", "[[pairs]]", "\x00", "a." * 2000 + "a = 1", "[pairs.smol]\ndepth = 3"]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=lambda text: text[:8].encode().hex())
+async def test_a_file_of_the_user_that_broke_meanwhile_is_a_notice(text):
+    async with driving(pairs=known_pairs, judge=judged, engine_here=True) as d:
+        for file in (users_config(), users_models()):
+            private_dir(file.parent)
+            file.write_text(text)
+        for typed in ("/pair s", "/set pair s"):
+            d.app.prompt.text = ""
+            await d.pilot.press(*({" ": "space", "/": "slash"}.get(letter, letter) for letter in typed))
+            await d.pilot.press("tab", "escape")
+        d.app.prompt.text = ""
+        for command in ("/pair smol", "/set pair smol", "/save", "/save pair"):
+            await d.say(command)
+        assert "models.toml" in d.screen()
+        await d.pilot.press("f4")
+        await until(d, "models.toml")
+        await d.pilot.press("x", "enter", "escape")
+        assert d.app.is_running

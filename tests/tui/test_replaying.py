@@ -8,6 +8,7 @@ from fake import hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.near.replay import Player, Recording
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import encode
 from specchat.tui.app import SpecchatApp
 from specchat.tui.widgets.messages import UserView
 from specchat.tui.widgets.reply_view import ReplyView
@@ -20,11 +21,11 @@ def recording(step_s: float = 0.001) -> Recording:
     question = ev.Message("user", "count")
     events = [
         ev.Header(ev.PROTOCOL, "0", "x"), hello(), ready(),
-        started([question], 1), *first, ev.Finished(1, "end", "", stats_of(first), 1.0 * step_s),
+        started([question], 1), *first, ev.Finished(1, "end", "", stats_of(first), first[-1].at_s),
         started([question, ev.Message("assistant", said), ev.Message("user", "go on")], 2), *second,
-        ev.Finished(2, "end", "", stats_of(second), 1.0 * step_s),
+        ev.Finished(2, "end", "", stats_of(second), second[-1].at_s),
     ]  # fmt: skip
-    return Recording.parse(b"".join(ev.encode(e) for e in events), "demo.jsonl")
+    return Recording.parse(b"".join(encode(e) for e in events), "demo.jsonl")
 
 
 async def wait_for(pilot, condition) -> None:
@@ -84,7 +85,7 @@ async def test_a_recording_held_is_told_depth_by_depth_too():
 async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path):
     demo = tmp_path / "demo.jsonl"
     made = recording(30.0)
-    demo.write_bytes(b"".join(ev.encode(e) for e in (made.header, *made.events)))
+    demo.write_bytes(b"".join(encode(e) for e in (made.header, *made.events)))
     from driving import driving
 
     async with driving(loaded=False, demo=demo) as d:

@@ -9,11 +9,13 @@ from driving import driving
 from fake import rounds_of, stats_of
 from textual import events
 from textual.color import Color
+from textual.geometry import Size
 
 from specchat import config
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.errors import ConfigError
+from specchat.tui.app import SpecchatApp
 from specchat.tui.draw import theme
 from specchat.tui.draw.transcript_text import conversation
 from specchat.tui.services import terminal_window
@@ -21,6 +23,7 @@ from specchat.tui.services.terminal_window import title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.session import Reply, Turn
 from specchat.tui.system import clipboard
+from specchat.tui.system.window_size import bound_environment, bounded
 
 FENCED = "Two ways:\n\n```python\na = 1\n```\n\nor\n\n```\nb\nc\n```\n"
 
@@ -29,7 +32,7 @@ FENCED = "Two ways:\n\n```python\na = 1\n```\n\nor\n\n```\nb\nc\n```\n"
 def written(monkeypatch) -> list[str]:
     """What the app tells the terminal beside the picture."""
     sequences: list[str] = []
-    monkeypatch.setattr(terminal_window.Surroundings, "_write", lambda self, sequence: sequences.append(sequence))
+    monkeypatch.setattr(SpecchatApp, "_write_to_terminal", lambda self, sequence: sequences.append(sequence))
     monkeypatch.setenv("TERM", "xterm-256color")
     return sequences
 
@@ -61,7 +64,7 @@ async def test_the_title_can_be_left_alone(written):
 async def end_of_reply(d, *, focused: bool, seconds: float = 9.0, stop: str = "end", then: str = "") -> int:
     """How often the bell rang when a reply ended."""
     rang = []
-    d.app.bell = lambda: rang.append(1)
+    d.app.surroundings._bell = lambda: rang.append(1)
     await d.say("hi")
     rounds = await d.reply(upto=3, finish=False)
     if then:
@@ -231,3 +234,17 @@ def test_the_conversation_is_printed_as_text_that_cannot_steer_the_terminal():
         Turn("assistant", reply=reply),
     ]
     assert conversation(turns) == "› read @a\n  please\n  @a (2 lines)\n\nFine ␛[31mred"
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [("80", True), ("999999999", False), ("0", False), ("-3", False), ("x", False)]
+)
+def test_a_size_in_the_environment_that_is_none_is_not_read(said: str, kept: bool) -> None:
+    environment = {"COLUMNS": said, "LINES": said, "ROWS": said, "HOME": said}
+    bound_environment(environment)
+    assert set(environment) == ({"COLUMNS", "LINES", "ROWS", "HOME"} if kept else {"HOME"})
+
+
+def test_a_window_of_any_size_is_drawn_within_bounds() -> None:
+    assert bounded(Size(10**9, -3)) == Size(2000, 1)
+    assert bounded(Size(120, 40)) == Size(120, 40)

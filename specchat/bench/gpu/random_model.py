@@ -12,11 +12,12 @@ from specchat.bench.gpu.setup import Setup
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import RoundedSource, WeightSource
+from specchat.models.files.weight_source import RoundedSource, TensorFacts, WeightSource
 from specchat.models.loading import own_network
 from specchat.models.own.decoder import Decoder
 
 _ALL = slice(None)
+_NORMS = ("norm", "input_norm", "mlp_norm")
 _WHOLE_NUMBERS = ("int8", "int4")
 
 _SPOKEN = 256
@@ -61,6 +62,10 @@ class RandomSource:
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         return name in self._shapes and (part == "weight" or name in self._biased)
 
+    def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        sizes = self._shapes[name] if self.has(name, layer, part) else None
+        return TensorFacts(f"the random {name}", sizes[:1] if sizes and part == "bias" else sizes)
+
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         return None
 
@@ -103,9 +108,6 @@ def read_bytes(model: Decoder, precision: str, context_tokens: int) -> int:
 
 
 def _shapes(config: Any) -> dict[str, tuple[int, ...]]:
-    shape, inner, hidden = Shape.of(config), config.intermediate_size, config.hidden_size
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    vocabulary = {"embed": (shape.vocab_size, hidden)} | ({} if shape.tied else {"head": (shape.vocab_size, hidden)})
-    norms: dict[str, tuple[int, ...]] = dict.fromkeys(("norm", "input_norm", "mlp_norm"), (hidden,))
-    attention = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, queries)}
-    return norms | vocabulary | attention | {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    shape = Shape.of(config)
+    matrices = ("embed", *(() if shape.tied else ("head",)), "q", "k", "v", "o", "gate", "up", "down")
+    return dict.fromkeys(_NORMS, (shape.hidden,)) | {name: shape.matrix(name) for name in matrices}

@@ -27,9 +27,8 @@ from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
 from specchat.models.base.shape import Shape
-from specchat.models.files.gguf_file import converted_folder
 from specchat.models.files.weight_source import GgufSource, TensorSource, WeightSource
-from specchat.models.loading import Loaded, end_tokens, own_network
+from specchat.models.loading import Loaded, end_tokens, open_config, own_network
 from specchat.models.machine import available_bytes
 from specchat.models.other.widened_source import WidenedSource
 from specchat.models.other.widening import Sizes, widened_config
@@ -71,10 +70,9 @@ def measure(setup: Setup, results: Results) -> Outcome:
 
 def open_small(path: Path) -> Small:
     """The parts of a GGUF file or of a folder of safetensors."""
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoTokenizer
 
-    folder = converted_folder(path) if path.is_file() else path
-    config = AutoConfig.from_pretrained(folder, **_LOCAL)
+    folder, config = open_config(path)
     tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
     source: WeightSource = GgufSource(path) if path.is_file() else TensorSource.of_folder(path)
     return Small(config, source, TransformersVocabulary(tokenizer, end_tokens(folder, config, tokenizer)))

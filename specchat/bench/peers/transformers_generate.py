@@ -93,18 +93,13 @@ class _Generate:
 
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Any:
     """The network once more, with transformers' own cache and attention; its own generation defaults taken off."""
-    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+    from transformers import GenerationConfig
     from transformers.utils.logging import disable_progress_bar
 
-    from specchat.models.files.gguf_file import converted_folder, load_network
+    from specchat.models.loading import open_config
+    from specchat.models.other.reference_network import load_network
 
     disable_progress_bar()
-    if path.is_file():
-        config = AutoConfig.from_pretrained(converted_folder(path), local_files_only=True)
-        network = load_network(path, config, dtype)
-    else:
-        network = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, attn_implementation="sdpa", use_safetensors=True, local_files_only=True
-        )
+    network = load_network(path, open_config(path)[1], dtype)
     network.generation_config = GenerationConfig()
     return network.eval().to(device)

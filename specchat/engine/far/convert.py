@@ -20,6 +20,9 @@ from specchat.decoding.plain import PlainCurve
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol import events
 
+_LONGEST_MESSAGE = 4000
+"""Characters of an error: it may quote what it refuses, and that may be anything."""
+
 
 def loss_message(claim: Losslessness) -> events.Loss:
     """What may be claimed for the combination in force."""
@@ -167,4 +170,4 @@ def failure(error: Exception, during: str, id: int | None = None) -> events.Fail
     """An error as one line. Anything that is no SpecchatError is a fault of ours and says so."""
     deliberate: Mapping[str, int] = {"exit_code": getattr(error, "exit_code", 1)}
     text = str(error) if hasattr(error, "exit_code") else f"internal error: {type(error).__name__}: {error}"
-    return events.Failed(kind=type(error).__name__, message=text, id=id, during=during, **deliberate)
+    return events.Failed(kind=type(error).__name__, message=text[:_LONGEST_MESSAGE], id=id, during=during, **deliberate)

@@ -7,14 +7,16 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from typing import BinaryIO
+from collections.abc import Callable
+from typing import BinaryIO, Literal
 
 import msgspec
 
+from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
+from specchat.engine.protocol.codec import decode_command, encode, lines_of
 from specchat.engine.protocol.describe import hello
 from specchat.engine.protocol.environment import engine_environment
-from specchat.engine.protocol.events import Cancel, Command, Event, Failed, Load, Loading, Quit, decode_command, encode
+from specchat.engine.protocol.events import Cancel, Command, Event, Failed, Load, Loading, Quit
 
 _LAST_CALL_S = 5.0
 """How long a pass may take to notice that nobody listens any more."""
@@ -90,7 +92,7 @@ def serve() -> None:
 
     mailbox = Mailbox()
     emit(hello())
-    threading.Thread(target=_read, args=(sys.stdin.buffer, mailbox, emit), name="commands", daemon=True).start()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, mailbox, emit), name="commands", daemon=True).start()
     emit(Loading(stage="import", item="torch", unit="steps"))
     os.environ.update(engine_environment())  # before torch is imported: it reads them once
     from specchat.engine.far.worker import Worker
@@ -109,13 +111,34 @@ def _claim_stdout() -> BinaryIO:
     return protocol
 
 
-def _read(lines: Iterable[bytes], mailbox: Mailbox, emit: Callable[[Event], None]) -> None:
-    for line in lines:
+def _listen(stream: BinaryIO, mailbox: Mailbox, emit: Callable[[Event], None]) -> None:
+    """Take commands until standard input closes; a pass that does not notice is not waited for."""
+    receive(stream, mailbox, emit)
+    mailbox.receive(Quit())
+    threading.Timer(_LAST_CALL_S, os._exit, args=(0,)).start()
+
+
+def receive(stream: BinaryIO, mailbox: Mailbox, emit: Callable[[Event], None]) -> None:
+    """Put every command of the stream into the mailbox; what is none is answered at once."""
+    for line in lines_of(stream):
         if not line.strip():
             continue
         try:
             mailbox.receive(decode_command(line))
         except msgspec.DecodeError as error:
-            emit(Failed(kind="UsageError", message=f"a line is no command: {error}", exit_code=2, during="protocol"))
-    mailbox.receive(Quit())
-    threading.Timer(_LAST_CALL_S, os._exit, args=(0,)).start()
+            emit(_refused(line, f"a line is no command: {error}"))
+
+
+class _Address(msgspec.Struct):
+    """What is read of a line that is no command, so that whoever sent it knows which of theirs was refused."""
+
+    type: Literal["load", "generate", "cancel", "change", "pace", "count", "compare"]
+    id: Id | None = None
+
+
+def _refused(line: bytes, why: str) -> Failed:
+    try:
+        command = msgspec.json.decode(line[:LONGEST_LINE_BYTES], type=_Address)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Failed(kind="UsageError", message=why, exit_code=2, during="protocol")
+    return Failed(kind="UsageError", message=why, exit_code=2, id=command.id, during=command.type)

@@ -9,7 +9,7 @@ import torch
 
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.models.loading import Loaded
-from specchat.models.machine import default_threads
+from specchat.models.machine import threads_for
 from specchat.models.own.decoder import Decoder
 
 
@@ -33,7 +33,7 @@ class LoadedPair:
         Native kernels bring threads of their own. torch then gets one: what is left to it is small, and waking a
         second thread takes longer than the work (0.3 ms a round).
         """
-        threads = threads or default_threads()
+        threads = threads_for(threads)
         for loaded in (self.target, self.draft):
             if loaded is not None and isinstance(loaded.model, Decoder):
                 loaded.model.network.threads = threads

@@ -17,7 +17,7 @@ from specchat.errors import TokenizerMismatch
 from specchat.models import fetch
 from specchat.models.inspect.pair_check import fit_of
 from specchat.models.loading import Loaded, compare_tokenizers, load_model, load_scripted
-from specchat.models.machine import choose_device, default_threads
+from specchat.models.machine import choose_device, threads_for
 from specchat.models.other.scripted_text import RecitalVocabulary
 from specchat.settings import Settings
 
@@ -33,7 +33,7 @@ class Loader:
     def load(self, settings: Settings) -> LoadedPair:
         """The pair the settings name, on their device, in their number format."""
         began = time.perf_counter()
-        torch.set_num_threads(settings.threads or default_threads())
+        torch.set_num_threads(threads_for(settings.threads))
         pair = self.catalog.pair(settings.pair)
         device = choose_device(settings.device)
         specs = [self.catalog.model(name) for name in (pair.target, pair.draft) if name is not None]

@@ -34,7 +34,7 @@ from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import Entry, ProfileStore
 from specchat.engine.protocol import events
 from specchat.engine.protocol.describe import settings_message
-from specchat.errors import EngineError, NotEnoughMemory, SpecchatError
+from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
 from specchat.models.machine import process_bytes
 from specchat.settings import OPTIONS, Settings
 
@@ -277,6 +277,9 @@ class Worker:
     def _compare(self, command: events.Compare) -> None:
         pair, conversation = self._pair, self._asked(command)
         assert pair is not None, "a conversation has a pair"
+        size = conversation.target.vocab_size
+        if (token := max([0, *command.plain, *command.other])) >= size:
+            raise UsageError(f"token {token} is outside the vocabulary of {size}")
         if self._comparer is None:
             self._comparer = Comparer(pair.target.model, exact=pair.precision == "float32")
         law = sampling(conversation.settings)

@@ -16,8 +16,9 @@ from typing import Protocol
 
 import msgspec
 
+from specchat.engine.protocol.codec import EventReader, encode, lines_of
 from specchat.engine.protocol.environment import engine_environment
-from specchat.engine.protocol.events import Command, Died, Event, Quit, decode_event, encode
+from specchat.engine.protocol.events import Command, Died, Event, Quit
 from specchat.errors import EngineError
 
 
@@ -68,9 +69,8 @@ class Engine:
                 process_group=0 if apart and command is None else None,
             )
         except OSError as error:
-            raise EngineError(
-                f"the engine could not be started: {' '.join(command or local_command())}: {error}"
-            ) from None
+            words = " ".join(command or local_command())
+            raise EngineError(f"the engine could not be started: {words}: {error.strerror or error}") from None
         finally:
             os.close(handle)
         threading.Thread(target=self._read, name="engine-events", daemon=True).start()
@@ -85,10 +85,11 @@ class Engine:
 
     def send(self, command: Command) -> None:
         """Hand over one command. A dead engine is no error here: its `Died` event says so."""
+        line = encode(command)  # what cannot be written down is not mistaken for an engine that is gone
         with self._write_lock:
             assert self._process.stdin is not None, "the engine was started with a pipe"
             try:
-                self._process.stdin.write(encode(command))
+                self._process.stdin.write(line)
                 self._process.stdin.flush()
             except (BrokenPipeError, ValueError, OSError):
                 return
@@ -126,9 +127,10 @@ class Engine:
 
     def _read(self) -> None:
         assert self._process.stdout is not None, "the engine was started with a pipe"
-        for line in self._process.stdout:
+        reader = EventReader()
+        for line in lines_of(self._process.stdout):
             try:
-                self._put(decode_event(line))
+                self._put(reader.read(line))
             except msgspec.DecodeError as error:
                 self._put(Died(None, f"the engine sent a line that is no event ({error}): {line[:200]!r}"))
                 self._process.kill()

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from specchat.engine.protocol.codec import EventReader
 from specchat.engine.protocol.events import (
     PROTOCOL,
     Cancel,
@@ -32,12 +33,14 @@ from specchat.engine.protocol.events import (
     Ready,
     RoundDone,
     Started,
-    decode_event,
 )
-from specchat.errors import EngineError
+from specchat.errors import RecordingError
 
 SLOWEST, FASTEST = 1 / 16, 16.0
 PAUSE_BETWEEN_REPLIES_S = 1.5
+
+LARGEST_BYTES = 512 * 2**20
+"""A recording takes about a kilobyte a round; this is more than a day of them."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +53,15 @@ class Recording:
 
     @classmethod
     def read(cls, path: Path) -> Recording:
-        """Read a recording from its file; raises EngineError naming the file and the line."""
+        """Read a recording from its file; raises RecordingError naming the file and the line."""
         try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise EngineError(f"{path}: the recording cannot be read: {error.strerror or error}") from None
+            with path.open("rb") as file:
+                data = file.read(LARGEST_BYTES + 1)
+        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+            why = getattr(error, "strerror", None) or error
+            raise RecordingError(f"{path}: the recording cannot be read: {why}") from None
+        if len(data) > LARGEST_BYTES:
+            raise RecordingError(f"{path}: the file is larger than {LARGEST_BYTES >> 20} MiB, so it is no recording")
         return cls.parse(data, str(path))
 
     @classmethod
@@ -64,16 +71,17 @@ class Recording:
         unended = lines.pop() if lines else b""
         numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
         last = [(len(lines) + 1, unended)] if unended.strip() else []
-        header = _header(numbered or last, name)
-        events = [_event(line, number, name) for number, line in numbered[1:]]
+        reader = EventReader()
+        header = _header(numbered or last, name, reader)
+        events = [_event(line, number, name, reader) for number, line in numbered[1:]]
         truncated = False
         for number, line in last if numbered else []:
             try:
-                events.append(_event(line, number, name))
-            except EngineError:
+                events.append(_event(line, number, name, reader))
+            except RecordingError:
                 truncated = True
         if not any(isinstance(event, Started) for event in events):
-            raise EngineError(f"{name}: the recording holds no reply")
+            raise RecordingError(f"{name}: the recording holds no reply")
         return cls(header, tuple(events), truncated)
 
     def first(self, kind: type[Any]) -> Any | None:
@@ -95,25 +103,27 @@ class Recording:
         return Ready(begun.pair, begun.pair, None, "", "", 0, 0, 0, 0.0, begun.settings, begun.loss)
 
 
-def _header(numbered: list[tuple[int, bytes]], name: str) -> Header:
+def _header(numbered: list[tuple[int, bytes]], name: str, reader: EventReader) -> Header:
     if not numbered:
-        raise EngineError(f"{name}: the file is empty, so it is no recording")
+        raise RecordingError(f"{name}: the file is empty, so it is no recording")
     number, line = numbered[0]
-    header = _event(line, number, name)
+    header = _event(line, number, name, reader)
     if not isinstance(header, Header):
-        raise EngineError(f"{name}, line {number}: a recording begins with a header, this is a {_tag(header)!r} event")
+        raise RecordingError(
+            f"{name}, line {number}: a recording begins with a header, this is a {_tag(header)!r} event"
+        )
     if header.version != PROTOCOL:
-        raise EngineError(
+        raise RecordingError(
             f"{name}, line {number}: the recording has version {header.version}, this specchat reads version {PROTOCOL}"
         )
     return header
 
 
-def _event(line: bytes, number: int, name: str) -> Event:
+def _event(line: bytes, number: int, name: str, reader: EventReader) -> Event:
     try:
-        return decode_event(line)
+        return reader.read(line)
     except msgspec.DecodeError as error:
-        raise EngineError(f"{name}, line {number}: this is no event: {error}") from None
+        raise RecordingError(f"{name}, line {number}: this is no event: {error}") from None
 
 
 def _tag(event: Event) -> str:

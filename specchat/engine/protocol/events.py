@@ -2,14 +2,35 @@
 
 Commands go to the engine, events come back. The same events drive the app, `specchat run`,
 recordings, replay, tests and benchmarks; a recording is a `Header` line followed by events.
+
+The types of the fields say which values they take; `codec` holds every message to them, and `checks` to what types
+cannot say.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from specchat.engine.protocol.bounds import (
+    MOST_NODES,
+    ExitCode,
+    Id,
+    Kind,
+    LogProbability,
+    Margin,
+    Name,
+    Node,
+    Parent,
+    Rate,
+    Role,
+    Seconds,
+    Seed,
+    Token,
+    Whole,
+    Words,
+)
 
 PROTOCOL = 1
 """Raised when a message changes its meaning; host and client must agree on it."""
@@ -22,7 +43,7 @@ StopReason = Literal["end", "length", "stop", "context", "cancelled"]
 class Message(Struct, frozen=True):
     """One turn of a chat. `role` is `system`, `user` or `assistant`."""
 
-    role: str
+    role: Role
     content: str
 
 
@@ -42,16 +63,16 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     and it is written by parts that know nothing of other replies and are forgotten afterwards.
     """
 
-    id: int
+    id: Id
     messages: list[Message]
-    seed: int | None = None
+    seed: Seed | None = None
     apart: dict[str, Any] | None = None
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
     """Stop reply `id` at the next round, out of band; or stop loading when `id` is None."""
 
-    id: int | None = None
+    id: Id | None = None
 
 
 class Change(Struct, frozen=True, tag_field="type", tag="change"):
@@ -68,16 +89,16 @@ class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
     Sent before its Generate, it acts from the first round on.
     """
 
-    id: int
+    id: Id
     hold: bool = False
-    rounds: int = 0
-    gap_s: float = 0.0
+    rounds: Whole = 0
+    gap_s: Seconds = 0.0
 
 
 class Count(Struct, frozen=True, tag_field="type", tag="count"):
     """How many tokens would these messages take? Answered by Counted."""
 
-    id: int
+    id: Id
     messages: list[Message]
 
 
@@ -87,11 +108,11 @@ class Compare(Struct, frozen=True, tag_field="type", tag="compare"):
     `plain` and `other` are their tokens; `apart` is the settings they were sampled with, as in Generate.
     """
 
-    id: int
+    id: Id
     messages: list[Message]
-    seed: int
-    plain: list[int]
-    other: list[int]
+    seed: Seed
+    plain: list[Token]
+    other: list[Token]
     apart: dict[str, Any] | None = None
 
 
@@ -112,35 +133,35 @@ Command = Load | Generate | Cancel | Change | Pace | Count | Compare | Statistic
 class Header(Struct, frozen=True, tag_field="type", tag="header"):
     """First line of a recording."""
 
-    version: int
-    specchat: str
-    made: str  # ISO 8601, UTC
-    command: str = ""
-    machine: str = ""
+    version: Whole
+    specchat: Name
+    made: Name  # ISO 8601, UTC
+    command: Words = ""
+    machine: Words = ""
 
 
 class OptionInfo(Struct, frozen=True):
     """One option, as the settings panel needs it. `kind` is int, float, str or bool."""
 
-    name: str
-    kind: str
+    name: Name
+    kind: Kind
     default: Any
-    help: str
-    unit: str = ""
+    help: Words
+    unit: Name = ""
     minimum: float | None = None
     maximum: float | None = None
-    choices: list[str] = []
+    choices: list[Name] = []
     live: bool = True
 
 
 class MethodInfo(Struct, frozen=True):
     """One method, as `specchat methods` prints it."""
 
-    family: str
-    name: str
-    summary: str
-    source: str
-    lossless: str
+    family: Name
+    name: Name
+    summary: Words
+    source: Words
+    lossless: Words
     options: list[OptionInfo] = []
     needs_draft_model: bool = False
 
@@ -148,21 +169,21 @@ class MethodInfo(Struct, frozen=True):
 class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
     """First event of every engine: who it is and what it can do."""
 
-    protocol: int
-    specchat: str
+    protocol: Whole
+    specchat: Name
     methods: list[MethodInfo]
     settings: list[OptionInfo]
-    pid: int = 0
+    pid: Whole = 0
 
 
 class Loading(Struct, frozen=True, tag_field="type", tag="loading"):
     """Progress while a pair is fetched, verified, read and warmed. `total` 0 means unknown."""
 
     stage: Literal["import", "fetch", "verify", "read", "measure"]
-    item: str
-    done: int = 0
-    total: int = 0
-    rate: float = 0.0  # units per second
+    item: Words
+    done: Whole = 0
+    total: Whole = 0
+    rate: Rate = 0.0  # units per second
     unit: Literal["bytes", "steps"] = "bytes"
 
 
@@ -170,33 +191,33 @@ class Loss(Struct, frozen=True):
     """Whether the combination in force is lossless, computed from its parts, and why."""
 
     lossless: bool
-    reason: str
+    reason: Words
 
 
 class PlainSpeed(Struct, frozen=True, tag_field="type", tag="plain_speed"):
     """Seconds per token of plain decoding on this machine, by context length; the denominator of speed-ups."""
 
-    points: list[tuple[int, float]]  # (context in tokens, seconds per token), ascending
-    measured: str  # when, ISO 8601
+    points: list[tuple[Whole, Seconds]]  # (context in tokens, seconds per token), ascending
+    measured: Name  # when, ISO 8601
 
 
 class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     """A pair is loaded. `settings` are those in force, the pair's own defaults included."""
 
-    pair: str
-    target: str
-    draft: str | None
-    device: str
-    dtype: str
-    threads: int
-    context_tokens: int
-    memory_bytes: int
-    load_s: float
+    pair: Name
+    target: Name
+    draft: Name | None
+    device: Name
+    dtype: Name
+    threads: Whole
+    context_tokens: Whole
+    memory_bytes: Whole
+    load_s: Seconds
     settings: dict[str, Any]
     loss: Loss
     plain: PlainSpeed | None = None
-    notes: list[str] = []
-    kernels: str = ""  # what multiplies the target's weights: native, torch, transformers
+    notes: list[Words] = []
+    kernels: Name = ""  # what multiplies the target's weights: native, torch, transformers
 
 
 class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
@@ -209,32 +230,32 @@ class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
 class Started(Struct, frozen=True, tag_field="type", tag="started"):
     """A reply begins. `reused_tokens` of the prompt were still in the target's cache."""
 
-    id: int
+    id: Id
     messages: list[Message]
-    prompt_tokens: int
-    reused_tokens: int
-    seed: int
+    prompt_tokens: Whole
+    reused_tokens: Whole
+    seed: Seed
     settings: dict[str, Any]
     loss: Loss
-    pair: str
+    pair: Name
 
 
 class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):
     """Prompt tokens read so far, out of those that had to be read."""
 
-    id: int
-    done: int
-    total: int
-    at_s: float
+    id: Id
+    done: Whole
+    total: Whole
+    at_s: Seconds
 
 
 class Draw(Struct, frozen=True):
     """How a child came into the tree: who proposed it, of what kind the draw was, how likely the drafter held it."""
 
-    child: int
+    child: Node
     kind: Literal["iid", "wor", "point"]
-    proposer: str
-    draft_logprob: float | None = None
+    proposer: Name
+    draft_logprob: LogProbability | None = None
 
 
 class Tree(Struct, frozen=True):
@@ -244,11 +265,11 @@ class Tree(Struct, frozen=True):
     after its parent (None where the target was not asked: the root, and children of nodes never visited).
     """
 
-    tokens: list[int]
-    parents: list[int]  # -1 for the root
-    texts: list[str]
+    tokens: Annotated[list[Token], Meta(min_length=1, max_length=MOST_NODES)]
+    parents: list[Parent]  # -1 for the root
+    texts: list[Words]
     draws: list[Draw]
-    target_logprob: list[float | None]
+    target_logprob: list[LogProbability | None]
 
 
 class Verdict(Struct, frozen=True):
@@ -257,17 +278,17 @@ class Verdict(Struct, frozen=True):
     `bonus` is None only where the reply ended on a drafted token.
     """
 
-    path: list[int]
-    bonus: int | None
-    bonus_text: str
-    bonus_logprob: float | None
+    path: list[Node]
+    bonus: Token | None
+    bonus_text: Words
+    bonus_logprob: LogProbability | None
     reasons: list[Reason]
 
 
 class Piece(Struct, frozen=True):
     """One emitted token, where it came from, and the text that became readable with it (may be empty)."""
 
-    token: int
+    token: Token
     text: str
     origin: Origin
 
@@ -275,68 +296,68 @@ class Piece(Struct, frozen=True):
 class Timings(Struct, frozen=True):
     """Seconds one round spent drafting, verifying, and on everything else."""
 
-    draft_s: float
-    verify_s: float
-    other_s: float
+    draft_s: Seconds
+    verify_s: Seconds
+    other_s: Seconds
 
 
 class RoundDone(Struct, frozen=True, tag_field="type", tag="round"):
     """One round: plan, draft, verify, judge, keep, learn. Joining the pieces' texts gives the reply so far."""
 
-    id: int
-    index: int
-    at_s: float  # since Started
-    context_tokens: int  # history before this round, the root included
-    budget: dict[str, int | float]  # nodes, depth, width, floor
+    id: Id
+    index: Whole
+    at_s: Seconds  # since Started
+    context_tokens: Whole  # history before this round, the root included
+    budget: dict[Name, Whole | Rate]  # nodes, depth, width, floor
     tree: Tree
     verdict: Verdict
     pieces: list[Piece]
     timings: Timings
-    draft_passes: int = 0  # forward passes of a draft model in this round
-    why: str = ""  # what made the controller choose this budget, in a few words
+    draft_passes: Whole = 0  # forward passes of a draft model in this round
+    why: Words = ""  # what made the controller choose this budget, in a few words
 
 
 class Stats(Struct, frozen=True):
     """A reply in figures. Acceptance length counts the bonus token, acceptance rate does not."""
 
-    rounds: int
-    tokens: int
-    drafted: int
-    accepted: int
-    tokens_per_s: float  # decoding only, prefill apart
-    acceptance_length: float
-    acceptance_rate: float
-    prefill_s: float
-    draft_s: float
-    verify_s: float
-    other_s: float
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
-    offered_by_depth: list[int] = []  # rounds that drafted a node at depth 1, 2, …
-    accepted_by_depth: list[int] = []  # rounds that accepted one there
-    draft_passes: int = 0
-    plain_tokens_per_s: float | None = None  # at the contexts of this reply
-    speedup: float | None = None
+    rounds: Whole
+    tokens: Whole
+    drafted: Whole
+    accepted: Whole
+    tokens_per_s: Rate  # decoding only, prefill apart
+    acceptance_length: Rate
+    acceptance_rate: Rate
+    prefill_s: Seconds
+    draft_s: Seconds
+    verify_s: Seconds
+    other_s: Seconds
+    prompt_tokens: Whole = 0
+    reused_tokens: Whole = 0
+    offered_by_depth: list[Whole] = []  # rounds that drafted a node at depth 1, 2, …
+    accepted_by_depth: list[Whole] = []  # rounds that accepted one there
+    draft_passes: Whole = 0
+    plain_tokens_per_s: Rate | None = None  # at the contexts of this reply
+    speedup: Rate | None = None
     speedup_source: Literal["measured", "est."] = "est."
 
 
 class Finished(Struct, frozen=True, tag_field="type", tag="finished"):
     """A reply is complete. `tail` is text that was held back (half a stop string, half a character) and is now due."""
 
-    id: int
+    id: Id
     stop: StopReason
     tail: str
     stats: Stats
-    at_s: float
-    stop_string: str | None = None
+    at_s: Seconds
+    stop_string: Words | None = None
 
 
 class Counted(Struct, frozen=True, tag_field="type", tag="counted"):
     """Answer to Count."""
 
-    id: int
-    tokens: int
-    context_tokens: int
+    id: Id
+    tokens: Whole
+    context_tokens: Whole
 
 
 class Compared(Struct, frozen=True, tag_field="type", tag="compared"):
@@ -347,30 +368,30 @@ class Compared(Struct, frozen=True, tag_field="type", tag="compared"):
     Up to `allowed` two tokens count as tied, since that is what passes of different sizes differ by.
     """
 
-    id: int
-    place: int | None = None
-    plain_text: str = ""
-    other_text: str = ""
-    margin: float | None = None
-    allowed: float = 0.0
+    id: Id
+    place: Whole | None = None
+    plain_text: Words = ""
+    other_text: Words = ""
+    margin: Margin | None = None
+    allowed: Rate = 0.0
     tie: bool = False
 
 
 class Totals(Struct, frozen=True, tag_field="type", tag="totals"):
     """Answer to Statistics."""
 
-    replies: int
+    replies: Whole
     stats: Stats
 
 
 class Failed(Struct, frozen=True, tag_field="type", tag="failed"):
     """Something asked for did not happen; the engine goes on. `kind` is the error's class name."""
 
-    kind: str
-    message: str
-    exit_code: int = 1
-    id: int | None = None
-    during: str = ""  # the type of the command that failed
+    kind: Name
+    message: Words
+    exit_code: ExitCode = 1
+    id: Id | None = None
+    during: Name = ""  # the type of the command that failed
 
 
 class Died(Struct, frozen=True, tag_field="type", tag="died"):
@@ -397,31 +418,3 @@ Event = (
     | Failed
     | Died
 )
-
-_T = TypeVar("_T")
-
-_encoder = msgspec.json.Encoder()
-_commands: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
-_events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
-
-
-def encode(message: Command | Event) -> bytes:
-    """One line, newline included."""
-    return _encoder.encode(message) + b"\n"
-
-
-def decode_command(line: bytes) -> Command:
-    """A command from its line; raises msgspec.DecodeError where the line is none."""
-    return _decoded(_commands, line)
-
-
-def decode_event(line: bytes) -> Event:
-    """An event from its line; raises msgspec.DecodeError where the line is none."""
-    return _decoded(_events, line)
-
-
-def _decoded(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T:
-    try:
-        return decoder.decode(line)
-    except (UnicodeDecodeError, RecursionError) as error:  # broken text, or brackets without end
-        raise msgspec.DecodeError(str(error)) from None

@@ -1,4 +1,4 @@
-"""Make text from a model safe to show: nothing in it may steer a terminal, nothing in it may hide."""
+"""Make text from outside safe to show: nothing in it may steer a terminal, nothing in it may hide."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ _UNSEEN = re.compile(
     "\ud800-\udfff]"  # half of a pair, which no terminal can be sent
 )
 
+_OWN = re.compile(r"\x1b\[[0-9;]*m|\x1b\[[0-9]*[AGK]|\x1b\[\?25[lh]|\r(?!\n)|\r\n")
+"""Colours, and what draws a line of progress anew: all that Rich and we send from the command line."""
+
 
 def visible(text: str) -> str:
     """The text with every control character as a symbol one can see: `␛[31m` instead of red.
@@ -18,6 +21,35 @@ def visible(text: str) -> str:
     Tabs and newlines stay. Line by line or in any other pieces, the result is the same.
     """
     return _UNSEEN.sub(_symbol, text)
+
+
+def one_line(text: str) -> str:
+    """The text as `visible` shows it, in one line: for errors, titles, and whatever has one row."""
+    return visible(text.replace("\n", "⏎").replace("\t", " "))
+
+
+def steers(text: str) -> bool:
+    """Whether the text holds anything that `visible` would show as a symbol."""
+    return _UNSEEN.search(text) is not None
+
+
+def without_steering(text: str) -> str:
+    """The text without what `visible` shows as symbols; as wide as a terminal would draw it."""
+    return _UNSEEN.sub(lambda match: "?" if "\ud800" <= match.group() <= "\udfff" else "", text)
+
+
+def safe_on_terminal(text: str) -> str:
+    """What a program prints, with its colours and its progress lines; everything else is as `visible` shows it."""
+    at, parts = 0, []
+    for own in _OWN.finditer(text):
+        parts += [visible(text[at : own.start()]), own.group()]
+        at = own.end()
+    return "".join([*parts, visible(text[at:])])
+
+
+def safe_in_json(text: str) -> str:
+    """JSON with every character that could steer a terminal written as `\\u009b`; it reads as the same values."""
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def _symbol(match: re.Match[str]) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from specchat.errors import ModelError
 from specchat.models.files.families import FAMILIES, Family
+from specchat.models.files.number_limits import LIMITS, shown, wrong_number
 
 _ROTATIONS = ("default", "linear", "llama3")
 _GATES = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
@@ -30,6 +33,18 @@ class View:
     frequencies: Tensor | None
     rotation_scale: float = 1.0
 
+    def contradiction(self, head_dim: int) -> str:
+        """What does not go together in heads of this size, empty where all does."""
+        if self.window is not None and self.window < 1:
+            return f"sliding_window = {self.window}, in which a token does not see itself"
+        if self.frequencies is None:
+            return ""
+        if self.frequencies.shape != (head_dim // 2,):
+            return f"head_dim = {head_dim} and a rotation of {2 * len(self.frequencies)} values"
+        if not (bool(self.frequencies.isfinite().all()) and math.isfinite(self.rotation_scale)):
+            return "a rotation by angles that are not finite"
+        return ""
+
     def turns(self, positions: int) -> Tensor | None:
         """(positions, 1, head_dim / 2) complex64: what rotates a pair of values at each position."""
         if self.frequencies is None:
@@ -43,11 +58,13 @@ class Shape:
     """Sizes and switches of a decoder.
 
     Args:
+        inner: width of the feed-forward layers.
         gate: what the gate of the MLP goes through, silu or gelu (by its tanh formula).
         views: the ways in which layers look at the text.
         view_of: for each layer, which of them is its own.
         embedding_scale: factor on embeddings.
         query_scale: factor on queries before scores are divided by the root of the head size.
+        post_norms: whether what attention and MLP add is normalised too.
     """
 
     layers: int
@@ -57,20 +74,28 @@ class Shape:
     head_dim: int
     vocab_size: int
     epsilon: float
+    inner: int
     tied: bool
     views: tuple[View, ...]
     view_of: tuple[int, ...]
     gate: str = "silu"
     embedding_scale: float = 1.0
     query_scale: float = 1.0
+    post_norms: bool = False
 
     @classmethod
     def of(cls, config: Any) -> Shape:
-        """The shape a configuration describes. Call `unsupported` first."""
+        """The shape a configuration describes. Call `unsupported` first.
+
+        Raises:
+            ModelError: its numbers are out of bounds, or do not go together.
+        """
+        if wrong := wrong_number({key: getattr(config, key, None) for key in LIMITS}) or _uneven_lists(config):
+            raise ModelError(f"the configuration says {wrong}")
         family = FAMILIES[config.model_type]
         views, view_of = _views(config, family)
         head_dim = _head_dim(config)
-        return cls(
+        shape = cls(
             layers=config.num_hidden_layers,
             hidden=config.hidden_size,
             heads=config.num_attention_heads,
@@ -78,13 +103,41 @@ class Shape:
             head_dim=head_dim,
             vocab_size=config.vocab_size,
             epsilon=config.rms_norm_eps,
+            inner=config.intermediate_size,
             tied=bool(config.tie_word_embeddings),
             views=views,
             view_of=view_of,
             gate=_GATES[_activation(config)],
             embedding_scale=config.hidden_size**0.5 if family.scales_embedding else 1.0,
             query_scale=(head_dim / getattr(config, "query_pre_attn_scalar", head_dim)) ** 0.5,
+            post_norms="post_attention_norm" in family.hub_names,
         )
+        if wrong := shape._contradiction():
+            raise ModelError(f"the configuration says {wrong}")
+        return shape
+
+    def matrix(self, name: str) -> tuple[int, int]:
+        """(outputs, inputs) of a weight by our own name: `q`, `down`, `embed`, …"""
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        return {
+            "embed": (self.vocab_size, self.hidden),
+            "head": (self.vocab_size, self.hidden),
+            "q": (queries, self.hidden),
+            "k": (keys, self.hidden),
+            "v": (keys, self.hidden),
+            "o": (self.hidden, queries),
+            "gate": (self.inner, self.hidden),
+            "up": (self.inner, self.hidden),
+            "down": (self.hidden, self.inner),
+        }[name]
+
+    def _contradiction(self) -> str:
+        """What does not go together, empty where all does."""
+        if self.heads % self.kv_heads:
+            return f"num_attention_heads = {self.heads}, no multiple of num_key_value_heads = {self.kv_heads}"
+        if self.head_dim % 2:
+            return f"head_dim = {self.head_dim}, which is odd: values rotate in pairs"
+        return next((wrong for view in self.views if (wrong := view.contradiction(self.head_dim))), "")
 
     def turns(self, positions: int) -> tuple[Tensor | None, ...]:
         """For each view, what rotates at each position."""
@@ -98,6 +151,15 @@ def windows_of(config: Any) -> tuple[int | None, ...]:
     if kinds:
         return tuple(window if kind == _SLIDING else None for kind in kinds)
     return (window if getattr(config, "use_sliding_window", True) else None,) * int(config.num_hidden_layers)
+
+
+def _uneven_lists(config: Any) -> str:
+    """Which list of something per layer has another length than there are layers; empty where none has."""
+    for key in ("layer_types", "no_rope_layers"):
+        listed = getattr(config, key, None)
+        if listed and len(listed) != config.num_hidden_layers:
+            return f"num_hidden_layers = {config.num_hidden_layers} and {key} for {len(listed)}"
+    return ""
 
 
 def _views(config: Any, family: Family) -> tuple[tuple[View, ...], tuple[int, ...]]:
@@ -153,7 +215,7 @@ def unsupported(config: Any) -> str | None:
     for about in [rotation[kind] for kind in (_FULL, _SLIDING) if kind in rotation] or [rotation]:
         kind = about.get("rope_type", "default")
         if kind not in _ROTATIONS:
-            return f"rotation {kind} is not one of {', '.join(_ROTATIONS)}"
+            return f"rotation {shown(kind)} is not one of {', '.join(_ROTATIONS)}"
         if float(about.get("partial_rotary_factor", 1.0)) != 1.0:
             return "only a part of each head is rotated"
     return None

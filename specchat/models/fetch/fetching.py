@@ -102,7 +102,7 @@ class _Fetch:
         elif files := self.spec.files:
             for file in files:
                 self._file(file)
-        else:
+        elif not self._stands_as_listed():
             self._first_that_works(self.spec.name, None)
 
     def _verify_own(self, own: Path) -> None:
@@ -134,6 +134,21 @@ class _Fetch:
         except WeightsError:
             return False
         return True
+
+    def _stands_as_listed(self) -> bool:
+        """Whether a repository that was fetched before lies there as it was: a copy has its hashes, and other times."""
+        files = layout.read_manifest(self.spec)
+        for file in files:
+            place, expected = layout.folder(self.spec) / file.name, file.sha256 or layout.sealed_sha256(self.spec, file)
+            if layout.is_sealed(self.spec, file):
+                continue
+            if not place.is_file() or file.size not in (None, place.stat().st_size):
+                return False
+            got = disk.sha256_of(place, file.name, self.on_progress, self.cancelled)
+            if got != expected:
+                return False
+            layout.seal(self.spec, file, place, got)
+        return bool(files)
 
     def _way(self, source: Source, file: ModelFile | None) -> Callable[[], None] | None:
         """How this source gives the file (None: the whole repository), if it offers it at all."""

@@ -47,10 +47,12 @@ def acceptable(name: str) -> bool:
 def is_sealed(spec: ModelSpec, file: ModelFile, path: Path | None = None) -> bool:
     """Whether this file was verified and has not changed since."""
     path = path or folder(spec) / file.name
+    seal = _read_seal(spec, file)
     try:
-        seal = msgspec.json.decode(_seal_path(spec, file).read_bytes(), type=Seal)
         found = path.stat()
-    except (OSError, msgspec.DecodeError):
+    except OSError:
+        return False
+    if seal is None:
         return False
     same = (seal.size, seal.mtime_ns) == (found.st_size, found.st_mtime_ns)
     return same and file.size in (None, seal.size) and file.sha256 in (None, seal.sha256)
@@ -69,10 +71,14 @@ def unseal(spec: ModelSpec, file: ModelFile) -> None:
 
 def sealed_sha256(spec: ModelSpec, file: ModelFile) -> str | None:
     """The hash this file had when it was last verified."""
-    try:
-        return msgspec.json.decode(_seal_path(spec, file).read_bytes(), type=Seal).sha256
-    except (OSError, msgspec.DecodeError):
-        return None
+    seal = _read_seal(spec, file)
+    return None if seal is None else seal.sha256
+
+
+def sealed_bytes(spec: ModelSpec, file: ModelFile) -> int | None:
+    """The size this file had when it was last verified."""
+    seal = _read_seal(spec, file)
+    return None if seal is None else seal.size
 
 
 def write_manifest(spec: ModelSpec, files: tuple[ModelFile, ...]) -> None:
@@ -86,6 +92,13 @@ def read_manifest(spec: ModelSpec) -> tuple[ModelFile, ...]:
         return msgspec.json.decode((folder(spec) / MANIFEST).read_bytes(), type=tuple[ModelFile, ...])
     except (OSError, msgspec.DecodeError):
         return ()
+
+
+def _read_seal(spec: ModelSpec, file: ModelFile) -> Seal | None:
+    try:
+        return msgspec.json.decode(_seal_path(spec, file).read_bytes(), type=Seal)
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def _seal_path(spec: ModelSpec, file: ModelFile) -> Path:

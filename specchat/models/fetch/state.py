@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,30 +11,37 @@ from typing import Literal
 from specchat.config import ModelFile, ModelSpec, PathSource
 from specchat.errors import WeightsError
 from specchat.models.fetch.disk import bytes_below
-from specchat.models.fetch.layout import folder, is_sealed, read_manifest
+from specchat.models.fetch.layout import folder, is_sealed, read_manifest, sealed_bytes
+
+StateKind = Literal["ready", "unverified", "partial", "missing"]
 
 
 @dataclass(frozen=True)
 class State:
-    """Whether a model can be loaded, how much of it is on disk, and how much it is in all (None: unknown)."""
+    """Whether a model can be loaded, how much of it is on disk, and how much it is in all (None: unknown).
 
-    kind: Literal["ready", "partial", "missing"]
+    `unverified`: all of it is here in the right sizes, copied or touched since it was hashed. Fetching hashes it again.
+    """
+
+    kind: StateKind
     disk_bytes: int
     total_bytes: int | None
 
 
 def state(spec: ModelSpec) -> State:
-    """Whether the model is ready, partly here, or missing. Reads no weights."""
+    """Whether the model is ready, here but not verified, partly here, or missing. Reads no weights."""
     if spec.scripted:
         return State("ready", 0, 0)
     if (path := user_path(spec)) is not None:
         size = bytes_below(path)
-        return State("ready" if _is_usable(spec, path) else "partial", size, size)
+        return State(_kind_of_own(spec, path), size, size)
     files = files_of(spec)
     total = sum(f.size for f in files if f.size) if files and all(f.size for f in files) else None
     size = bytes_below(folder(spec))
     if files and all(is_sealed(spec, file) for file in files):
         return State("ready", size, total)
+    if files and all(_is_whole(spec, file, folder(spec) / file.name) for file in files):
+        return State("unverified", size, total)
     return State("partial" if size else "missing", size, total)
 
 
@@ -63,7 +71,7 @@ def files_of(spec: ModelSpec) -> tuple[ModelFile, ...]:
 def user_path(spec: ModelSpec) -> Path | None:
     """The first of the user's own files or folders that exists: what is here already is never fetched."""
     paths = (source.path for source in spec.sources if isinstance(source, PathSource))
-    return next((path.absolute() for path in paths if path.exists()), None)
+    return next((path.absolute() for path in paths if os.path.exists(path)), None)  # never raises
 
 
 def path_files(spec: ModelSpec, path: Path) -> Iterator[tuple[ModelFile, Path]]:
@@ -74,12 +82,24 @@ def path_files(spec: ModelSpec, path: Path) -> Iterator[tuple[ModelFile, Path]]:
             yield file, place
 
 
-def _is_usable(spec: ModelSpec, path: Path) -> bool:
+def _kind_of_own(spec: ModelSpec, path: Path) -> StateKind:
     try:
         model_in(path)
     except WeightsError:
+        return "partial"
+    files = list(path_files(spec, path))
+    if all(is_sealed(spec, file, place) for file, place in files):
+        return "ready"
+    return "unverified" if all(_is_whole(spec, file, place) for file, place in files) else "partial"
+
+
+def _is_whole(spec: ModelSpec, file: ModelFile, place: Path) -> bool:
+    """Whether the file is there in its size, as that is listed or was when it was verified, if it is known at all."""
+    expected = file.size if file.size is not None else sealed_bytes(spec, file)
+    try:
+        return place.is_file() and expected in (None, place.stat().st_size)
+    except OSError:
         return False
-    return all(is_sealed(spec, file, place) for file, place in path_files(spec, path))
 
 
 def model_in(path: Path) -> Path:
@@ -92,7 +112,10 @@ def model_in(path: Path) -> Path:
         if path.suffix != ".gguf":
             raise WeightsError(f"{path} is refused: a single file must be .gguf; safetensors come as a folder")
         return path
-    names = sorted(entry.name for entry in path.iterdir())
+    try:
+        names = sorted(entry.name for entry in path.iterdir())
+    except OSError as error:  # a device, a pipe, a folder of somebody else's
+        raise WeightsError(f"{path} cannot be read: {error.strerror or error}") from None
     ggufs = [name for name in names if name.endswith(".gguf")]
     if any(name.endswith(".safetensors") for name in names):
         if "config.json" not in names:

@@ -1,17 +1,15 @@
-"""GGUF files through transformers: configuration and tokenizer converted once, weights dequantised at every load."""
+"""Configuration and tokenizer of a GGUF file in transformers' own form, converted once."""
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import shutil
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from specchat.config import cache_dir, private_dir
+from specchat.models.files.foreign_errors import one_line
+from specchat.models.files.gguf_header import read_header
 
 
 def converted_folder(path: Path) -> Path:
@@ -19,30 +17,19 @@ def converted_folder(path: Path) -> Path:
 
     Reading a GGUF header takes transformers seconds each time, so it is done once and kept in the cache, under a
     name that changes when the file does.
+
+    Raises:
+        WeightsError: no GGUF file that can be read.
+        ModelError: transformers cannot tell what network or tokenizer it holds.
     """
     about = path.stat()
     key = hashlib.blake2b(f"{path}|{about.st_size}|{about.st_mtime_ns}".encode(), digest_size=8).hexdigest()
     folder = cache_dir() / "converted" / f"{path.stem}-{key}"
     if not folder.is_dir():
-        _convert(path, folder)
+        read_header(path)  # transformers' own reader believes every count
+        with one_line(f"{path} cannot be used"):
+            _convert(path, folder)
     return folder
-
-
-def load_network(path: Path, config: Any, dtype: torch.dtype) -> Any:
-    """The network a GGUF file holds, its weights dequantised and rounded to `dtype`."""
-    from transformers import AutoModelForCausalLM
-    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
-
-    network_class = AutoModelForCausalLM._model_mapping[type(config)]
-    with torch.device("meta"):
-        empty = network_class(config)
-    arguments: dict[str, Any] = {"return_tensors": True, "model_to_load": empty}
-    if "torch_dtype" in inspect.signature(load_gguf_checkpoint).parameters:
-        arguments["torch_dtype"] = dtype  # rounds tensor by tensor, which keeps the peak low
-    tensors = load_gguf_checkpoint(str(path), **arguments)["tensors"]
-    return network_class.from_pretrained(
-        None, config=config, state_dict=tensors, dtype=dtype, attn_implementation="sdpa"
-    )
 
 
 def _convert(path: Path, folder: Path) -> None:

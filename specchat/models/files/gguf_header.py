@@ -1,33 +1,35 @@
-"""The header of a GGUF file: what the file says about itself, read in milliseconds and without torch."""
+"""The header of a GGUF file: what the file says about itself, read in milliseconds and without torch.
+
+Nothing in it is trusted. Every count is compared with the bytes there are before it is used, and every tensor lies
+inside the file.
+"""
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 from specchat.errors import WeightsError
+from specchat.models.files.gguf_formats import FORMATS
+from specchat.models.files.number_limits import is_name, shown
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 
-
-class Kind(IntEnum):
-    """Formats of a tensor's rows that are met by name, by the format's own numbers."""
-
-    F32 = 0
-    F16 = 1
-    Q4_0 = 2
-    Q4_1 = 3
-    Q4_K = 12
-    BF16 = 30
+_MOST_DIMENSIONS = 4
+_MOST_WEIGHTS = 1 << 48
+_ALIGNMENTS = tuple(1 << power for power in range(17))
+_LONGEST_NAME_BYTES = 1 << 16
+_LEAST_PAIR_BYTES = 8 + 4 + 1
+_LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
 
 
-FOUR_BIT = (Kind.Q4_0, Kind.Q4_1, Kind.Q4_K)
-"""What runs in 4 bits as it lies in the file."""
+class _Damaged(Exception):
+    """What is wrong with a file, without its name."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class TensorHeader:
     shape: tuple[int, ...]
     kind: int
     offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in the file; its rows are whole blocks of its format."""
+        return math.prod(self.shape[:-1]) * FORMATS[self.kind].row_bytes(self.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -62,13 +69,13 @@ def read_header(path: Path, lists: bool = False) -> Header:
     """The header of this file. Long lists belong to the tokenizer: they are read only if asked for (`lists`).
 
     Raises:
-        WeightsError: no GGUF file that can be read.
+        WeightsError: no GGUF file that can be read, or a tensor that does not lie inside it.
     """
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return _Reader(data, lists).header(path)
-    except (OSError, struct.error, UnicodeDecodeError, KeyError, ValueError) as error:
+        return _Reader(data, lists).header()
+    except (OSError, ValueError, _Damaged) as error:  # ValueError: an empty file cannot be mapped
         raise WeightsError(f"{path} is not a GGUF file that can be read: {error}") from None
 
 
@@ -77,52 +84,102 @@ class _Reader:
 
     def __init__(self, data: mmap.mmap, lists: bool) -> None:
         self._data = data
+        self._size = len(data)
         self._lists = lists
         self._at = 0
 
-    def header(self, path: Path) -> Header:
+    def header(self) -> Header:
         magic, version = self._take("4sI")
         if magic != b"GGUF" or version not in (2, 3):
-            raise WeightsError(f"{path} is not a GGUF file of version 2 or 3")
+            raise _Damaged("it does not begin like one of version 2 or 3")
         tensors, pairs = self._take("QQ")
+        self._need(pairs, _LEAST_PAIR_BYTES, "entries")
+        self._need(tensors, _LEAST_TENSOR_BYTES, "tensors")
         metadata: dict[str, Any] = {}
         for _ in range(pairs):
-            key = self._string()
-            metadata[key] = self._value(self._take("I")[0])
+            key = self._name()
+            metadata[key] = self._value(key, self._take("I")[0])
         found = tuple(self._tensor() for _ in range(tensors))
         alignment = metadata.get("general.alignment", 32)
-        return Header(metadata, found, self._data, -(-self._at // alignment) * alignment)
+        if alignment not in _ALIGNMENTS or isinstance(alignment, bool):
+            raise _Damaged(f"general.alignment = {shown(alignment)} is not a power of two up to {_ALIGNMENTS[-1]}")
+        if not is_name(metadata.get("general.architecture", "")):
+            raise _Damaged(f"general.architecture = {shown(metadata['general.architecture'])} is no name")
+        start = -(-self._at // alignment) * alignment
+        self._refuse_tensors(found, start, alignment)
+        return Header(metadata, found, self._data, start)
+
+    def _refuse_tensors(self, tensors: tuple[TensorHeader, ...], start: int, alignment: int) -> None:
+        if len({tensor.name for tensor in tensors}) < len(tensors):
+            raise _Damaged("two of its tensors have one name")
+        for tensor in tensors:
+            if tensor.offset % alignment:
+                raise _Damaged(f"tensor {shown(tensor.name)} begins at {tensor.offset}, no multiple of {alignment}")
+            if start + tensor.offset + tensor.nbytes > self._size:
+                raise _Damaged(f"tensor {shown(tensor.name)} reaches past the end")
 
     def _tensor(self) -> TensorHeader:
-        name = self._string()
+        name = self._name()
         (dimensions,) = self._take("I")
-        shape = self._take(f"{dimensions}Q")
+        if not 1 <= dimensions <= _MOST_DIMENSIONS:
+            raise _Damaged(f"tensor {shown(name)} has {dimensions} dimensions, not 1 to {_MOST_DIMENSIONS}")
+        shape = tuple(reversed(self._take(f"{dimensions}Q")))
         kind, offset = self._take("IQ")
-        return TensorHeader(name, tuple(reversed(shape)), kind, offset)
+        if kind not in FORMATS:
+            raise _Damaged(f"tensor {shown(name)} has the unknown format {kind}")
+        if not all(shape) or math.prod(shape) > _MOST_WEIGHTS:
+            raise _Damaged(f"tensor {shown(name)} has the sizes {' × '.join(map(str, shape))}")
+        if shape[-1] % FORMATS[kind].block:
+            whole = f"blocks of {FORMATS[kind].block} ({FORMATS[kind].name})"
+            raise _Damaged(f"tensor {shown(name)} has rows of {shape[-1]} numbers, not whole {whole}")
+        return TensorHeader(name, shape, kind, offset)
+
+    def _need(self, count: int, least_bytes: int, what: str) -> None:
+        """Refuse a count that the rest of the file has no room for."""
+        if count * least_bytes > self._size - self._at:
+            raise _Damaged(f"it claims {count} {what} and has no room for them")
 
     def _take(self, layout: str) -> tuple[Any, ...]:
         layout = "<" + layout
+        self._need(1, struct.calcsize(layout), "more value")
         values = struct.unpack_from(layout, self._data, self._at)
         self._at += struct.calcsize(layout)
         return values
 
+    def _name(self) -> str:
+        name = self._string()
+        if not name or len(name) > _LONGEST_NAME_BYTES:
+            raise _Damaged(f"a name has {len(name)} characters")
+        return name
+
     def _string(self) -> str:
         (length,) = self._take("Q")
+        self._need(length, 1, "bytes of text")
         self._at += length
         return self._data[self._at - length : self._at].decode("utf-8", errors="replace")
 
-    def _value(self, kind: int) -> Any:
+    def _value(self, key: str, kind: int) -> Any:
         if kind == _STRING:
             return self._string()
-        if kind != _ARRAY:
+        if kind in _SCALARS:
             return self._take(_SCALARS[kind])[0]
+        if kind != _ARRAY:
+            raise _Damaged(f"{shown(key)} has the unknown kind {kind}")
         of, count = self._take("IQ")
         if of == _STRING:
+            self._need(count, 8, "texts")
             return [self._string() for _ in range(count)] if self._lists else self._skip_strings(count)
-        self._at += struct.calcsize("<" + _SCALARS[of]) * count
+        if of not in _SCALARS:
+            raise _Damaged(f"{shown(key)} is a list of the unknown kind {of}")
+        size = struct.calcsize("<" + _SCALARS[of])
+        self._need(count, size, "numbers")
+        self._at += size * count
         return None
 
     def _skip_strings(self, count: int) -> None:
+        at, last, length_at = self._at, self._size - 8, struct.Struct("<Q").unpack_from
         for _ in range(count):
-            (length,) = struct.unpack_from("<Q", self._data, self._at)
-            self._at += 8 + length
+            if at > last:
+                raise _Damaged("a list of texts reaches past the end")
+            at += 8 + length_at(self._data, at)[0]
+        self._at = at

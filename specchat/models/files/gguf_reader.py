@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specchat.errors import WeightsError
-from specchat.models.files.gguf_header import read_header
+from specchat.models.files.gguf_header import TensorHeader, read_header
 
 if TYPE_CHECKING:  # imported where a file is read: weights of other formats need no such package
     from gguf import GGMLQuantizationType
@@ -105,16 +106,17 @@ class GgufReader:
         from gguf import GGMLQuantizationType
 
         header = read_header(path)
+        self.path = path
         self.metadata = header.metadata
         self._mapped = header.data
         data = np.frombuffer(header.data, dtype=np.uint8)
         try:
             self._tensors = {
-                t.name: _stored(t.name, t.shape, GGMLQuantizationType(t.kind), data[header.start + t.offset :])
-                for t in header.tensors
+                tensor.name: _stored(tensor, GGMLQuantizationType(tensor.kind), data[header.start + tensor.offset :])
+                for tensor in header.tensors
             }
-        except (ValueError, KeyError) as error:
-            raise WeightsError(f"{path} is not a GGUF file that can be read: {error}") from None
+        except ValueError as error:  # a format that the installed package is too old for
+            raise WeightsError(f"{path} cannot be read: {error}") from None
 
     def tensor(self, name: str) -> StoredTensor:
         return self._tensors[name]
@@ -129,18 +131,10 @@ class GgufReader:
 
 
 def _stored(
-    name: str, shape: tuple[int, ...], kind: GGMLQuantizationType, data: np.ndarray[Any, np.dtype[np.uint8]]
+    tensor: TensorHeader, kind: GGMLQuantizationType, data: np.ndarray[Any, np.dtype[np.uint8]]
 ) -> StoredTensor:
-    from gguf import GGML_QUANT_SIZES
-
-    block, block_bytes = GGML_QUANT_SIZES[kind]
-    row_bytes = shape[-1] // block * block_bytes
-    rows = 1
-    for size in shape[:-1]:
-        rows *= size
-    if len(data) < rows * row_bytes:
-        raise ValueError(f"tensor {name} reaches past the end")
-    return StoredTensor(name, shape, kind, data[: rows * row_bytes].reshape(rows, row_bytes))
+    rows = math.prod(tensor.shape[:-1])
+    return StoredTensor(tensor.name, tensor.shape, kind, data[: tensor.nbytes].reshape(rows, -1))
 
 
 def _nibbles(packed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.models.files.gguf_header import Kind
+from specchat.models.files.gguf_formats import Kind
 
 _OF_DTYPE = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
 

@@ -1,9 +1,14 @@
-"""Whether two folders hold the same tokenizer: one of a large vocabulary takes a second to load and 100 MB to keep."""
+"""What tokenizer files say before a tokenizer is made of them, which can take a second and 100 MB."""
 
 from __future__ import annotations
 
 from filecmp import cmp
 from pathlib import Path
+from typing import Any
+
+from specchat.errors import WeightsError
+from specchat.models.files.json_file import read_object
+from specchat.models.files.number_limits import shown
 
 _WHOLE = "tokenizer.json"
 _BESIDE = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -21,3 +26,34 @@ def _same(file: Path, other: Path) -> bool:
     if file.is_file() and other.is_file():
         return cmp(file, other, shallow=False)
     return file.is_file() == other.is_file()
+
+
+def tokens_of(file: Path) -> dict[str, int]:
+    """Every token of a tokenizer.json with its number.
+
+    Raises:
+        WeightsError: it cannot be read, or what stands there is no token.
+    """
+    said = read_object(file)
+    model = said.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocabulary, dict):
+        entries = list(vocabulary.items())
+    else:  # Unigram lists its tokens with their scores
+        entries = [(_first(entry), number) for number, entry in enumerate(_listed(vocabulary))]
+    added = _listed(said.get("added_tokens"))
+    entries += [
+        (entry.get("content"), entry.get("id")) if isinstance(entry, dict) else (entry, None) for entry in added
+    ]
+    for text, number in entries:
+        if not isinstance(text, str) or type(number) is not int or number < 0:
+            raise WeightsError(f"{file}: token {shown(text)} has the number {shown(number)}")
+    return dict(entries)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _first(entry: Any) -> Any:
+    return entry[0] if isinstance(entry, list) and entry else entry

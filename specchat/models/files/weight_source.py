@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -12,7 +14,10 @@ from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.models.files.families import LLAMA, Family
-from specchat.models.files.gguf_reader import GROUP, FourBit, GgufReader
+from specchat.models.files.foreign_errors import one_line
+from specchat.models.files.gguf_formats import FORMATS
+from specchat.models.files.gguf_reader import GROUP, FourBit, GgufReader, StoredTensor
+from specchat.models.files.safetensors_header import tensors_in, weight_files
 from specchat.models.files.stored_rows import StoredRows
 
 _GGUF_NAMES = {
@@ -33,6 +38,7 @@ _GGUF_NAMES = {
     "up": "ffn_up",
     "down": "ffn_down",
 }
+_PLAIN = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _PAIRED = ("q", "k", "q_norm", "k_norm")
 _ALL = slice(None)
 _AT_ONCE = 4096
@@ -43,6 +49,21 @@ _EMBEDDED_ROWS = 1024
 
 _ALREADY_INTERLEAVED = ("llama", "mistral")
 """Architectures whose GGUF files hold query and key rows in pairs that rotate together."""
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """What can be said of a tensor without reading it.
+
+    Args:
+        label: the file it is in and its name there.
+        sizes: None for a tensor that is missing.
+        strange: its format, where floating point numbers cannot be had from it.
+    """
+
+    label: str
+    sizes: tuple[int, ...] | None
+    strange: str = ""
 
 
 class WeightSource(Protocol):
@@ -68,6 +89,9 @@ class WeightSource(Protocol):
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         """Whether there is such a weight."""
 
+    def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        """What can be said of it, also of one that is missing."""
+
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         """The weight in 4 bits, unpacked, where the source has it so."""
 
@@ -85,7 +109,6 @@ class GgufSource:
 
     def __init__(self, path: Path) -> None:
         self._file = GgufReader(path)
-        self._embedding = self._file.tensor("token_embd.weight")
         self._embedding_rows = Lock()
         self._embedded: dict[int, Tensor] = {}  # words come back, and unpacking a row takes longer than finding it
         self.interleaved = self._file.metadata.get("general.architecture") in _ALREADY_INTERLEAVED
@@ -104,8 +127,21 @@ class GgufSource:
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         return self._name(name, layer, part) in self._file
 
+    def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        stored = self._name(name, layer, part)
+        label = f"{self._file.path}: tensor {stored}"
+        if stored not in self._file:
+            return TensorFacts(label, None)
+        tensor = self._file.tensor(stored)
+        known = FORMATS[int(tensor.kind)]
+        return TensorFacts(label, tensor.shape, "" if known.holds_weights else known.name)
+
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         return self._file.tensor(self._name(name, layer, "weight")).groups()
+
+    @cached_property
+    def _embedding(self) -> StoredTensor:
+        return self._file.tensor(self._name("embed", None, "weight"))
 
     def embed(self, ids: list[int]) -> Tensor:
         with self._embedding_rows:
@@ -130,20 +166,27 @@ class TensorSource:
     interleaved = False
     rounds = False
 
-    def __init__(self, tensors: Mapping[str, Any], family: Family = LLAMA) -> None:
+    def __init__(self, tensors: Mapping[str, Any], family: Family = LLAMA, place: str = "the network") -> None:
+        """Tensors by their names; `place` says where they are from, for errors."""
         self._tensors = tensors
         self._family = family
-        self._embedding = tensors[self._name("embed", None, "weight")]
+        self._place = place
 
     @classmethod
     def of_folder(cls, folder: Path, family: Family = LLAMA) -> TensorSource:
-        """Every safetensors file of a folder."""
+        """The weights of a folder of safetensors.
+
+        Raises:
+            WeightsError: a file that is damaged, or an index that says something else.
+        """
         from safetensors.torch import load_file
 
+        tensors_in(folder)
         tensors: dict[str, Tensor] = {}
-        for file in sorted(folder.glob("*.safetensors")):
-            tensors |= load_file(file)
-        return cls(tensors, family)
+        for file in weight_files(folder):
+            with one_line(f"{file} cannot be read"):
+                tensors |= load_file(file)
+        return cls(tensors, family, str(folder))
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return StoredRows.of_tensor(self._tensors[self._name(name, layer, "weight")])
@@ -159,11 +202,20 @@ class TensorSource:
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         return name in self._family.hub_names and self._name(name, layer, part) in self._tensors
 
+    def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        stored = self._name(name, layer, part)
+        label = f"{self._place}: tensor {stored}"
+        if stored not in self._tensors:
+            return TensorFacts(label, None)
+        tensor = self._tensors[stored]
+        return TensorFacts(label, tuple(tensor.shape), "" if tensor.dtype in _PLAIN else str(tensor.dtype))
+
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         return None
 
     def embed(self, ids: list[int]) -> Tensor:
-        rows: Tensor = self._embedding[torch.tensor(ids, dtype=torch.int64)]
+        embedding = self._tensors[self._name("embed", None, "weight")]
+        rows: Tensor = embedding[torch.tensor(ids, dtype=torch.int64)]
         return rows.detach().float()
 
     def let_go(self) -> None:
@@ -199,6 +251,9 @@ class _Passing:
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         return self._source.has(name, layer, part)
+
+    def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        return self._source.about(name, layer, part)
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         return self._source.four_bit(name, layer)

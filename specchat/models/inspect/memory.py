@@ -25,13 +25,6 @@ def needed_bytes(parameters: int, precision: str, four_bit: int | None = None, o
     return int(weights * 1.1) + _WORKING_BYTES
 
 
-def parameters_in(path: Path) -> int:
-    """Parameters as the weight files' sizes suggest; an overestimate for 8-bit files."""
-    if path.is_file():
-        return parameters_of(os.path.getsize(path), gguf=True)
-    return parameters_of(sum(os.path.getsize(file) for file in path.glob("*.safetensors")), gguf=False)
-
-
 def parameters_of(size: int, *, gguf: bool) -> int:
     """Parameters as a size suggests: GGUF files have 4 to 6 bits a weight, safetensors 16."""
     return size * 8 // 5 if gguf else size // 2

@@ -5,7 +5,6 @@ Torch-free and quick, so that a list of pairs can be judged while a chat goes on
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import WeightsError
+from specchat.models.files.config_file import CONFIG, read_config
 from specchat.models.files.families import FAMILIES, GGUF_FAMILIES
-from specchat.models.files.gguf_header import FOUR_BIT, read_header
-from specchat.models.inspect.memory import parameters_in
+from specchat.models.files.gguf_formats import FOUR_BIT
+from specchat.models.files.gguf_header import read_header
+from specchat.models.files.number_limits import GGUF_NAMES, wrong_number
+from specchat.models.files.safetensors_header import tensors_in
+from specchat.models.files.tokenizer_files import tokens_of
 
 REWINDABLE = frozenset({"full_attention", "sliding_attention"})
 """Kinds of layers whose cache can go back to before a rejected draft."""
@@ -91,17 +94,16 @@ def token_table(path: Path) -> Mapping[str, int]:
 def _token_table(file: Path, size: int, mtime_ns: int) -> Mapping[str, int]:
     """The table of a file as it is now; size and time make a changed file another one."""
     if file.suffix == ".gguf":
-        tokens = read_header(file, lists=True).metadata.get("tokenizer.ggml.tokens") or []
-        return {token: number for number, token in enumerate(tokens)}
-    said = _json(file)
-    model = said.get("model", {}).get("vocab", {})
-    table = model if isinstance(model, dict) else {entry[0]: number for number, entry in enumerate(model)}
-    return {**table, **{added["content"]: added["id"] for added in said.get("added_tokens", ())}}
+        tokens = read_header(file, lists=True).metadata.get("tokenizer.ggml.tokens")
+        return {token: number for number, token in enumerate(tokens if isinstance(tokens, list) else ())}
+    return tokens_of(file)
 
 
 @lru_cache(maxsize=64)
 def _of_gguf(path: Path, size: int, mtime_ns: int) -> Portrait:
     header = read_header(path)
+    if wrong := wrong_number({name: header.about(key) for key, name in GGUF_NAMES.items()}):
+        raise WeightsError(f"{path}: {wrong}")
     parameters = sum(math.prod(tensor.shape) for tensor in header.tensors)
     four_bit = sum(math.prod(tensor.shape) for tensor in header.tensors if tensor.kind in FOUR_BIT)
     architecture = header.architecture
@@ -113,12 +115,12 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> Portrait:
 
 
 def _of_folder(path: Path) -> Portrait:
-    config = _json(path / "config.json")
-    text = {**config, **config.get("text_config", {})}
-    architecture = str(text.get("model_type", ""))
+    text = read_config(path / CONFIG)
+    architecture = text.get("model_type") or ""
     context = text.get("max_position_embeddings")
-    refusal = _refused_architecture(architecture) or _refused_layers(text) or _refused_head(config)
-    return Portrait(architecture, parameters_in(path), context, False, 0, refusal, _remark(architecture))
+    parameters = sum(math.prod(entry.shape) for entry in tensors_in(path).values())
+    refusal = _refused_architecture(architecture) or _refused_layers(text) or _refused_head(text)
+    return Portrait(architecture, parameters, context, False, 0, refusal, _remark(architecture))
 
 
 def _is_own(architecture: str) -> bool:
@@ -139,7 +141,7 @@ def _refused_layers(config: Mapping[str, Any]) -> str:
         return f"has layers of kind {', '.join(strange)}, whose state cannot go back to before a rejected draft"
     window = config.get("sliding_window") if not _is_own(str(config.get("model_type", ""))) else None
     used = config.get("use_sliding_window", True)
-    if window and used and window < min(SMALLEST_WINDOW, config.get("max_position_embeddings", SMALLEST_WINDOW)):
+    if window and used and window < min(SMALLEST_WINDOW, config.get("max_position_embeddings") or SMALLEST_WINDOW):
         return f"forgets what lies {window} tokens back, and cannot go back to before a rejected draft"
     return ""
 
@@ -155,13 +157,3 @@ def _remark(architecture: str) -> str:
     if _is_own(architecture):
         return ""
     return f"architecture {architecture} runs through transformers, which is slower"
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{file} cannot be read: {error}") from None
-    if not isinstance(said, dict):
-        raise WeightsError(f"{file} is not what it should be: no JSON object")
-    return said

@@ -10,6 +10,7 @@ from typing import Literal
 from specchat.config import ModelSpec
 from specchat.errors import WeightsError
 from specchat.models import fetch
+from specchat.models.fetch.state import model_in, user_path
 from specchat.models.inspect.memory import needed_bytes, parameters_of, processor_precision
 from specchat.models.inspect.model_files import Portrait, differing_tokens, portrait
 
@@ -39,10 +40,12 @@ def fit_of(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping[str
     refusals: list[str] = []
     remarks: list[str] = []
     needed: list[int | None] = []
-    here = {spec.name: place for spec in models if (place := _place(spec, places or {})) is not None}
+    here: dict[str, Path] = {}
     for spec in models:
         try:
-            seen = portrait(here[spec.name]) if spec.name in here else None
+            if (place := _place(spec, places or {})) is not None:
+                here[spec.name] = place
+            seen = None if place is None else portrait(place)
         except WeightsError as error:
             trouble = "files"
             refusals.append(str(error))
@@ -60,11 +63,29 @@ def fit_of(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping[str
     return Fit(trouble, tuple(refusals), tuple(remarks), sum(known) if len(known) == len(models) else None)
 
 
+def broken(spec: ModelSpec) -> str:
+    """Why the model's files, as far as they are here, cannot be read; empty where they can."""
+    try:
+        if (place := _place(spec, {})) is not None:
+            portrait(place)
+    except WeightsError as error:
+        return str(error)
+    return ""
+
+
 def _place(spec: ModelSpec, places: Mapping[str, Path]) -> Path | None:
-    """Where the model's files can be looked at, if anywhere."""
+    """Where the model's files can be looked at, if anywhere.
+
+    Raises:
+        WeightsError: a place that the user named holds no model.
+    """
     if spec.name in places:
         return places[spec.name]
-    return fetch.locate(spec) if not spec.scripted and fetch.state(spec).kind == "ready" else None
+    if spec.scripted:
+        return None
+    if (own := user_path(spec)) is not None:
+        return model_in(own)
+    return fetch.locate(spec) if fetch.state(spec).kind == "ready" else None
 
 
 def _needed(spec: ModelSpec, seen: Portrait | None, dtype: str) -> int | None:

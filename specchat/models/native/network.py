@@ -126,7 +126,7 @@ class NativeNetwork:
         self._c_layers = (_CLayer * shape.layers)(*told)
         self._c = _CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
-            *(self._layers[0].products[4].out, shape.vocab_size, len(shape.views), shape.gate == "gelu", shape.epsilon),
+            *(shape.inner, shape.vocab_size, len(shape.views), shape.gate == "gelu", shape.epsilon),
             *(self._c_layers, pointer("the last norm", self._norm, torch.float32, shape.hidden), self._head.as_c()),
         )
         self._kernels.check(self._c)

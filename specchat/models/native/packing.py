@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.models.files.gguf_header import FOUR_BIT, Kind
+from specchat.models.files.gguf_formats import FOUR_BIT, Kind
 from specchat.models.files.gguf_reader import GROUP
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.weight_source import WeightSource

@@ -19,7 +19,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.files.families import LLAMA
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import PairedSource, WeightSource
+from specchat.models.files.weight_source import PairedSource, TensorFacts, WeightSource
 from specchat.models.other.widening import Sizes
 
 _ALL = slice(None)
@@ -50,7 +50,8 @@ class WidenedSource:
     ) -> None:
         self._small, self._wide = Sizes.of(config), Sizes.of(wide)
         self._source = PairedSource(source, self._small.head_dim)
-        self._tied = Shape.of(config).tied
+        self._shape = Shape.of(wide)
+        self._tied = self._shape.tied
         self._like: dict[str, Any] = {"device": device, "dtype": dtype}
         if self._wide.with_room_for(self._small) != self._wide:
             raise ModelError(f"a model of {self._small} does not fit into one of {self._wide}")
@@ -71,7 +72,11 @@ class WidenedSource:
         return self._matrix(name, layer)[rows]
 
     def outputs(self, name: str, layer: int | None = None) -> int:
-        return self._vocab_size if name in ("embed", "head") else self._span(name)[0]
+        return self._shape.matrix(name)[0]
+
+    def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        sizes = (self._wide.hidden,) if name in _NORMS else self._shape.matrix(name)
+        return TensorFacts(f"the widened {name}", sizes[:1] if part == "bias" else sizes)
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         return self._source.has(name, None if layer is None else 0, part)
@@ -98,10 +103,6 @@ class WidenedSource:
                     if self.has(name, layer, part):
                         yield f"{where}{hub}.{part}", self.dense(name, layer, part)
 
-    @property
-    def _vocab_size(self) -> int:
-        return self._source.outputs("embed")
-
     def _added(self, layer: int | None) -> bool:
         return layer is not None and layer >= self._small.layers
 
@@ -120,10 +121,10 @@ class WidenedSource:
 
     def _matrix(self, name: str, layer: int | None) -> Tensor:
         if name in ("embed", "head"):
-            wide = torch.zeros(self._vocab_size, self._wide.hidden, **self._like)
+            wide = torch.zeros(self._shape.vocab_size, self._wide.hidden, **self._like)
             wide[:, : self._small.hidden] = self._source.dense(name, layer).to(**self._like)
             return wide
-        outputs, inputs = self._span(name)
+        outputs, inputs = self._shape.matrix(name)
         wide = torch.empty(outputs, inputs, **self._like)
         wide.normal_(std=inputs**-0.5, generator=torch.Generator(wide.device).manual_seed(outputs + inputs))
         columns = self._columns(name)
@@ -136,20 +137,6 @@ class WidenedSource:
     def _scaled(self, name: str, weight: Tensor) -> Tensor:
         scale = math.sqrt(self._wide.head_dim / self._small.head_dim) if name == "q" else 1.0
         return (weight * scale).to(**self._like)
-
-    def _span(self, name: str) -> tuple[int, int]:
-        """(outputs, inputs) of a layer's matrix."""
-        wide = self._wide
-        queries, keys = wide.heads * wide.head_dim, wide.kv_heads * wide.head_dim
-        return {
-            "q": (queries, wide.hidden),
-            "k": (keys, wide.hidden),
-            "v": (keys, wide.hidden),
-            "o": (wide.hidden, queries),
-            "gate": (wide.inner, wide.hidden),
-            "up": (wide.inner, wide.hidden),
-            "down": (wide.hidden, wide.inner),
-        }[name]
 
     def _rows(self, name: str) -> Tensor:
         """Where the small model's outputs go."""

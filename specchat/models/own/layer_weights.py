@@ -14,7 +14,9 @@ from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_reader import GROUP, FourBit
 from specchat.models.files.weight_source import WeightSource
+from specchat.models.inspect.memory import native_bfloat16
 from specchat.models.linear_layers.cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
+from specchat.models.linear_layers.probes import int4_works, int8_works, packed_works
 from specchat.models.linear_layers.processor import DenseLinear, Int4Linear, Int8Linear, Linear, PackedLinear, Stacked
 
 
@@ -65,9 +67,19 @@ class Builder:
         self._precision = precision
         self._device = device
         self._on_processor = device.type == "cpu"
+        self._replaced: set[str] = set()  # precisions for which this torch has no product
         narrow = not self._on_processor and precision != "float32"
         # On a processor float32 activations cost nothing beside the weights, and round less.
         self._activations = torch.bfloat16 if narrow else torch.float32
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What had to be multiplied otherwise than asked for, after `build`."""
+        return tuple(
+            f"slower than it could be: this torch has no {precision} product for this processor, so those weights are "
+            f"multiplied in {str(_dense_format()).removeprefix('torch.')}"
+            for precision in sorted(self._replaced)
+        )
 
     def build(self, say: Callable[[int], None] = lambda layer: None) -> DecoderWeights:
         """All layers; `say` hears which one was built."""
@@ -121,8 +133,8 @@ class Builder:
 
     def _kernel(self, weight: Tensor, bias: Tensor | None) -> Linear:
         if self._precision == "int8":
-            return Int8Linear(weight, bias) if self._on_processor else CudaInt8Linear(weight, bias, self._device)
-        if self._precision == "bfloat16" and self._on_processor and torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+            return self._eight(weight, bias) if self._on_processor else CudaInt8Linear(weight, bias, self._device)
+        if self._precision == "bfloat16" and self._on_processor and packed_works():
             return PackedLinear(weight, bias)
         dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
         return DenseLinear(weight.to(self._device, dtype), None if bias is None else bias.to(self._device))
@@ -134,12 +146,22 @@ class Builder:
             return self._four(group, bias)
         weight = self._source.dense(name, layer)
         if self._on_processor:
-            return Int8Linear(weight, bias)
+            return self._eight(weight, bias)
         if int8_pays(self._device):
             return CudaInt8Linear(weight, bias, self._device)
         return DenseLinear(weight.to(self._device, torch.bfloat16), None if bias is None else bias.to(self._device))
 
+    def _eight(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        """8 bits on a processor, or more where torch has no product for it."""
+        if int8_works():
+            return Int8Linear(weight, bias)
+        self._replaced.add("int8")
+        return DenseLinear(weight.to(_dense_format()), bias)
+
     def _four_bit(self, name: str, layer: int | None) -> FourBit | None:
+        if self._on_processor and not int4_works():
+            self._replaced.add("int4")
+            return None
         group = self._source.four_bit(name, layer)
         if group is None or group.numbers.shape[0] % 16 or group.numbers.shape[1] % GROUP:  # what the kernel takes
             return None
@@ -147,7 +169,6 @@ class Builder:
 
     def _bias(self, names: Sequence[str], layer: int | None) -> Tensor | None:
         parts = [self._source.dense(name, layer, "bias") for name in names if self._source.has(name, layer, "bias")]
-        assert len(parts) in (0, len(names)), "weights that share their input all have a bias, or none has"
         return torch.cat(parts) if parts else None
 
     def _maybe_vector(self, name: str, layer: int) -> Tensor | None:
@@ -168,3 +189,8 @@ class Builder:
             return rows if scale == 1.0 else rows * scale
 
         return embed, table
+
+
+def _dense_format() -> torch.dtype:
+    """What a processor multiplies with where it has no product of whole numbers."""
+    return torch.bfloat16 if native_bfloat16() else torch.float32

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from specchat.engine.near.client import Engine
-from specchat.errors import UsageError, nearest
+from specchat.errors import SpecchatError, UsageError, nearest
 from specchat.tui.control.key_bindings import key_sections
 from specchat.tui.draw import export
 from specchat.tui.draw.token_tree import MODES
@@ -120,7 +120,10 @@ def _settings_and_values(app: SpecchatApp, given: list[str]) -> Sequence[str]:
 
 
 def _pairs(app: SpecchatApp, given: list[str]) -> Sequence[str]:
-    return () if given else [pair.name for pair in app.choosing.known()]
+    try:
+        return () if given else [pair.name for pair in app.choosing.known()]
+    except SpecchatError:  # a file that broke meanwhile: F4 says so
+        return ()
 
 
 def _methods(app: SpecchatApp, given: list[str], *, setting: str) -> Sequence[str]:

@@ -15,7 +15,7 @@ from textual.keys import key_to_character
 from textual.screen import Screen
 from textual.widgets import TextArea
 
-from specchat.errors import nearest
+from specchat.errors import nearest, short
 from specchat.tui import screens, widgets
 from specchat.tui.text.key_names import NAMED_KEYS, name_of, names_of
 
@@ -80,7 +80,7 @@ def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield id, f"is no key binding{nearest(id, known)}"
         for key in keys.split(","):
             if why := _unreadable(key.strip()) or (id in known and _unusable(known[id], _parsed(key))):
-                yield id, f"= {keys!r}: {why}"
+                yield id, f"= {short(keys)}: {why}"
                 break
     if all(id in known for id in given):
         yield from _clashes(given)
@@ -174,10 +174,10 @@ def _unreadable(key: str) -> str:
         return ""
     *modifiers, last = _parsed(key).split("+")
     if wrong := next((modifier for modifier in modifiers if modifier not in _MODIFIERS), None):
-        return f"{wrong!r} is no modifier{nearest(wrong, _MODIFIERS)}"
+        return f"{short(wrong)} is no modifier{nearest(wrong, _MODIFIERS)}"
     if last in NAMED_KEYS or len(last) == 1 or key_to_character(last) is not None:
         return ""
-    return f"{last!r} is no key{nearest(last, sorted(NAMED_KEYS))}"
+    return f"{short(last)} is no key{nearest(last, sorted(NAMED_KEYS))}"
 
 
 def _unusable(binding: Key, key: str) -> str:
@@ -200,7 +200,7 @@ def _clashes(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         for other in known.values():
             if other.id != id and _meet(known[id].owner, other.owner):
                 for key in set(keys_of(id, changed)) & set(keys_of(other.id, changed)):
-                    yield id, f"= {given[id]!r}: {name_of(key)} is bound twice, also to {other.id} ({other.help})"
+                    yield id, f"= {short(given[id])}: {name_of(key)} is bound twice, also to {other.id} ({other.help})"
 
 
 def _meet(one: type[DOMNode], other: type[DOMNode]) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rich.cells import cell_len
 
 from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.text import visible
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, clip, cut, padded, width_of
@@ -36,7 +37,10 @@ def pair_rows(
 ) -> tuple[list[Row], int]:
     """The rows, and which pair is the first one in view. `hint` says which key of a binding does something."""
     if not shelf.pairs:
-        return [[("no pairs are known", "dim")]], 0
+        said = visible(shelf.said)
+        return [[(said[a:b].strip(), "warn")] for a, b in wrap(said, width)] if said else [
+            [("no pairs are known", "dim")]
+        ], 0
     about = _about(shelf, shelf.pairs[at], width) if height >= 9 else []
     keys = _keys(shelf, shelf.pairs[at], width, hint)
     room = max(1, height - len(about) - 1)
@@ -76,6 +80,8 @@ def _state(shelf: Shelf, pair: PairInfo) -> tuple[str, str, str]:
     match pair.state:
         case "ready":
             return "●", "good", "ready" + (f" · {numbers.size(pair.disk_bytes)}" if pair.disk_bytes else "")
+        case "unverified":
+            return "◐", "warn", "here · verified when loaded"
         case "partial":
             return "◐", "warn", f"partly here · {_left(pair)}"
         case "missing":

@@ -11,7 +11,8 @@ import msgspec
 from specchat.config import user_settings
 from specchat.config.own_pairs import forget_pair
 from specchat.config.saving import start_with
-from specchat.engine.protocol.events import Loading, decode_event
+from specchat.engine.protocol.codec import decode_event
+from specchat.engine.protocol.events import Loading
 from specchat.errors import ConfigError, SpecchatError, UsageError, nearest
 from specchat.settings import Settings
 from specchat.tui.ports import KeyNames, Notify, Redraw, RunInBackground

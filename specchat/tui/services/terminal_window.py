@@ -1,11 +1,10 @@
-"""The terminal around the app: its title, its clipboard, its attention, and the signals that end it."""
+"""The terminal around the app: its title, its clipboard, its attention."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Callable
 
@@ -44,24 +43,15 @@ class Surroundings:
         write: Callable[[str], None],
         bell: Callable[[], None],
         focused: Callable[[], bool],
-        leave: Callable[[int], None],
     ) -> None:
-        """`write` sends a sequence to the terminal, `leave` ends the app with an exit code."""
+        """`write` sends a sequence to the terminal."""
         self._chat = chat
         self._options = options
         self._notify, self._run, self._write = notify, run, write
-        self._bell, self._focused, self._leave = bell, focused, leave
+        self._bell, self._focused = bell, focused
         self._title: str | None = None
         self._advised = False
         self._tool = clipboard.local_tool()
-
-    def enter(self) -> None:
-        """The app has the terminal: leave it in order also when told to go from outside."""
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # Windows; not the main thread
-                if number is not None:
-                    asyncio.get_running_loop().add_signal_handler(number, self._leave, 128 + number)
 
     def look(self) -> None:
         """The chat may have changed: so may the title."""

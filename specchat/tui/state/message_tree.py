@@ -51,7 +51,9 @@ class Branches(Generic[_N]):
         last: _N | None = None
         for last in nodes:
             known[last.id] = last
-            self._grow(last)
+            self._children.setdefault(last.parent, []).append(last)
+        for siblings in self._children.values():
+            _number(siblings)
         end = known.get(leaf, last)
         while end is not None:
             self._followed[end.parent] = end
@@ -90,11 +92,15 @@ class Branches(Generic[_N]):
     def _grow(self, node: _N) -> None:
         siblings = self._children.setdefault(node.parent, [])
         siblings.append(node)
-        for number, sibling in enumerate(siblings, 1):
-            sibling.place = number, len(siblings)
+        _number(siblings)
 
     def _follow(self) -> None:
         """Lengthen the path as far down as it goes."""
         while children := self._children.get(self._path[-1].id if self._path else None):
             parent = self._path[-1].id if self._path else None
             self._path.append(self._followed.get(parent, children[-1]))
+
+
+def _number(siblings: Sequence[_N]) -> None:
+    for number, sibling in enumerate(siblings, 1):
+        sibling.place = number, len(siblings)

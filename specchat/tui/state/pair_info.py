@@ -17,7 +17,7 @@ class PairInfo:
     name: str
     target: str
     draft: str | None = None
-    state: Literal["ready", "partial", "missing", "elsewhere"] = "ready"
+    state: Literal["ready", "unverified", "partial", "missing", "elsewhere"] = "ready"
     download_bytes: int | None = 0
     summary: str = ""
     notes: str = ""

@@ -40,7 +40,10 @@ def rate(tokens_per_s: float) -> str:
 
 def when(written: str, now: datetime) -> str:
     """A moment as it is told at another, in that one's time zone: `14:02`, `yesterday 14:02`, `Tue 14:02`, `3 Mar`."""
-    then = datetime.fromisoformat(written).astimezone(now.tzinfo)
+    try:
+        then = datetime.fromisoformat(written).astimezone(now.tzinfo)
+    except (ValueError, OverflowError):  # a damaged file, or one of another program
+        return "unknown"
     days = (now.date() - then.date()).days
     if days < 7:
         day = {0: "", 1: "yesterday "}.get(days, f"{then:%a} ")

@@ -35,6 +35,7 @@ class Prompt(TextArea):
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "new line", show=False, id="prompt.newline"),
         Binding("up", "earlier", "messages sent before; the one that waits", show=False, id="prompt.earlier"),
         Binding("down", "later", "messages sent later", show=False, id="prompt.later"),
+        Binding("ctrl+underscore", "undo", "undo what was written", show=False, id="prompt.undo"),
         Binding("tab", "complete", "complete a command or @path, else move on", show=False, id="prompt.complete"),
     ]
 

@@ -1,0 +1,64 @@
+"""The command line as it was typed: made readable before it is parsed, and options in the wrong place refused."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import typer
+
+from specchat.engine.protocol.text import visible
+from specchat.errors import UsageError
+
+
+def prepared(arguments: list[str]) -> list[str]:
+    """The arguments as the parser wants them: every one is text, and a `--resume` without an id has an empty one.
+
+    Raises:
+        UsageError: an argument is not text in the encoding of the terminal.
+    """
+    for number, argument in enumerate(arguments, 1):
+        _refuse_bytes(number, argument)
+    return [
+        word
+        for argument, after in pairwise([*arguments, "-"])
+        for word in ([argument, ""] if argument in ("-r", "--resume") and after.startswith("-") else [argument])
+    ]
+
+
+def _refuse_bytes(number: int, argument: str) -> None:
+    """Bytes that are no text stand in an argument as halves of surrogate pairs, which nothing can print or send."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError as error:
+        start = f"{visible(argument[max(0, error.start - 40) : error.start])!r}"
+        byte = ord(argument[error.start]) & 0xFF
+        raise UsageError(
+            f"argument {number} is not UTF-8: after {start} comes the byte 0x{byte:02x}; "
+            "a file of such a name must be renamed first"
+        ) from None
+
+
+def refuse_options_before_command(context: typer.Context) -> None:
+    """Refuse options of the chat that stand before a subcommand: they would not act on it.
+
+    Raises:
+        UsageError: there are such options; says where they belong.
+    """
+    name = context.invoked_subcommand
+    assert name is not None, "only asked where there is a subcommand"
+    given = [parameter for parameter in context.command.params if _was_typed(context, parameter.name)]
+    if not given:
+        return
+    flags = [max(parameter.opts, key=len) for parameter in given]
+    command = context.command.get_command(context, name)  # type: ignore[attr-defined]
+    takers = [command, *getattr(command, "commands", {}).values()]
+    known = {option for one in takers for parameter in one.params for option in parameter.opts}
+    if unknown := [flag for flag in flags if flag not in known]:
+        raise UsageError(f"specchat {name} takes no {' and no '.join(unknown)}")
+    where = f"specchat {name} {'' if len(takers) == 1 else 'COMMAND '}{' … '.join(flags)} …"
+    raise UsageError(f"{' and '.join(flags)} before {name!r} would have no effect; write it after the command: {where}")
+
+
+def _was_typed(context: typer.Context, name: str | None) -> bool:
+    source = context.get_parameter_source(name) if name else None
+    return source is not None and source.name == "COMMANDLINE"

@@ -1,0 +1,97 @@
+"""Standard input and output, whatever the shell connected them to: closed, full, or not text."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+from contextlib import suppress
+
+from specchat.errors import SpecchatError, UsageError
+
+_PIPE_PATIENCE_S = 0.5
+"""How long to wait for a first byte on a pipe when a prompt was given as well: it may be nobody's."""
+
+_WIDEST_TABLE = 400
+"""In a pipe nothing is cut, and a line stays one that can be read."""
+
+_LONGEST_INPUT_BYTES = 64 * 1024 * 1024
+"""Far more than any context holds; without a limit a pipe without end would fill the memory."""
+
+
+def open_missing_streams() -> None:
+    """Connect streams that were closed to nothing, and let no character that an encoding lacks stop a command.
+
+    The lowest free descriptor is the closed one; otherwise the next file that is opened would get it, and what is
+    printed would end up in that file.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def table_width() -> int | None:
+    """Columns for a table: those of the terminal (None), or in a file or pipe as many as the table likes."""
+    return None if sys.stdout.isatty() else _WIDEST_TABLE
+
+
+def flush_output() -> None:
+    """Write what is left of the output, so that a disk without room is told and not found out at the exit.
+
+    Raises:
+        SpecchatError: standard output cannot be written.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise output_error(error) from None
+
+
+def output_error(error: OSError) -> SpecchatError:
+    """The line about output that could not be written; nothing more is written there."""
+    drop_output()
+    return SpecchatError(f"standard output cannot be written: {error.strerror or error}")
+
+
+def drop_output() -> None:
+    """Send the rest of standard output to nowhere: what is buffered would fail again at the exit."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def piped_text(have_prompt: bool) -> str:
+    """What stands on standard input, unless it is a terminal; with a prompt a silent pipe is not waited for.
+
+    Raises:
+        UsageError: it is not UTF-8, longer than any context, or cannot be read.
+    """
+    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
+        return ""
+    if have_prompt and _is_pipe() and not select.select([sys.stdin], [], [], _PIPE_PATIENCE_S)[0]:
+        return ""
+    try:
+        data = sys.stdin.buffer.read(_LONGEST_INPUT_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"standard input cannot be read: {error.strerror or error}") from None
+    if len(data) > _LONGEST_INPUT_BYTES:
+        raise UsageError(f"standard input is longer than {_LONGEST_INPUT_BYTES >> 20} MiB, more than any context holds")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
+        raise UsageError(f"standard input is not UTF-8: line {line} holds the byte 0x{byte:02x}") from None
+    return text.replace("\r\n", "\n").strip("\n")
+
+
+def _is_pipe() -> bool:
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    return os.name != "nt" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))

@@ -1,0 +1,83 @@
+"""A TOML file of the user as text and as tables: whatever bytes stand there, the answer is tables or one line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from specchat.config.strict import Place
+from specchat.errors import ConfigError, cut
+
+_LARGEST_BYTES = 4 << 20
+"""Nobody writes so much by hand, and some readers take time with the square of the length."""
+
+_DEEPEST = 16
+"""Nothing that is read here is nested deeper than five levels; what walks tables may call itself for each."""
+
+
+def parse(file: Path) -> tuple[Place, dict[str, Any]]:
+    """The file's text, as a place to point at, and its tables.
+
+    Raises:
+        ConfigError: it cannot be read or is no TOML.
+    """
+    text = read_text(file)
+    return Place(file, text), tables(file, text)
+
+
+def parse_if_there(file: Path) -> tuple[Place, dict[str, Any]] | None:
+    """The same; None where there is no such file."""
+    try:
+        there = file.is_file()
+    except OSError as error:  # a folder above it is closed to us
+        raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
+    return parse(file) if there else None
+
+
+def read_text(file: Path) -> str:
+    """The text of the file, without the mark that some editors put before it.
+
+    Raises:
+        ConfigError: it cannot be read, is too large, or is not UTF-8.
+    """
+    try:
+        with file.open("rb") as handle:
+            data = handle.read(_LARGEST_BYTES + 1)
+        if len(data) > _LARGEST_BYTES:
+            raise ConfigError(f"{file} is larger than {_LARGEST_BYTES >> 20} MiB")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{file}, line {line} is not UTF-8: it holds the byte 0x{data[error.start]:02x}") from None
+
+
+def tables(file: Path, text: str) -> dict[str, Any]:
+    """The tables that the text of the file describes.
+
+    Raises:
+        ConfigError: it is no TOML, or nested deeper than anything that is known.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not TOML: {cut(str(error))}") from None
+    except ValueError:  # Python reads no number of so many digits
+        line = text.count("\n", 0, found.start()) + 1 if (found := re.search(r"[0-9_]{4000}", text)) else 0
+        raise ConfigError(f"{file}{f', line {line}' if line else ''}: a number is too long") from None
+    except RecursionError:
+        raise _too_deep(file) from None
+    level: list[Any] = [data]
+    for _ in range(_DEEPEST):
+        inner = [value for one in level for value in (one.values() if isinstance(one, dict) else one)]
+        level = [value for value in inner if isinstance(value, dict | list)]
+    if level:
+        raise _too_deep(file)
+    return data
+
+
+def _too_deep(file: Path) -> ConfigError:
+    return ConfigError(f"{file} is nested deeper than {_DEEPEST} levels")

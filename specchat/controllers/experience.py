@@ -1,0 +1,112 @@
+"""What drafting led to of late: how deep guesses stood, whether their promises came true, and what drafting took."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from specchat.core.round import Round
+from specchat.core.tree import ROOT, TokenTree
+
+UNKNOWN_RATE = 0.6
+"""How many guesses at the first depth are taken to stand until it is known."""
+
+
+@dataclass
+class Average:
+    """A mean that forgets: the last `memory` values count, older ones fade. Begins at a prior worth two values."""
+
+    memory: int
+    prior: float
+    _sum: float = field(init=False, default=0.0)
+    _weight: float = field(init=False, default=0.0)
+    _prior_weight: float = field(init=False, default=2.0)
+
+    def add(self, value: float, weight: float = 1.0) -> None:
+        fade = 1.0 - 1.0 / self.memory
+        self._sum = self._sum * fade + value * weight
+        self._weight = self._weight * fade + weight
+        self._prior_weight *= fade
+
+    @property
+    def value(self) -> float:
+        return self.given(self.prior)
+
+    def given(self, prior: float) -> float:
+        """The mean, had one begun with another prior."""
+        return (self._sum + self._prior_weight * prior) / (self._weight + self._prior_weight)
+
+
+class Experience:
+    """Averages over the rounds in which one and the same was allowed.
+
+    Attributes:
+        accepted: for depth 1, 2, …: how often a guess stood where the one above it did and there was one.
+        kept_promises: accepted nodes over those that the drafter's probabilities promised.
+        passes: whether drafting ran a model.
+        promises: whether guesses came with probabilities.
+        plain_rounds: rounds without a guess since the last with one.
+    """
+
+    def __init__(self, memory: int, depth: int) -> None:
+        self.accepted = [Average(memory, UNKNOWN_RATE) for _ in range(depth)]
+        self.kept_promises = Average(memory, 1.0)
+        self.nodes_per_level = Average(memory, 1.0)
+        self.level_s = Average(memory, 0.0)
+        self.tokens = Average(memory, 1.0)
+        self.nodes = Average(memory, 1.0)
+        self.passes = False
+        self.promises = False
+        self.drafting_rounds = 0
+        self.plain_rounds = 0
+
+    @property
+    def sure_of_itself(self) -> bool:
+        """Whether guesses cost no pass and come with their chances."""
+        return self.promises and not self.passes
+
+    def add(self, round: Round) -> None:
+        """Learn from a round."""
+        tree = round.tree
+        self.tokens.add(float(len(round.emitted)))
+        self.nodes.add(float(tree.drafted))
+        self.passes = self.passes or round.draft_passes > 0
+        if tree.drafted == 0 and round.draft_passes == 0:
+            self.plain_rounds += 1
+            return
+        self.drafting_rounds += 1
+        self.plain_rounds = 0
+        self.level_s.add(round.timings.draft_s / max(*tree.depths, round.draft_passes, 1))
+        if tree.drafted == 0:
+            self.accepted[0].add(0.0)  # passes that led to no guess worth its row
+            return
+        self.nodes_per_level.add(tree.drafted / max(tree.depths))
+        for average, stood in zip(self.accepted, stood_by_depth(round), strict=False):
+            average.add(float(stood))
+        promised = expected_accepted(tree)
+        if promised is not None:
+            self.promises = True
+            self.kept_promises.add(round.accepted / max(promised, 0.05), weight=promised)
+
+
+def stood_by_depth(round: Round) -> list[bool]:
+    """For depth 1, 2, …, as far as anything was judged: whether one of the guesses stood.
+
+    Below the end of the accepted path there may be no guess, though other branches go deeper, or the reply ended
+    there: nothing is known of that depth then.
+    """
+    path = round.verdict.path
+    judged = round.verdict.bonus is not None and len(round.tree.children(path[-1] if path else ROOT)) > 0
+    return [True] * len(path) + [False] * judged
+
+
+def expected_accepted(tree: TokenTree) -> float | None:
+    """How many nodes should stand if the drafter's probabilities were true; None where it gave none."""
+    chance = [1.0] + [0.0] * (len(tree) - 1)
+    known = False
+    for parent in range(len(tree)):
+        for draw in tree.draws(parent):
+            if draw.guess.logprob is not None:
+                known = True
+                chance[draw.child] = max(chance[draw.child], chance[parent] * math.exp(min(0.0, draw.guess.logprob)))
+    return sum(chance[1:]) if known else None

@@ -1,0 +1,73 @@
+"""What a verification costs by its rows: a profile, corrected by what rounds really took."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from specchat.core.costs import Costs, interpolate, marginal
+
+UNKNOWN_ROW = 0.1
+"""What an extra row is taken to cost, as a share of one token, until it is measured."""
+
+
+class LearntCosts:
+    """Seconds of a verification by rows: the profile's, corrected by what rounds really took.
+
+    A longer context or a busy machine makes all passes dearer, so what rounds take is first of all one factor on the
+    whole curve. Were every number of rows corrected by itself, those that occur would part from those that do not,
+    and the row between them would look dear or cheap for no reason. The curve itself changes slowly.
+    """
+
+    def __init__(self, costs: Costs | None) -> None:
+        self._shape: dict[int, float] = dict(costs.verify) if costs else {}
+        self._factor = 1.0
+        self._points: tuple[tuple[int, float], ...] = ()
+        self._rows: list[float] = []
+        self._draw()
+
+    def add(self, rows: int, seconds: float) -> None:
+        """One verification was timed. A pass that took far longer than usual was disturbed and counts little."""
+        if not self._shape:
+            self._shape[rows] = seconds
+            self._draw()
+            return
+        drawn = self._points[0][1] if rows == 1 else interpolate(self._points, rows)
+        seconds = min(seconds, 2 * drawn * self._factor)
+        self._factor += 0.1 * (seconds / drawn - self._factor)
+        if rows > 1:  # one row is what the others are measured by
+            known = self._shape.get(rows, drawn)
+            self._shape[rows] = known = known + 0.02 * (seconds / self._factor - known)
+            if abs(known - drawn) > 0.01 * drawn:
+                self._draw()
+
+    @property
+    def one_s(self) -> float:
+        """Predicted seconds of a verification of one row: plain decoding's."""
+        return self._factor * self._points[0][1]
+
+    def verify_s(self, rows: int) -> float:
+        """Predicted seconds of a verification."""
+        return self._factor * interpolate(self._points, rows)
+
+    def rows_s(self, count: int) -> Iterator[float]:
+        """Predicted seconds that each row after the first adds, never less than the one before."""
+        if len(self._rows) != count:
+            self._rows = marginal(self._points, count)
+        return (self._factor * seconds for seconds in self._rows)
+
+    def _draw(self) -> None:
+        """The curve through what was seen: two points or more, the first of one row.
+
+        More rows never cost less: what noise says to the contrary is not believed.
+        """
+        known = sorted(self._shape.items()) or [(1, 1.0)]
+        rows, seconds = known[0]
+        one = seconds / (1 + UNKNOWN_ROW * (rows - 1))
+        if rows > 1:
+            known.insert(0, (1, one))
+        if len(known) == 1:
+            known.append((2, seconds + UNKNOWN_ROW * one))
+        most = itertools.accumulate((seconds for _, seconds in known), max)
+        self._points = tuple((rows, seconds) for (rows, _), seconds in zip(known, most, strict=True))
+        self._rows = []

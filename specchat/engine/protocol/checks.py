@@ -1,0 +1,210 @@
+"""What the types of fields cannot say: that the parts of a message fit together, and a message those before it.
+
+Every check raises msgspec.ValidationError, as the decoder does for a field; `codec` is the only caller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from msgspec import ValidationError
+
+from specchat.engine.protocol.events import (
+    Change,
+    Changed,
+    Command,
+    Compare,
+    Died,
+    Event,
+    Finished,
+    Generate,
+    Header,
+    Hello,
+    Load,
+    OptionInfo,
+    PlainSpeed,
+    Prefilled,
+    Ready,
+    RoundDone,
+    Started,
+    Stats,
+    Totals,
+    Tree,
+    Verdict,
+)
+from specchat.settings import OPTIONS
+
+_NEEDED = ("pair", "drafter", "policy", "rule", "controller", "temperature", "seed")
+"""Settings that whoever reads events looks up without asking whether they are there."""
+
+_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+_WIDEST = 2**63
+
+
+def check(message: Command | Event) -> None:
+    """Refuse a message whose parts contradict each other."""
+    match message:
+        case Load() | Change():
+            _wishes(message.settings)
+        case Generate() | Compare():
+            _wishes(message.apart or {})
+        case Hello():
+            _hello(message)
+        case PlainSpeed():
+            _plain(message)
+        case Ready():
+            _settings(message.settings)
+            if message.plain is not None:
+                _plain(message.plain)
+        case Changed() | Started():
+            _settings(message.settings)
+        case RoundDone():
+            _tree(message.tree)
+            _verdict(message.verdict, message.tree)
+            _pieces(message)
+        case Finished() | Totals():
+            _stats(message.stats)
+        case Died():
+            raise ValidationError("a died event is made on the near side, never sent")
+        case _:
+            pass
+
+
+class Order:
+    """What may follow what: a reply's events come between its beginning and its end, round after round."""
+
+    def __init__(self) -> None:
+        self._first = True
+        self._reply: int | None = None  # the one being written
+        self._rounds = 0
+        self._at_s = 0.0
+
+    def follow(self, event: Event) -> None:
+        """Take the next event; refuse one that cannot come here."""
+        match event:
+            case Header() if not self._first:
+                raise ValidationError("a header stands at the beginning alone")
+            case Started():
+                self._reply, self._rounds, self._at_s = event.id, 0, 0.0
+            case Prefilled():
+                self._within(event)
+            case RoundDone():
+                self._within(event)
+                _demand(event.index == self._rounds, f"round {event.index} comes where {self._rounds} is due")
+                self._rounds += 1
+            case Finished():
+                self._within(event)
+                self._reply = None
+            case _:
+                pass
+        self._first = False
+
+    def _within(self, event: Prefilled | RoundDone | Finished) -> None:
+        _demand(event.id == self._reply, f"reply {event.id} is not being written")
+        _demand(event.at_s >= self._at_s, f"the clock of reply {event.id} runs backwards")
+        self._at_s = event.at_s
+
+
+def _demand(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ValidationError(sentence)
+
+
+def _tree(tree: Tree) -> None:
+    count = len(tree.tokens)
+    for name, length in (
+        ("parents", len(tree.parents)), ("texts", len(tree.texts)), ("target_logprob", len(tree.target_logprob))
+    ):  # fmt: skip
+        _demand(length == count, f"a tree of {count} nodes has {length} {name}")
+    _demand(tree.parents[0] == -1, f"the root has a parent, {tree.parents[0]}")
+    for node, parent in enumerate(tree.parents[1:], 1):
+        _demand(0 <= parent < node, f"node {node} has the parent {parent}; parents come before their children")
+    siblings = set(zip(tree.parents, tree.tokens, strict=True))
+    _demand(len(siblings) == count, "two children of one node have the same token")
+    _demand(len(tree.draws) <= 64 * count, f"a tree of {count} nodes has {len(tree.draws)} draws")
+    for draw in tree.draws:
+        _demand(0 < draw.child < count, f"a draw names node {draw.child} of {count}")
+
+
+def _verdict(verdict: Verdict, tree: Tree) -> None:
+    count = len(tree.tokens)
+    _demand(len(verdict.reasons) == count, f"a tree of {count} nodes has {len(verdict.reasons)} reasons")
+    before = 0
+    for node in verdict.path:
+        _demand(node < count and tree.parents[node] == before, f"the path goes from node {before} to {node}")
+        before = node
+
+
+def _pieces(round: RoundDone) -> None:
+    verdict = round.verdict
+    origins = ["drafted"] * len(verdict.path) + ["target"] * (verdict.bonus is not None)
+    told = [piece.origin for piece in round.pieces]
+    _demand(told == origins, f"{len(verdict.path)} accepted tokens and the bonus make other pieces than {len(told)}")
+
+
+def _stats(stats: Stats) -> None:
+    _demand(stats.accepted <= stats.drafted, f"{stats.accepted} tokens were accepted of {stats.drafted} drafted")
+    _demand(stats.acceptance_rate <= 1, f"the acceptance rate is {stats.acceptance_rate:g}")
+
+
+def _plain(plain: PlainSpeed) -> None:
+    contexts = [context for context, _ in plain.points]
+    _demand(all(a < b for a, b in pairwise(contexts)), "the contexts of plain_speed do not ascend")
+
+
+def _hello(hello: Hello) -> None:
+    for option in [*hello.settings, *(option for method in hello.methods for option in method.options)]:
+        _option(option)
+
+
+def _option(option: OptionInfo) -> None:
+    if option.default is not None:
+        _value(option.default, option.kind, option.name)
+    low, high = option.minimum, option.maximum
+    _demand(low is None or high is None or low <= high, f"option {option.name} has no value between {low} and {high}")
+
+
+def _settings(settings: Mapping[str, Any]) -> None:
+    """Settings in force: all that readers need are there, each of its kind."""
+    for name in _NEEDED:
+        _demand(name in settings, f"the settings lack {name!r}")
+    _values(settings)
+    for name, value in settings.items():
+        if name in OPTIONS:
+            _value(value, OPTIONS[name].kind, name)
+
+
+def _wishes(settings: Mapping[str, Any]) -> None:
+    """Settings that are asked for; whether numbers are in range, and may be written as text, their owner decides."""
+    _values(settings)
+    for name, value in settings.items():
+        if name in OPTIONS and OPTIONS[name].kind == "str":
+            _value(value, "str", name)
+
+
+def _values(settings: Mapping[str, Any]) -> None:
+    """Plain values by name, a list of stop strings, and a table of methods' options; nothing deeper."""
+    for name, value in settings.items():
+        match name, value:
+            case "stop", list():
+                _demand(all(isinstance(text, str) for text in value), "stop holds something that is no text")
+            case "method_options", dict():
+                for option, chosen in value.items():
+                    _plain_value(chosen, f"method_options.{option}")
+            case _:
+                _plain_value(value, name)
+
+
+def _plain_value(value: Any, name: str) -> None:
+    _demand(value is None or isinstance(value, bool | int | float | str), f"{name} is a {type(value).__name__}")
+    if isinstance(value, int | float):
+        _demand(math.isfinite(value) and abs(value) <= _WIDEST, f"{name} is out of every range")
+
+
+def _value(value: Any, kind: str, name: str) -> None:
+    right = isinstance(value, _KINDS[kind]) and (kind == "bool" or not isinstance(value, bool))
+    _demand(right, f"{name} is no {kind}: {value!r:.40}")
+    _plain_value(value, name)

@@ -1,0 +1,84 @@
+"""Compares every weight of a source with the shape of the decoder, before any of it is packed or multiplied with."""
+
+from __future__ import annotations
+
+from specchat.errors import ModelError
+from specchat.models.base.shape import Shape
+from specchat.models.files.weight_source import WeightSource
+
+_JOINED = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))
+"""A layer's matrices. Those that are multiplied as one have a bias all, or none has."""
+
+_POST_NORMS = ("post_attention_norm", "post_mlp_norm")
+_HEAD_NORMS = ("q_norm", "k_norm")
+
+
+def compare_weights(shape: Shape, source: WeightSource) -> None:
+    """Compare every tensor that a decoder of this shape reads with the shape.
+
+    Raises:
+        ModelError: a tensor is missing, has other sizes or holds no numbers; names the tensor and its file.
+    """
+    check = _Check(shape, source)
+    check.matrix("embed")
+    if not shape.tied:
+        check.matrix("head")
+    check.vector("norm", None, shape.hidden)
+    for layer in range(shape.layers):
+        check.layer(layer)
+
+
+class _Check:
+    """One source against one shape."""
+
+    def __init__(self, shape: Shape, source: WeightSource) -> None:
+        self._shape = shape
+        self._source = source
+
+    def layer(self, layer: int) -> None:
+        self.vector("input_norm", layer, self._shape.hidden)
+        self.vector("mlp_norm", layer, self._shape.hidden)
+        if self._shape.post_norms or self._all_or_none(_POST_NORMS, layer, "weight"):
+            for name in _POST_NORMS:
+                self.vector(name, layer, self._shape.hidden)
+        # Where queries have a factor of their own, their norm takes it.
+        if self._all_or_none(_HEAD_NORMS, layer, "weight") or self._shape.query_scale != 1.0:
+            for name in _HEAD_NORMS:
+                self.vector(name, layer, self._shape.head_dim)
+        for names in _JOINED:
+            for name in names:
+                self.matrix(name, layer)
+            if self._all_or_none(names, layer, "bias"):
+                for name in names:
+                    self.vector(name, layer, self._shape.matrix(name)[0], "bias")
+
+    def matrix(self, name: str, layer: int | None = None) -> None:
+        self._sizes(name, layer, "weight", self._shape.matrix(name))
+
+    def vector(self, name: str, layer: int | None, size: int, part: str = "weight") -> None:
+        """Norms and biases are few numbers: they are read, and must be finite."""
+        self._sizes(name, layer, part, (size,))
+        if not bool(self._source.dense(name, layer, part).isfinite().all()):
+            raise ModelError(f"{self._source.about(name, layer, part).label} holds numbers that are not finite")
+
+    def _sizes(self, name: str, layer: int | None, part: str, expected: tuple[int, ...]) -> None:
+        about = self._source.about(name, layer, part)
+        if about.sizes is None:
+            raise ModelError(f"{about.label} is missing")
+        if about.sizes != expected:
+            raise ModelError(
+                f"{about.label} has {_written(about.sizes)} weights, its configuration says {_written(expected)}"
+            )
+        if about.strange:
+            raise ModelError(f"{about.label} is in format {about.strange}, from which no weights can be read")
+
+    def _all_or_none(self, names: tuple[str, ...], layer: int, part: str) -> bool:
+        there = [self._source.has(name, layer, part) for name in names]
+        if any(there) and not all(there):
+            missing = self._source.about(names[there.index(False)], layer, part)
+            raise ModelError(f"{missing.label} is missing, which its neighbours have")
+        return all(there)
+
+
+def _written(sizes: tuple[int, ...]) -> str:
+    return " × ".join(map(str, sizes)) or "no"

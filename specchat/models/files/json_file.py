@@ -1,0 +1,60 @@
+"""JSON files that came with a model: read within bounds, refused in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from specchat.errors import WeightsError
+
+_MOST_BYTES = 256 << 20
+"""Tokenizers of the largest vocabularies have some 35 MB."""
+
+
+@contextmanager
+def opened_file(file: Path) -> Iterator[BinaryIO]:
+    """The file, opened to be read. A pipe or a device is none: it would keep the reader waiting.
+
+    Raises:
+        WeightsError: it cannot be opened, or reading fails.
+    """
+    try:
+        if file.exists() and not file.is_file():
+            raise WeightsError(f"{file} is no ordinary file")
+        with file.open("rb") as opened:
+            yield opened
+    except OSError as error:
+        raise WeightsError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The object that the file holds.
+
+    Raises:
+        WeightsError: it cannot be read, or is no JSON object.
+    """
+    with opened_file(file) as opened:
+        data = opened.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise WeightsError(f"{file} is larger than {_MOST_BYTES >> 20} MB")
+    return parse_object(data, str(file))
+
+
+def parse_object(data: bytes, name: str) -> dict[str, Any]:
+    """The object that these bytes are the text of; `name` says what they are, for the error.
+
+    Raises:
+        WeightsError: they are no JSON object.
+    """
+    try:
+        said = json.loads(data.decode("utf-8"))
+    except RecursionError:
+        raise WeightsError(f"{name} cannot be read: it is nested too deep") from None
+    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are of this kind
+        raise WeightsError(f"{name} cannot be read: {error}") from None
+    if not isinstance(said, dict):
+        raise WeightsError(f"{name} is not what it should be: no JSON object")
+    return said

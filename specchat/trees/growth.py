@@ -1,0 +1,122 @@
+"""A tree while it grows: what every node is worth, which guesses earn their row, and what stays of them in the end."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specchat.core.seams import Budget, Context
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.trees.worth import after_drawing, chances
+
+
+@dataclass
+class _Place:
+    """A place below `parent` that its worth competes for; several point guesses of one token share it."""
+
+    worth: float
+    parent: int
+    guesses: list[Guess]
+
+
+class Growth:
+    """Every guess considered so far, and the tree of those that may still earn a row.
+
+    A guess is worth the product of the chances down to it. In the end the places are ordered by their worth, and the
+    n-th best stays if its worth is at least the budget's n-th price; all policies obey prices by this. Worth never
+    grows downwards and prices never fall, so no child stays without its parent, and whether a sampled draw stays never
+    depends on its token: what its token brings about is worth no more than the draw itself (see `best_first`).
+    """
+
+    def __init__(self, context: Context, budget: Budget, floor: float = 0.0) -> None:
+        """The root alone.
+
+        Args:
+            floor: guesses worth less than this get no place, whatever the prices.
+        """
+        self.tree = TokenTree(context.root, context.vocab_size)
+        self._context = context
+        self._budget = budget
+        self._floor = floor
+        self._places: list[_Place] = []
+        self._ranked: list[float] = []  # the N largest worths, negative: the largest first
+        self._value: dict[int, float] = {ROOT: 1.0}  # what a sure child of this node would be worth
+
+    @property
+    def room(self) -> int:
+        """How many more places the budget has, if all of them are to stay."""
+        return self._budget.nodes - len(self._places)
+
+    def worth(self, node: int) -> float:
+        """What a child of this node would be worth if it were certain."""
+        return self._value[node]
+
+    def may_have_children(self, node: int) -> bool:
+        """Whether a child of this node could stay, if nothing better came any more."""
+        return self.tree.depths[node] < self._budget.depth and self._pays(self._value[node])
+
+    def consider(self, parent: int, guesses: Sequence[Guess]) -> dict[int, int]:
+        """Give every guess a place to compete with that is not beaten already.
+
+        Returns:
+            Rank among the guesses → node, of the nodes that are new.
+        """
+        value, size = self._value[parent], len(self.tree)
+        points: dict[int, _Place] = {}
+        new: dict[int, int] = {}
+        for rank, (guess, chance) in enumerate(zip(guesses, chances(guesses), strict=True)):
+            worth, sampled = value * chance, guess.kind is not DrawKind.POINT
+            if not sampled and guess.token in points:
+                points[guess.token].guesses.append(guess)
+                self.tree.add(parent, guess)
+            elif self._pays(worth):
+                place = self._take_place(worth, parent, guess)
+                child = self.tree.add(parent, guess)
+                below = worth * after_drawing(guesses, rank) if sampled else worth
+                self._value[child] = max(below, self._value.get(child, 0.0))
+                if child == size:
+                    new[rank] = child
+                    size += 1
+                if not sampled:
+                    points[guess.token] = place
+        return new
+
+    def best_tree(self) -> TokenTree:
+        """The places that earn their rows, of equals the earlier ones, as a frozen tree.
+
+        Of equals the parent was considered before its children, so no child comes without its parent.
+        """
+        if not self._places:
+            return self.tree.freeze()
+        order = sorted(range(len(self._places)), key=lambda i: (-self._places[i].worth, i))[: self._budget.nodes]
+        paying = itertools.takewhile(
+            lambda at: self._places[at[1]].worth >= self._budget.price(at[0]), enumerate(order, 1)
+        )
+        kept = sorted(index for _, index in paying)
+        return self.tree.freeze() if len(kept) == len(self._places) else self._only(kept)
+
+    def _only(self, kept: Sequence[int]) -> TokenTree:
+        """A tree of these places alone."""
+        tree = TokenTree(self._context.root, self._context.vocab_size)
+        node_of = {ROOT: ROOT}
+        for index in kept:
+            place = self._places[index]
+            for guess in place.guesses:
+                child = self.tree.child(place.parent, guess.token)
+                assert child is not None, "every place has its node in the tree that grew"
+                node_of[child] = tree.add(node_of[place.parent], guess)
+        return tree.freeze()
+
+    def _pays(self, worth: float) -> bool:
+        """Whether a place of this worth could be among the N, and earn its row, if nothing better came any more."""
+        rank = bisect.bisect_right(self._ranked, -worth) + 1
+        return rank <= self._budget.nodes and worth >= self._floor and worth >= self._budget.price(rank)
+
+    def _take_place(self, worth: float, parent: int, guess: Guess) -> _Place:
+        place = _Place(worth, parent, [guess])
+        self._places.append(place)
+        bisect.insort(self._ranked, -worth)
+        del self._ranked[self._budget.nodes :]
+        return place

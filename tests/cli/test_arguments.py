@@ -1,0 +1,89 @@
+"""What stands on the command line acts or is refused, for every command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import typer
+
+from specchat.cli import app, main
+
+USELESS = {
+    "--pair": "nosuch", "--width": "3", "--stop": "x", "--set": "suffix.depth=3", "--engine": "nosuch", "--resume": "x",
+}  # fmt: skip
+
+
+def commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words that name each command, those of groups included."""
+    for name, inner in sorted(getattr(command, "commands", {}).items()):
+        yield (*path, name)
+        yield from commands(inner, (*path, name))
+
+
+EVERY = list(commands(typer.main.get_command(app)))
+
+
+def refused(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that says why this command line is refused."""
+    monkeypatch.setattr("sys.argv", ["specchat", *words])
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(SystemExit) as left:
+        main()
+    said = capsys.readouterr()
+    assert (left.value.code, said.out) == (2, ""), said
+    (line,) = said.err.splitlines()
+    assert line.startswith("specchat: ")
+    return line
+
+
+@pytest.mark.parametrize("flag", USELESS)
+@pytest.mark.parametrize("command", EVERY, ids=" ".join)
+def test_an_option_of_the_chat_before_a_command_is_refused_and_never_dropped(command, flag, monkeypatch, capsys):
+    line = refused([flag, USELESS[flag], *command], monkeypatch, capsys)
+    assert flag in line
+    assert command[0] in line
+
+
+def test_the_refusal_says_where_the_option_belongs_if_anywhere(monkeypatch, capsys):
+    line = refused(["--pair", "nosuch", "run", "hi"], monkeypatch, capsys)
+    assert line.endswith("write it after the command: specchat run --pair …")
+    line = refused(["--pair", "smol", "config", "get"], monkeypatch, capsys)
+    assert line.endswith("write it after the command: specchat config COMMAND --pair …")
+    assert refused(["--pair", "smol", "methods"], monkeypatch, capsys) == "specchat: specchat methods takes no --pair"
+
+
+@pytest.mark.parametrize("command", EVERY, ids=" ".join)
+def test_an_argument_that_is_no_text_is_refused_by_its_number_and_byte(command, monkeypatch, capsys):
+    line = refused([*command, "caf\udce9"], monkeypatch, capsys)
+    assert f"argument {len(command) + 1} is not UTF-8: after 'caf' comes the byte 0xe9" in line
+
+
+def test_an_engine_of_the_environment_is_no_option_that_was_typed(monkeypatch, capsys):
+    monkeypatch.setenv("SPECCHAT_ENGINE", "ssh box specchat engine")
+    monkeypatch.setattr("sys.argv", ["specchat", "config", "path"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "hi", "--threads", "100000"],
+        ["run", "hi", "--seed", "9" * 20],
+        ["run", "hi", "--seed", "9" * 5000],
+        ["run", "hi", "--width", "x" * 5000],
+        ["run", "hi", "--record", "/nonexistent/x"],
+        ["replay", "/nonexistent"],
+        ["chats", "import", "/nonexistent"],
+        ["chats", "import", "/"],
+        ["models", "check", "nosuch"],
+        ["config", "set", "width", "x"],
+        ["doctor", "--plot", "/nonexistent/x.png"],
+        ["bench", "--save", "/nonexistent/x", "--pair", "scripted"],
+    ],
+    ids=lambda words: " ".join(words)[:50],
+)
+def test_what_cannot_be_meant_is_one_line_that_is_not_long(words, monkeypatch, capsys):
+    assert len(refused(words, monkeypatch, capsys)) < 900

@@ -1,0 +1,85 @@
+"""Standard input that is no text, output that is full, closed or read by nobody: one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from specchat.engine.protocol import events as ev
+from specchat.models.machine import threads_for
+
+SCRIPTED = "run --pair scripted --seed 7 --max-tokens 4"
+
+full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+
+
+def shell(line: str, text: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """A line for the shell, in which `specchat` is this one."""
+    program = f"{sys.executable} -m specchat"
+    return subprocess.run(
+        ["bash", "-c", "set -o pipefail; " + line.replace("specchat", program, 1)],
+        input=text, capture_output=True, timeout=60, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_input_that_is_no_text_is_told_with_its_line_and_waits_for_nothing(locale):
+    ended = shell(f"specchat {SCRIPTED}", b"one\ncaf\xe9", LC_ALL=locale)
+    assert ended.returncode == 2
+    assert ended.stderr == b"specchat: standard input is not UTF-8: line 2 holds the byte 0xe9\n"
+
+
+@full
+@pytest.mark.parametrize("command", ["methods", "methods --output json", f"{SCRIPTED} hi", "config path"])
+def test_an_output_without_room_is_told_once(command):
+    ended = shell(f"specchat {command} >/dev/full")
+    assert ended.returncode == 1
+    assert ended.stderr == b"specchat: standard output cannot be written: No space left on device\n"
+
+
+@full
+def test_a_recording_without_room_costs_the_recording_and_not_the_reply():
+    ended = shell(f"specchat {SCRIPTED} --record /dev/full hi")
+    assert ended.stdout == shell(f"specchat {SCRIPTED} hi").stdout
+    assert ended.stderr == b"specchat: --record /dev/full is not complete: No space left on device\n"
+    assert ended.returncode == 1
+
+
+@pytest.mark.parametrize("command", ["methods", f"{SCRIPTED} hi", f"{SCRIPTED} --output jsonl hi", "chats list"])
+def test_closed_streams_are_no_traceback(command):
+    assert b"Traceback" not in shell(f"specchat {command} <&- >&-").stderr
+    assert shell(f"specchat {command} <&- >&- 2>&-").returncode in (0, 1)
+
+
+@pytest.mark.parametrize("command", ["methods --output jsonl", f"{SCRIPTED} --output jsonl hi"])
+def test_a_reader_that_leaves_early_hears_no_complaint(command):
+    ended = shell(f"specchat {command} | head -1 | cut -c1")
+    assert (ended.stdout, ended.stderr) == (b"{\n", b"")
+
+
+@pytest.mark.parametrize(("command", "cells"), [("methods", b"token_recycling"), ("models list", b"qwen3, qwen3-l")])
+def test_tables_cut_nothing_in_a_pipe(command, cells):
+    ended = shell(f"specchat {command}", COLUMNS="40")
+    assert ended.returncode == 0
+    assert "…".encode() not in ended.stdout
+    assert cells in ended.stdout
+
+
+def test_a_character_that_the_output_lacks_stops_no_command():
+    ended = shell("specchat methods", PYTHONIOENCODING="ascii")
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_half_of_a_surrogate_pair_is_sent_as_a_replacement_character():
+    command = ev.Generate(1, [ev.Message("user", "caf\udce9 \U0001f333")])
+    assert ev.decode_command(ev.encode(command)).messages == [ev.Message("user", "caf\ufffd \U0001f333")]
+
+
+def test_more_threads_than_cores_are_refused():
+    cores = os.cpu_count() or 1
+    assert threads_for(cores) == cores
+    with pytest.raises(Exception, match=f"threads = {cores + 1} is more than the {cores} cores"):
+        threads_for(cores + 1)

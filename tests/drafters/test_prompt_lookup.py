@@ -1,0 +1,106 @@
+"""Looked-up guesses: after the longest run first, the latest occurrence first, with rates learnt from the text."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from contracts.kit import V, context_for
+from structures.operations import operations
+
+from specchat.core.round import Round
+from specchat.core.seams import Budget, Reading
+from specchat.core.tree import ROOT, TokenTree
+from specchat.core.verdict import Verdict, explain
+from specchat.drafters import DRAFTERS
+from specchat.drafters.parts import Parts
+
+
+def built(**options):
+    method = DRAFTERS["prompt_lookup"]
+    return method.load()(method.make_options(options), Parts(V))
+
+
+def guesses(drafter, context, width=4, tree=None, node=ROOT):
+    return drafter.propose(tree or TokenTree(context.root, V), [node], width, context)[0]
+
+
+def tokens(*arguments, **options):
+    return [guess.token for guess in guesses(*arguments, **options)]
+
+
+def observe(drafter, context, emitted):
+    tree = TokenTree(context.root, V).freeze()
+    reading = Reading((0,), torch.zeros(1, V), frozenset({0}))
+    verdict = Verdict((), emitted[0], explain(tree, ()))
+    drafter.observe(
+        Round(context.round, len(context.history), context.history, Budget(0), tree, reading, verdict, tuple(emitted))
+    )
+    context.emit(emitted)
+
+
+def test_the_longest_run_comes_before_shorter_ones():
+    #           1 2 3 → 7,  2 3 → 8,  3 → 9: the longest run has the oldest place
+    context = context_for(prompt=[1, 2, 3, 7, 5, 2, 3, 8, 6, 3, 9, 1, 2, 3])
+    assert tokens(built(), context, width=3) == [7, 8, 9]
+    assert tokens(built(max_ngram=2), context, width=3) == [8, 7, 9]
+
+
+def test_of_equal_runs_the_latest_comes_first():
+    context = context_for(prompt=[1, 7, 2, 1, 8, 2, 1, 9, 2, 1])
+    assert tokens(built(), context)[:1] == [9]
+    assert tokens(built(max_ngram=1), context) == [9, 8, 7]
+
+
+def test_runs_shorter_than_the_shortest_allowed_are_not_looked_up():
+    context = context_for(prompt=[1, 7, 2, 1])
+    assert tokens(built(), context) == [7]
+    assert tokens(built(min_ngram=2), context) == []
+
+
+def test_a_copied_passage_continues_itself_down_the_tree():
+    context = context_for(prompt=[1, 2, 3, 4, 5, 9, 1])
+    drafter, tree = built(), TokenTree(1, V)
+    node = ROOT
+    for expected in (2, 3, 4, 5, 9):
+        (guess, *_) = guesses(drafter, context, 1, tree, node)
+        assert guess.token == expected
+        node = tree.add(node, guess)
+
+
+def test_rates_are_learnt_for_every_length_of_run():
+    drafter, context = built(), context_for(prompt=[1, 2, 3])
+    drafter.start(context.history)
+    for _ in range(20):
+        observe(drafter, context, [4, 5, 6, 7, 1, 2, 3])  # it always goes on as before
+    (sure, *_) = guesses(drafter, context)
+    assert sure.token == 4
+    assert math.exp(sure.logprob) > 0.95
+    other = context_for(prompt=[8, 9, 8])
+    drafter.start(other.history)
+    before = math.exp(guesses(drafter, other)[0].logprob)
+    for wrong in range(10, 20):
+        observe(drafter, other, [wrong, 8])  # a run of one token, each time followed by another
+    assert math.exp(guesses(drafter, other)[0].logprob) < 0.5 * before
+    drafter.start(context.history)
+    assert math.exp(guesses(drafter, context)[0].logprob) > 0.95, "long runs are judged by themselves"
+
+
+@pytest.mark.parametrize("period", [1, 3, 50])
+def test_a_round_in_a_long_repetitive_text_costs_what_one_in_a_short_text_costs(period):
+    def work(length):
+        context = context_for(prompt=[token % period % V for token in range(length)])
+        drafter = built()
+        drafter.start(context.history)
+        asking = operations(guesses, drafter, context)
+        return asking + operations(observe, drafter, context, [context.history[-period]])
+
+    assert work(8000) <= 1.1 * work(400)
+
+
+def test_a_start_reads_only_what_is_new():
+    history = [token % 17 for token in range(4000)]
+    drafter = built()
+    whole = operations(drafter.start, history)
+    assert operations(drafter.start, [*history, 3, 4]) < 0.01 * whole

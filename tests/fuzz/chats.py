@@ -1,0 +1,57 @@
+"""A small chat for the fuzzers that damage chats, and everything the program does with a chat it kept."""
+
+from __future__ import annotations
+
+import msgspec
+
+from specchat.cli.chats import _lines
+from specchat.store.chats import Chats
+from specchat.store.interchange import read_json
+from specchat.store.records import Chat, Facts, Message
+from specchat.tui.draw.export import FORMATS
+from specchat.tui.state.session import Chat as ChatOnScreen
+from specchat.tui.state.stored_chat import turn_of
+
+WHEN = "2026-01-31T12:00:00.000Z"
+STATS = {"tokens": 3, "rounds": 2, "drafted": 4, "accepted": 1}
+FACTS = Facts("smol", 7, "end", {"width": 4, "stop": []}, {"lossless": True, "reason": "why"}, STATS, 0.5)
+
+CHAT = Chat("first", "Why trees?", WHEN, WHEN, system="Be brief.", leaf="d", sent_from="b")
+MESSAGES = [
+    Message("a", None, "user", "Why do trees grow?", WHEN),
+    Message("b", "a", "assistant", "They *like* light 🌳.", WHEN, "done", [4, -7, 9], FACTS),
+    Message("c", "a", "assistant", "No idea", WHEN, "interrupted", [2, 5]),
+    Message("d", "b", "user", "More", WHEN),
+]
+
+
+def keep(chats: Chats, id: str = CHAT.id, title: str = CHAT.title) -> None:
+    """Keep the chat, under another name if need be."""
+    with chats.transaction():
+        chats.save(msgspec.structs.replace(CHAT, id=id, title=title))
+        for message in MESSAGES:
+            chats.add(id, message)
+
+
+def use(chats: Chats) -> list[str]:
+    """List, search, read, export and open every chat there is; their ids."""
+    summaries = chats.summaries()
+    for line, _ in _lines([*summaries, *chats.summaries("light"), *chats.summaries("木")], previews=True):
+        assert line.isprintable(), repr(line)
+    for summary in summaries:
+        chat, messages = chats.chat(chats.find(summary.id))
+        for write in FORMATS.values():
+            write(chat, messages)
+        screen = ChatOnScreen()
+        screen.adopt(chat, [turn_of(message) for message in messages])
+        screen.messages()
+        assert {turn.id for turn in screen.branches} == {message.id for message in messages}
+        for turn in screen.turns:
+            assert turn.reply is None or len("".join(text for text, _ in turn.reply.pieces)) >= len(turn.reply.text)
+    return [summary.id for summary in summaries]
+
+
+def exported_again(chats: Chats, id: str) -> None:
+    """What was taken in can be given out and taken in again."""
+    chat, messages = chats.chat(id)
+    assert read_json(FORMATS["json"](chat, messages).encode(), "again.json").messages == messages

@@ -1,0 +1,111 @@
+"""A GGUF header is believed only as far as the file bears it out; what is wrong is one line with the file's name."""
+
+import struct
+
+import pytest
+from gguf import GGML_QUANT_SIZES
+from tiny_models import tiny_gguf
+
+from specchat.errors import WeightsError
+from specchat.models.files.gguf_formats import FORMATS
+from specchat.models.files.gguf_header import read_header
+
+HUGE = 2**64 - 1
+U32, I32, F32, BOOL, STRING, ARRAY, U64 = 4, 5, 6, 7, 8, 9, 10
+
+
+def text(value):
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def entry(key, kind, value):
+    return text(key) + struct.pack("<I", kind) + value
+
+
+def tensor(name="t", sizes=(32,), kind=0, offset=0):
+    return text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind, offset)
+
+
+def written(path, entries=(), tensors=(), counts=None, data=bytes(320)):
+    path.write_bytes(
+        b"GGUF"
+        + struct.pack("<IQQ", 3, *(counts or (len(tensors), len(entries))))
+        + b"".join((*entries, *tensors))
+        + data
+    )
+    return path
+
+
+def alignment(kind, layout, value):
+    return [entry("general.alignment", kind, struct.pack(layout, value))]
+
+
+DAMAGE = {
+    "more tensors than bytes": ({"counts": (HUGE, 0)}, "tensors"),
+    "more entries than bytes": ({"counts": (0, HUGE)}, "entries"),
+    "an alignment of 0": ({"entries": alignment(U32, "<I", 0)}, "alignment = 0"),
+    "a negative alignment": ({"entries": alignment(I32, "<i", -32)}, "alignment = -32"),
+    "an alignment that is a text": ({"entries": [entry("general.alignment", STRING, text("x"))]}, "alignment = 'x'"),
+    "an alignment that is a fraction": ({"entries": alignment(F32, "<f", 0.5)}, "alignment = 0.5"),
+    "an alignment that is true": ({"entries": alignment(BOOL, "<?", True)}, "alignment = True"),
+    "an alignment that is a list": (
+        {"entries": [entry("general.alignment", ARRAY, struct.pack("<IQ", U32, 0))]},
+        "alignment = None",
+    ),
+    "a text longer than the file": ({"entries": [entry("k", STRING, struct.pack("<Q", HUGE))]}, "text"),
+    "a list longer than the file": ({"entries": [entry("k", ARRAY, struct.pack("<IQ", U64, 2**61))]}, "numbers"),
+    "texts without end": ({"entries": [entry("k", ARRAY, struct.pack("<IQQ", STRING, 2, HUGE))]}, "text"),
+    "a list of lists": ({"entries": [entry("k", ARRAY, struct.pack("<IQ", ARRAY, 1))]}, "list of the unknown kind 9"),
+    "a value of no kind": ({"entries": [entry("k", 99, b"")]}, "unknown kind 99"),
+    "a tensor of no dimension": ({"tensors": [tensor(sizes=())]}, "0 dimensions"),
+    "a tensor of many dimensions": ({"tensors": [tensor(sizes=(1,) * 5)]}, "5 dimensions"),
+    "a tensor without rows": ({"tensors": [tensor(sizes=(32, 0))]}, "sizes 0 × 32"),
+    "a tensor larger than any": ({"tensors": [tensor(sizes=(2**63, 2**63))]}, "sizes"),
+    "a tensor of no format": ({"tensors": [tensor(kind=77)]}, "unknown format 77"),
+    "rows of broken blocks": ({"tensors": [tensor(sizes=(33,), kind=8)]}, "whole blocks of 32"),
+    "a tensor past the end": ({"tensors": [tensor(sizes=(100,))]}, "past the end"),
+    "a tensor far away": ({"tensors": [tensor(offset=2**63)]}, "past the end"),
+    "a tensor between the blocks": ({"tensors": [tensor(sizes=(8,), offset=8)]}, "no multiple of 32"),
+    "two tensors of one name": ({"tensors": [tensor(), tensor()]}, "one name"),
+    "an architecture of two lines": (
+        {"entries": [entry("general.architecture", STRING, text("lla\nma"))]},
+        r"'lla\nma' is no name",
+    ),
+    "a name of many lines": ({"tensors": [tensor(name="\n" * 500, kind=77)]}, r"tensor '\n\n\n"),
+    "a tensor without a name": ({"tensors": [tensor(name="")]}, "a name has 0"),
+}
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_header_is_one_line_that_names_the_file(tmp_path, damage, lists):
+    parts, words = DAMAGE[damage]
+    with pytest.raises(WeightsError, match=r"x\.gguf") as refused:
+        read_header(written(tmp_path / "x.gguf", **parts), lists)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_same_header_without_damage_is_read(tmp_path):
+    found = read_header(written(tmp_path / "x.gguf", alignment(U32, "<I", 64), [tensor(), tensor("u", offset=128)]))
+    assert [t.name for t in found.tensors] == ["t", "u"]
+    assert found.start % 64 == 0
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_file_may_end_anywhere(tmp_path, lists):
+    data = tiny_gguf(tmp_path / "whole.gguf").read_bytes()
+    path = tmp_path / "x.gguf"
+    for end in (0, 1, 3, 8, 23, 24, 40, *range(100, len(data), 997)):
+        path.write_bytes(data[:end])
+        with pytest.raises(WeightsError, match=r"x\.gguf"):
+            read_header(path, lists)
+
+
+def test_the_formats_are_those_of_the_format_s_own_package():
+    theirs = {int(kind): (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}
+    ours = {kind: (one.name, one.block, one.block_bytes) for kind, one in FORMATS.items()}
+    assert {kind: ours[kind] for kind in ours if kind in theirs} == {
+        kind: theirs[kind] for kind in theirs if kind in ours
+    }
+    assert len(ours.keys() & theirs.keys()) >= 30

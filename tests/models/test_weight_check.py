@@ -1,0 +1,300 @@
+"""What a model's files say is compared with what they hold before any of it is packed, multiplied or passed to C."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from test_decoder import FAMILIES, network
+from tiny_models import HIDDEN, INNER, KV_HEADS, TOKENS, hub_sizes, tiny_folder, tiny_gguf
+
+from specchat.config import ModelSpec, PathSource
+from specchat.core.tree import TokenTree
+from specchat.errors import ModelError, SpecchatError
+from specchat.models.base.shape import Shape
+from specchat.models.files.families import FAMILIES as HUB_FAMILIES
+from specchat.models.files.weight_source import TensorSource
+from specchat.models.inspect.pair_check import fit_of
+from specchat.models.loading import load_model
+from specchat.models.own.layer_weights import Builder
+
+CPU = torch.device("cpu")
+KERNELS = ["auto", "torch"]
+
+
+def load(path, kernels="auto", wanted="auto"):
+    return load_model(ModelSpec("m", (PathSource(path),)), path, CPU, wanted, kernels=kernels)
+
+
+def refusal(path, kernels="auto", wanted="auto"):
+    with pytest.raises(SpecchatError) as refused:
+        load(path, kernels, wanted)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def logits_of(loaded):
+    loaded.model.prefill([5, 6, 7])
+    return loaded.model.read(TokenTree(8, loaded.model.vocab_size).freeze()).logits
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("write", [lambda p: tiny_gguf(p / "m.gguf"), lambda p: tiny_folder(p / "m")])
+def test_a_model_as_it_should_be_is_loaded(tmp_path, write, kernels):
+    assert logits_of(load(write(tmp_path), kernels, "int8")).isfinite().all()
+
+
+WRONG_GGUF_TENSORS = {
+    "attention's output has more rows": ({"blk.0.attn_output.weight": (57600, 64)}, "57600 × 64 weights"),
+    "attention's output has longer rows": ({"blk.0.attn_output.weight": (64, 128)}, "64 × 128"),
+    "a norm has one value": ({"blk.1.ffn_norm.weight": (1,)}, "blk.1.ffn_norm.weight has 1 weights"),
+    "the last norm has one value": ({"output_norm.weight": (1,)}, "output_norm.weight has 1"),
+    "a norm has rows": ({"blk.1.attn_norm.weight": (2, 32)}, "2 × 32"),
+    "up is narrower than gate": ({"blk.1.ffn_up.weight": (64, HIDDEN)}, "ffn_up.weight has 64 × 64"),
+    "gate is wider than up": ({"blk.0.ffn_gate.weight": (128, HIDDEN)}, "ffn_gate.weight has 128 × 64"),
+    "keys have too few rows": ({"blk.0.attn_k.weight": (16, HIDDEN)}, "attn_k.weight has 16 × 64"),
+    "the embedding has fewer rows": ({"token_embd.weight": (100, HIDDEN)}, "token_embd.weight has 100"),
+    "a matrix is a vector": ({"blk.0.ffn_down.weight": (96,)}, "ffn_down.weight has 96"),
+    "a matrix is missing": ({"blk.1.attn_q.weight": None}, "blk.1.attn_q.weight is missing"),
+    "one bias of three": ({"blk.0.attn_q.bias": (64,)}, "blk.0.attn_k.bias is missing"),
+    "one norm of two": ({"blk.0.attn_q_norm.weight": (16,)}, "blk.0.attn_k_norm.weight is missing"),
+    "a bias is too short": ({"blk.0.attn_output.bias": (32,)}, "attn_output.bias has 32"),
+    "norms of heads are too long": (
+        {"blk.0.attn_q_norm.weight": (32,), "blk.0.attn_k_norm.weight": (32,)},
+        "attn_q_norm.weight has 32",
+    ),
+}
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("wrong", WRONG_GGUF_TENSORS)
+def test_a_gguf_tensor_of_other_sizes_is_refused_by_name(tmp_path, wrong, kernels):
+    sizes, words = WRONG_GGUF_TENSORS[wrong]
+    line = refusal(tiny_gguf(tmp_path / "m.gguf", sizes=sizes), kernels)
+    assert words in line
+    assert "m.gguf" in line
+
+
+def test_a_row_count_patched_in_place_is_refused(tmp_path):
+    path = tiny_gguf(tmp_path / "m.gguf")
+    data = path.read_bytes()
+    name = data.index(b"blk.0.attn_output.weight")
+    at = name + len(b"blk.0.attn_output.weight") + 4 + 8  # dimensions, length of a row
+    assert int.from_bytes(data[at : at + 8], "little") == 64
+    for rows, words in ((57600, "past the end"), (96, "96 × 64 weights, its configuration says 64 × 64")):
+        path.write_bytes(data[:at] + rows.to_bytes(8, "little") + data[at + 8 :])
+        assert words in refusal(path)
+
+
+WRONG_NUMBERS = {
+    "no heads for keys": ("num_key_value_heads", "attention.head_count_kv", 0),
+    "heads that do not divide": ("num_key_value_heads", "attention.head_count_kv", 3),
+    "more heads": ("num_attention_heads", "attention.head_count", 8),
+    "a wider state": ("hidden_size", "embedding_length", 6400),
+    "wider layers": ("intermediate_size", "feed_forward_length", 6400),
+    "no layers": ("num_hidden_layers", "block_count", 0),
+    "layers without end": ("num_hidden_layers", "block_count", 2**31),
+    "one layer too many": ("num_hidden_layers", "block_count", 3),
+    "no context": ("max_position_embeddings", "context_length", 0),
+    "another vocabulary": ("vocab_size", "vocab_size", len(TOKENS) + 1),
+    "an epsilon of 0": ("rms_norm_eps", "attention.layer_norm_rms_epsilon", 0.0),
+    "an epsilon without end": ("rms_norm_eps", "attention.layer_norm_rms_epsilon", float("inf")),
+    "an epsilon that is no number": ("rms_norm_eps", "attention.layer_norm_rms_epsilon", float("nan")),
+    "a rotation of base 0": ("rope_theta", "rope.freq_base", 0.0),
+    "a rotation of a negative base": ("rope_theta", "rope.freq_base", -1.0),
+    "a rotation that is no number": ("rope_theta", "rope.freq_base", float("nan")),
+}
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("wrong", WRONG_NUMBERS)
+def test_numbers_that_cannot_be_are_refused(tmp_path, wrong, kernels):
+    key, gguf_key, value = WRONG_NUMBERS[wrong]
+    for line in (
+        refusal(tiny_gguf(tmp_path / "m.gguf", {gguf_key: value}), kernels, "int8"),
+        refusal(tiny_folder(tmp_path / "m", {key: value}), kernels, "int8"),
+    ):
+        assert str(tmp_path / "m") in line or "the configuration says" in line
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"head_dim": 15}, "head_dim"),
+        ({"head_dim": 32}, "128 × 64"),
+        ({"hidden_size": "64"}, "hidden_size = '64' is not a whole number"),
+        ({"hidden_size": 64.5}, "hidden_size = 64.5"),
+        ({"num_hidden_layers": True}, "num_hidden_layers = True"),
+        ({"vocab_size": 10**400}, "vocab_size = 1000"),
+        ({"rope_scaling": [1]}, "rope_scaling = [1] is not an object"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "factor = 0"),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": "x"}}, "rope_theta = 'x'"),
+        ({"layer_types": [1, 2]}, "layer_types = [1, 2] is not a list of names"),
+        ({"architectures": 3}, "architectures = 3"),
+        ({"eos_token_id": "stop"}, "eos_token_id = 'stop'"),
+        ({"text_config": 7}, "text_config = 7"),
+        ({"model_type": ["llama"]}, "model_type = ['llama']"),
+    ],
+)
+def test_a_configuration_of_the_wrong_kind_names_key_and_value(tmp_path, config, words):
+    path = tiny_folder(tmp_path / "m", config)
+    assert words in refusal(path)
+    spec = ModelSpec("m", (PathSource(path),))
+    assert len(fit_of([spec]).refusals) <= 1, "looking at it must not fail either"
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"])
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "\udce9", '{"a": NaN', "\x00"])
+def test_a_text_that_is_no_json_object_is_one_line(tmp_path, file, text):
+    path = tiny_folder(tmp_path / "m")
+    (path / file).write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert str(path) in refusal(path)
+    fit_of([ModelSpec("m", (PathSource(path),))] * 2)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_formats_without_weights_are_refused(tmp_path, kernels):
+    name = "model.layers.0.mlp.up_proj.weight"
+    line = refusal(tiny_folder(tmp_path / "m", dtypes={name: np.int8}), kernels, "int8")
+    assert f"{name} is in format torch.int8" in line
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_norm_that_is_not_finite_is_refused(tmp_path, value):
+    name = "blk.0.attn_norm.weight"
+    assert f"{name} holds numbers that are not finite" in refusal(tiny_gguf(tmp_path / "m.gguf", values={name: value}))
+
+
+def test_weights_of_a_folder_are_compared_too(tmp_path):
+    name = "model.layers.1.self_attn.o_proj.weight"
+    line = refusal(tiny_folder(tmp_path / "m", sizes={name: (57600, 64)}), wanted="int8")
+    assert f"{name} has 57600 × 64 weights, its configuration says 64 × 64" in line
+
+
+def test_every_format_that_holds_weights_is_read(tmp_path):
+    """A control: what differs from the usual file and is right is accepted."""
+    kinds = {"blk.0.ffn_up.weight": Kind.F16, "blk.0.ffn_gate.weight": Kind.Q4_1, "blk.1.attn_v.weight": Kind.BF16}
+    biases = {
+        f"blk.0.attn_{name}.bias": (rows,) for name, rows in (("q", 64), ("k", 16 * KV_HEADS), ("v", 16 * KV_HEADS))
+    }
+    path = tiny_gguf(tmp_path / "m.gguf", kinds=kinds, sizes={**biases, "output.weight": (len(TOKENS), HIDDEN)})
+    for kernels in KERNELS:
+        assert logits_of(load(path, kernels)).isfinite().all()
+
+
+def build(net, state):
+    source = TensorSource(state, HUB_FAMILIES[net.config.model_type])
+    return Builder(Shape.of(net.config), source, "float32", CPU).build()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_of_every_family_no_tensor_may_be_missing_or_of_other_sizes(family):
+    net = network(family)
+    state = net.state_dict()
+    build(net, state)
+    skipped = "lm_head" if net.config.tie_word_embeddings else "model.layers.0"
+    for name in state:
+        if name.startswith((skipped, "model.layers.1")):
+            continue
+        for other in (None, state[name][:-2], torch.cat([state[name]] * 2), state[name][None], state[name].int()):
+            changed = {**state, name: other} if other is not None else {k: v for k, v in state.items() if k != name}
+            with pytest.raises(ModelError, match=r"the network: tensor"):
+                build(net, changed)
+
+
+# ------------------------------------------------------------------------------------------------- safetensors
+
+
+def header_of(path):
+    data = (path / "model.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def with_header(path, header, data):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    (path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+NORM = "model.norm.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"shape": [32]}, NORM),
+        ({"shape": [2**62, 2**62, 2**62]}, NORM),
+        ({"shape": [-64]}, NORM),
+        ({"shape": 64}, NORM),
+        ({"shape": [64.0]}, NORM),
+        ({"dtype": "F99"}, NORM),
+        ({"dtype": 3}, NORM),
+        ({"data_offsets": [0, 2**62]}, NORM),
+        ({"data_offsets": [256, 0]}, NORM),
+        ({"data_offsets": "x"}, NORM),
+    ],
+)
+def test_an_entry_that_does_not_add_up_is_refused(tmp_path, change, words):
+    path = tiny_folder(tmp_path / "m")
+    header, data = header_of(path)
+    header[NORM] |= change
+    assert words in refusal(with_header(path, header, data))
+    assert words in fit_of([ModelSpec("m", (PathSource(path),))]).refusals[0]
+
+
+def test_tensors_that_overlap_are_refused(tmp_path):
+    path = tiny_folder(tmp_path / "m")
+    header, data = header_of(path)
+    first, second = sorted(header, key=lambda name: header[name]["data_offsets"])[:2]
+    header[second] = {**header[first]}
+    assert str(path) in refusal(with_header(path, header, data))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00" * 8, b"\xff" * 8, (50).to_bytes(8, "little") + b"{}", b"\x02" + bytes(7) + b"[]"]
+)
+def test_what_is_no_safetensors_file_is_refused(tmp_path, data):
+    path = tiny_folder(tmp_path / "m")
+    (path / "model.safetensors").write_bytes(data)
+    assert "model.safetensors" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [
+        ({}, "no weight_map"),
+        ([], "no weight_map"),
+        ({NORM: 3}, "no file of this folder"),
+        ({NORM: "../m/model.safetensors"}, "no file of this folder"),
+        ({NORM: "gone.safetensors"}, "which is not there"),
+        ({NORM: "model.safetensors", "nowhere": "model.safetensors"}, "nowhere"),
+    ],
+)
+def test_an_index_that_names_what_is_not_there_is_refused(tmp_path, places, words):
+    path = tiny_folder(tmp_path / "m")
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    assert words in refusal(path)
+
+
+def test_only_the_files_of_an_index_are_read(tmp_path):
+    path = tiny_folder(tmp_path / "m")
+    (path / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": dict.fromkeys(hub_sizes(), "model.safetensors")})
+    )
+    (path / "another.safetensors").write_bytes(b"of somebody else")
+    assert logits_of(load(path)).isfinite().all()
+
+
+def test_a_tensor_in_two_files_is_refused(tmp_path):
+    path = tiny_folder(tmp_path / "m")
+    (path / "twice.safetensors").write_bytes((path / "model.safetensors").read_bytes())
+    assert "in another file too" in refusal(path)
+
+
+def test_the_width_of_the_layers_is_the_configurations(tmp_path):
+    other = {
+        f"model.layers.{layer}.mlp.{name}_proj.weight": (128, HIDDEN) for layer in (0, 1) for name in ("gate", "up")
+    }
+    assert f"its configuration says {INNER} × {HIDDEN}" in refusal(tiny_folder(tmp_path / "m", sizes=other))

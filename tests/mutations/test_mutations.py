@@ -1,0 +1,72 @@
+"""Every method has an edit that breaks it, and the tests named beside the edit turn red."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mutations.table import MUTATIONS, Mutation
+
+import specchat
+from specchat.decoding.families import methods
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(specchat.__file__).parent
+
+
+def run_tests(source: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    """Run tests of this checkout on the package that lies in another folder."""
+    command = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
+    paths = os.pathsep.join([str(source), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("SPECCHAT_SLOW", None)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+
+
+def copied(folder: Path, mutation: Mutation | None) -> Path:
+    """The package in a folder of its own, with one edit."""
+    shutil.copytree(PACKAGE, folder / "specchat", ignore=shutil.ignore_patterns("__pycache__"))
+    if mutation is not None:
+        file = folder / "specchat" / mutation.file
+        file.write_text(file.read_text().replace(mutation.old, mutation.new))
+    return folder
+
+
+def params(quick: bool) -> list:
+    marks = () if quick else (pytest.mark.slow,)
+    return [
+        pytest.param(mutation, id=f"{mutation.method}: {mutation.what}", marks=marks)
+        for mutation in MUTATIONS
+        if mutation.quick == quick
+    ]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mutation", [*params(quick=True), *params(quick=False)])
+def test_the_tests_notice_an_edit_that_breaks_the_method(mutation, tmp_path):
+    broken = run_tests(copied(tmp_path, mutation), mutation.tests)
+    assert broken.returncode == 1, f"some test must fail, and none stumble:\n{broken.stdout}{broken.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("tests", sorted({mutation.tests for mutation in MUTATIONS}), ids=" ".join)
+def test_without_an_edit_the_same_tests_pass(tests, tmp_path):
+    unbroken = run_tests(copied(tmp_path, None), tests)
+    assert unbroken.returncode == 0, unbroken.stdout + unbroken.stderr
+
+
+def test_every_method_of_every_table_has_an_edit():
+    needed = {f"{family} {method.name}" for family, method in methods()} | {"pruning"}
+    assert needed <= {mutation.method for mutation in MUTATIONS}
+    assert {mutation.method for mutation in MUTATIONS} - needed <= {"prices", "round", "truncation"}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: f"{mutation.method}: {mutation.what}")
+def test_every_edit_changes_one_place_that_is_there(mutation):
+    assert (PACKAGE / mutation.file).read_text().count(mutation.old) == 1
+    assert mutation.old != mutation.new
