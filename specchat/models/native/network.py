@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specchat.errors import ModelError
 from specchat.models.base.head_output import Said
 from specchat.models.base.network import Pass
 from specchat.models.base.prepared_source import prepared
@@ -212,7 +213,8 @@ class _Rows:
     def as_c(self) -> _CRows:
         """The same for C; valid as long as this lives and nothing is dropped."""
         shape, rows, capacity = self._shape, len(self.hidden), self._keys.shape[2]
-        assert rows == len(self._positions) == len(self._places), "every row has a position and a place"
+        if rows != len(self._places):
+            raise ModelError(f"the native kernels refuse states: {rows} rows, not {len(self._places)}")
         cache = (torch.bfloat16, shape.layers, shape.kv_heads, capacity, shape.head_dim)
         views = [
             _CView(
