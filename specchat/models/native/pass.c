@@ -8,58 +8,9 @@
  * Compiled on the user's machine for its own processor; specchat/models/native/build.py says how.
  */
 
-#include "attention.h"
-#include "best.h"
 #include "check.h"
 #include "floor.h"
-
-typedef struct {
-    Team *team;
-    const Decoder *decoder;
-    const Rows *rows;
-    const Layer *layer;
-    const float *norm;
-    uint32_t *keys, *values; /* of this layer */
-    const View *view;        /* of this layer */
-    Rounded x, inner;
-    float *qkv, *mixed, *hidden;
-    float *added;      /* (rows, hidden), what a norm goes over before it is added to the state */
-    uint32_t *queries; /* (rows, heads, head_dim / 2) */
-    float *weights;    /* (threads, AT_ONCE, room for weights) */
-} Pass;
-
-static int room_for(int rows) { return (rows + KEYS - 1) / KEYS * KEYS; }
-
-static float mean_square(const float *x, int length) {
-    vf sum = {0};
-    int i = 0;
-    for (; i + LANES <= length; i += LANES) sum = fma16(load(x + i), load(x + i), sum);
-    float rest = 0;
-    for (; i < length; i++) rest += x[i] * x[i];
-    return (sum_of(sum) + rest) / (float)length;
-}
-
-static void norm_row(const float *x, const float *weight, int length, float epsilon, float *to) {
-    float factor = 1.0f / sqrtf(mean_square(x, length) + epsilon);
-    int i = 0;
-    for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
-    for (; i < length; i++) to[i] = x[i] * factor * weight[i];
-}
-
-/* Add what was computed to a row's state, normalised. */
-static void add_normed(Pass *p, int row) {
-    int length = p->decoder->hidden;
-    float *state = p->hidden + (size_t)row * length, *added = p->added + (size_t)row * length;
-    norm_row(added, p->norm, length, p->decoder->epsilon, added);
-    for (int i = 0; i < length; i++) state[i] += added[i];
-}
-
-static void norm_and_round(Pass *p, int row) {
-    int length = p->decoder->hidden;
-    float normed[length + LANES];
-    norm_row(p->hidden + (size_t)row * length, p->norm, length, p->decoder->epsilon, normed);
-    round_row(normed, length, &p->x, row);
-}
+#include "head.h"
 
 /* Rotate pairs of values by angles whose cosines and sines lie side by side. */
 static void turn(float *head, const float *turns, int head_dim) {
@@ -186,16 +137,6 @@ static void gate_groups(void *job, int from, int to, int thread) {
     }
 }
 
-static void norm_rows(void *job, int from, int to, int thread) {
-    (void)thread;
-    for (int row = from; row < to; row++) norm_and_round(job, row);
-}
-
-static void add_rows(void *job, int from, int to, int thread) {
-    (void)thread;
-    for (int row = from; row < to; row++) add_normed(job, row);
-}
-
 static void turn_rows(void *job, int from, int to, int thread) {
     (void)thread;
     for (int row = from; row < to; row++) turn_and_write(job, row);
@@ -205,8 +146,6 @@ static void mixed_rows(void *job, int from, int to, int thread) {
     (void)thread;
     for (int row = from; row < to; row++) round_mixed(job, row);
 }
-
-enum { FEW_ROWS = 8 }; /* what is done row by row is too little to share out for so many */
 
 /* Add a product to the states; with a norm, the product normalised. */
 static void add_product(Pass *p, const Product *product, const Rounded *x, const float *norm) {
@@ -236,39 +175,6 @@ static void layer_pass(Pass *p) {
     add_product(p, &p->layer->down, &p->inner, p->layer->post_mlp_norm);
 }
 
-static size_t up_to_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-/* Cuts one piece of memory into parts; with base NULL it only counts. */
-static void *part(char *base, size_t *at, size_t bytes) {
-    void *here = base ? base + *at : NULL;
-    *at += up_to_64(bytes);
-    return here;
-}
-
-static Rounded rounded_part(char *base, size_t *at, size_t rows, size_t groups) {
-    Rounded x = {.groups = (int)groups};
-    x.numbers = part(base, at, rows * groups * GROUP);
-    x.scales = part(base, at, rows * groups * sizeof(float));
-    x.sums = part(base, at, rows * groups * sizeof(int32_t));
-    x.offsets = part(base, at, rows * groups * sizeof(float));
-    return x;
-}
-
-static void lay_out(Pass *p, char *base, size_t *bytes) {
-    const Decoder *d = p->decoder;
-    size_t rows = (size_t)p->rows->rows;
-    size_t wide = (size_t)(d->hidden > d->heads * d->head_dim ? d->hidden : d->heads * d->head_dim);
-    size_t tiles = (rows + TILE - 1) / TILE * TILE;
-    *bytes = 0;
-    p->x = rounded_part(base, bytes, tiles, (wide + GROUP - 1) / GROUP);
-    p->inner = rounded_part(base, bytes, tiles, ((size_t)d->inter + GROUP - 1) / GROUP);
-    p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
-    p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
-    p->added = part(base, bytes, rows * (size_t)d->hidden * sizeof(float));
-    p->queries = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(uint16_t));
-    p->weights = part(base, bytes, (size_t)p->team->threads * AT_ONCE * (size_t)room_for(p->rows->end) * sizeof(float));
-}
-
 /* Some layers over rows; an Outcome. The decoder was checked when it was built. */
 int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int first, int last) {
     if (rows_check(decoder, rows, first, last)) return REFUSED;
@@ -288,90 +194,4 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     }
     free(memory);
     return DONE;
-}
-
-typedef struct {
-    Multiply multiply;
-    Best *best;  /* (threads, rows) */
-    float *sums; /* (rows, stretches) */
-} Head;
-
-static void head_blocks(void *job, int from, int to, int thread) {
-    const Head *head = job;
-    const Multiply *m = &head->multiply;
-    Best *best = head->best + (size_t)thread * (size_t)m->rows;
-    for (int block = from; block < to; block++) {
-        int at = block * LANES, valid = m->width - at;
-        for (int first = 0; first < m->rows; first += TILE) {
-            int count = m->rows - first < TILE ? m->rows - first : TILE;
-            vf logits[TILE];
-            block_of(m->products, block, m->x, first / TILE, count, logits);
-            for (int r = 0; r < count; r++) {
-                store_lanes(m->out + (size_t)(first + r) * (size_t)m->width + at, logits[r], valid);
-                consider(&best[first + r], logits[r], at, valid);
-            }
-        }
-    }
-}
-
-/* Sums of exponentials, a stretch of a row at a time: whoever adds a stretch up, its sum is the same. */
-static void total_stretches(void *job, int from, int to, int thread) {
-    (void)thread;
-    const Head *head = job;
-    int width = head->multiply.width, stretches = stretches_of(width);
-    for (int piece = from; piece < to; piece++) {
-        int row = piece / stretches, at = piece % stretches * STRETCH, end = at + STRETCH < width ? at + STRETCH : width;
-        const float *logits = head->multiply.out + (size_t)row * (size_t)width;
-        vf sum = {0}, top = all(head->best[row].score[0]);
-        for (; at + LANES <= end; at += LANES) sum += exp16(load(logits + at) - top);
-        if (at < end) sum += exp16(either(first_lanes(end - at), load_lanes(logits + at, end - at), all(-INFINITY)) - top);
-        head->sums[piece] = sum_of(sum);
-    }
-}
-
-/* Whether as many tokens were named as there are: one with a logit that is no number never is. */
-static bool all_named(const int32_t *tokens, int rows, int vocab_size) {
-    int last = (vocab_size < BEST ? vocab_size : BEST) - 1;
-    for (int row = 0; row < rows; row++)
-        if (tokens[(size_t)row * BEST + (size_t)last] == INT32_MAX) return false;
-    return true;
-}
-
-/* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
- * BEST), the highest first, of equals the one with the lower number; and, unless NULL, the logarithm of the sum of the
- * exponentials of its logits, (rows). An Outcome: logits that are no numbers are refused. */
-int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens,
-                 float *totals) {
-    if (head_check(decoder, rows)) return REFUSED;
-    Rows few = {.rows = rows};
-    Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
-    size_t bytes;
-    lay_out(&p, NULL, &bytes);
-    int stretches = stretches_of(decoder->head.out);
-    size_t lists = up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
-    char *memory = aligned_alloc(64, bytes + lists + up_to_64((size_t)rows * (size_t)stretches * sizeof(float)));
-    if (memory == NULL) return NO_MEMORY;
-    lay_out(&p, memory, &bytes);
-    Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},
-                 .best = (Best *)(memory + bytes),
-                 .sums = (float *)(memory + bytes + lists)};
-    for (int i = 0; i < team->threads * rows; i++) begin(&head.best[i]);
-    p.x.groups = (decoder->hidden + GROUP - 1) / GROUP;
-    together(team, ROUNDING, norm_rows, &p, rows, FEW_ROWS);
-    together(team, HEAD, head_blocks, &head, blocks_of(&decoder->head), 4);
-    for (int row = 0; row < rows; row++) {
-        for (int i = 1; i < team->threads; i++) join(&head.best[row], &head.best[i * rows + row]);
-        memcpy(tokens + (size_t)row * BEST, head.best[row].token, sizeof head.best[row].token);
-    }
-    if (totals) {
-        together(team, HEAD, total_stretches, &head, rows * stretches, 1);
-        for (int row = 0; row < rows; row++) {
-            double sum = 0;
-            for (int i = 0; i < stretches; i++) sum += head.sums[row * stretches + i];
-            totals[row] = head.best[row].score[0] + (float)log(sum);
-        }
-    }
-    bool finite = all_named(tokens, rows, decoder->vocab_size);
-    free(memory);
-    return finite ? DONE : refuse("logits that are no numbers: weights or what was read are damaged");
 }
