@@ -189,6 +189,9 @@ class Model(Protocol):
     counters: Counters
     device: torch.device
 
+    def twin(self) -> Model:
+        """The same weights with a cache of its own."""
+
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
 

@@ -116,6 +116,7 @@ def test_a_product_whose_bytes_are_not_those_of_its_sizes_is_refused():
         lambda c: setattr(c.view[0], "common", c.end + 1),
         lambda c: setattr(c.view[0], "common", -1),
         lambda c: setattr(c, "capacity", 1000),
+        lambda c: setattr(c.view[0], "mask", None),
     ],
 )
 def test_rows_that_lie_outside_the_cache_are_refused(monkeypatch, change):
