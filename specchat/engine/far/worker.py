@@ -348,6 +348,7 @@ def _encode(conversation: Conversation, messages: list[events.Message]) -> list[
 
 
 def _free_memory() -> None:
+    gc.unfreeze()  # what a pair's loading set aside
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # else what was freed still counts as taken
