@@ -26,15 +26,15 @@ from specchat.engine.near.replay import Player
 from specchat.errors import SpecchatError
 from specchat.tui.control import event_dispatch
 from specchat.tui.control.commands import COMMANDS, Command, CommandsProvider, help_sections
-from specchat.tui.control.context_limit import Room
-from specchat.tui.control.engine_session import LinkFactory, Talk
-from specchat.tui.control.event_pump import Pump
+from specchat.tui.control.context_limit import ContextLimit
+from specchat.tui.control.engine_session import EngineSession, LinkFactory
+from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.key_bindings import key_table, keymap
-from specchat.tui.control.playback_speed import Pace
-from specchat.tui.control.prompt_controller import Writing
-from specchat.tui.control.races import Racing
-from specchat.tui.control.round_animation import Reveal
-from specchat.tui.control.tour import Touring
+from specchat.tui.control.playback_speed import PlaybackSpeed
+from specchat.tui.control.prompt_controller import PromptController
+from specchat.tui.control.races import Races
+from specchat.tui.control.round_animation import RoundAnimation
+from specchat.tui.control.tour import Tour
 from specchat.tui.draw.theme import DARK, MONO, OWN
 from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.bench import BenchScreen
@@ -43,16 +43,16 @@ from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.screens.settings import SettingsScreen
-from specchat.tui.services.chat_archive import Archive
-from specchat.tui.services.garbage_collection import Tidying
-from specchat.tui.services.pair_library import Choosing, Judge, Pairs
-from specchat.tui.services.settings_files import Keeper
-from specchat.tui.services.terminal_window import Surroundings
+from specchat.tui.services.chat_archive import ChatArchive
+from specchat.tui.services.garbage_collection import GarbageCollection
+from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs
+from specchat.tui.services.settings_files import SettingsFiles
+from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.race_series import Asked
 from specchat.tui.state.session import Chat
 from specchat.tui.state.settings_fields import Field, fields_of
-from specchat.tui.system.cpu_meter import Meter
+from specchat.tui.system.cpu_meter import CpuMeter
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.system.window_size import bounded
 from specchat.tui.text.ascii import Ascii
@@ -63,7 +63,7 @@ from specchat.tui.textual_fixes.whole_pastes import take_pastes_whole
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.prompt import Prompt
-from specchat.tui.widgets.queued_message import Waiting
+from specchat.tui.widgets.queued_message import QueuedMessage
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.stats_panel import StatsPanel
 from specchat.tui.widgets.status_bars import Notice, ReplayBar, StatusBar
@@ -155,8 +155,8 @@ class SpecchatApp(App[None]):
             self.animation_level = "none"
         self.guard = guard or ExitGuard()
         self.chat = Chat(wanted=dict(settings))
-        self.talk = Talk(self, link_factory, demo)
-        self.surroundings = Surroundings(
+        self.session = EngineSession(self, link_factory, demo)
+        self.terminal = TerminalWindow(
             self.chat,
             options,
             notify=self.say,
@@ -165,39 +165,39 @@ class SpecchatApp(App[None]):
             bell=self.bell,
             focused=lambda: self.app_focus,
         )
-        self.room = Room(self)
-        self.touring = Touring(self, toured)
-        self.keeper = Keeper(self.chat, here=engine_here)
-        self.choosing = Choosing(
+        self.context_limit = ContextLimit(self)
+        self.tour = Tour(self, toured)
+        self.settings_files = SettingsFiles(self.chat, here=engine_here)
+        self.pairs = PairLibrary(
             self.chat,
             pairs,
             judge,
             here=engine_here,
             notify=self.say,
             redraw=self._repaint_status,
-            load=self.talk.load,
+            load=self.session.load,
             run=self.run_in_background,
             key_of=self.key_of,
         )
-        self.racing = Racing(self, questions)
-        self.pace = Pace(self)
-        self.reveal = Reveal(self)
-        self.archive = Archive(
+        self.races = Races(self, questions)
+        self.speed = PlaybackSpeed(self)
+        self.round_animation = RoundAnimation(self)
+        self.archive = ChatArchive(
             self.chat,
             store,
             notify=self.say,
             redraw=self._repaint_status,
             call_later=self.call_later,
-            listening=lambda: self.talk.player is None,
+            listening=lambda: self.session.player is None,
         )
         self._first_chat = chat
         self._quit_asked = False
         self._stopping: int | str | None = None
-        self._pump: Pump | None = None
+        self._pump: EventPump | None = None
         self._harmless = Harmless()
         self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
-        self.meter = Meter()
-        self.tidying = Tidying(lambda: self.pump.idle)
+        self.cpu_meter = CpuMeter()
+        self.garbage = GarbageCollection(lambda: self.pump.idle)
         self.tree_panel = TreePanel(ascii_marks=options.ascii, id="tree")
         self.tree_strip = TreeStrip(ascii_marks=options.ascii, id="strip")
         self.tree_panel.mode = tree_mode
@@ -205,11 +205,11 @@ class SpecchatApp(App[None]):
         for watched in (self.transcript, self.tree_panel):
             watched.add_class("-paces")
         self.stats = StatsPanel(id="stats")
-        self.writing = Writing(self)
-        self.prompt = Prompt(history, self.writing.complete, id="prompt")
+        self.prompt_controller = PromptController(self)
+        self.prompt = Prompt(history, self.prompt_controller.complete, id="prompt")
         self.status = StatusBar(self.chat, self.key_of, id="status")
         self.notice = Notice(self.chat, id="notice")
-        self.waiting = Waiting(self.chat, self.key_of, id="waiting")
+        self.queued_message = QueuedMessage(self.chat, self.key_of, id="waiting")
         self.alert = Alert(self.key_of, id="alert")
         self.replay_bar = ReplayBar(self.key_of, id="replay")
         self._side_form = SettingsForm(id="settings")
@@ -244,7 +244,7 @@ class SpecchatApp(App[None]):
         yield self.tree_strip
         yield self.alert
         yield self.notice
-        yield self.waiting
+        yield self.queued_message
         yield self.prompt
         yield self.replay_bar
         yield self.status
@@ -259,13 +259,13 @@ class SpecchatApp(App[None]):
         self.listen_for_end()
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # others drew on the terminal
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember_theme(theme.name))
-        self._pump = Pump(lambda: self.post_message(self.Tick()))
+        self._pump = EventPump(lambda: self.post_message(self.Tick()))
         await self.transcript.mount(Welcome(self.chat))
         self.prompt.focus()
         self.archive.start()
-        await self.touring.first_start()
-        self.call_after_refresh(self.tidying.begin)
-        self.call_after_refresh(self.talk.connect)
+        await self.tour.first_start()
+        self.call_after_refresh(self.garbage.begin)
+        self.call_after_refresh(self.session.connect)
         if self._first_chat is None:
             self.call_after_refresh(self.action_chats)
         elif self._first_chat:
@@ -273,7 +273,7 @@ class SpecchatApp(App[None]):
 
     async def on_unmount(self) -> None:
         """What is being fetched stops; the next time goes on from there."""
-        await self.choosing.close()
+        await self.pairs.close()
 
     def listen_for_end(self) -> None:
         """From now on the app can leave in order when it is told to from outside."""
@@ -308,43 +308,43 @@ class SpecchatApp(App[None]):
     async def on_specchat_app_tick(self) -> None:
         """Take everything that arrived, show it once, and rest."""
         owed = self.pump.begin()
-        events = self.talk.link.drain() if self.talk.link else []
+        events = self.session.link.drain() if self.session.link else []
         with self.batch_update():
-            await event_dispatch.hear(self, self.reveal.due(self.racing.take(events)), owed)
+            await event_dispatch.hear(self, self.round_animation.due(self.races.take(events)), owed)
         self.call_after_refresh(self.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Run a command, or say it to the model."""
-        await self.writing.submit(event.text)
+        await self.prompt_controller.submit(event.text)
 
     async def on_prompt_nothing(self) -> None:
         """Enter without a word turns the tour's page."""
-        await self.touring.next()
+        await self.tour.next()
 
     async def on_tour_view_clicked(self) -> None:
         """So does a click."""
-        await self.touring.next()
+        await self.tour.next()
 
     def on_prompt_taken_back(self) -> None:
         """What waits is being edited again."""
-        self.writing.take_back()
+        self.prompt_controller.take_back()
 
     async def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Explain a command while it is typed; a remark has been read once typing goes on."""
         self._quit_asked = False
-        self.writing.changed()
+        self.prompt_controller.changed()
         if event.text_area.text:
-            await self.touring.leave()
+            await self.tour.leave()
         if event.text_area.text not in ("", self.prompt.written):
             self.say("")
 
     def on_settings_form_chosen(self, event: SettingsForm.Chosen) -> None:
         """Change it between two rounds."""
-        self.talk.change(event.name, event.value)
+        self.session.change(event.name, event.value)
 
     async def on_settings_form_reload_asked(self, event: SettingsForm.ReloadAsked) -> None:
         """Load the models again with these."""
-        await self.talk.load(event.changes)
+        await self.session.load(event.changes)
 
     async def on_settings_form_save_asked(self, event: SettingsForm.SaveAsked) -> None:
         """Write them down."""
@@ -356,29 +356,29 @@ class SpecchatApp(App[None]):
 
     def on_race_screen_leave_asked(self) -> None:
         """Stop the race and close it."""
-        self.racing.leave()
+        self.races.leave()
 
     def on_bench_screen_stop_asked(self) -> None:
         """Stop the benchmark, or close it where it has ended."""
-        self.racing.stop_or_leave()
+        self.races.stop_or_leave()
 
     @on(RaceScreen.AgainAsked)
     @on(BenchScreen.AgainAsked)
     def _race_again(self) -> None:
         """Hold the same race or benchmark once more."""
-        self.racing.again()
+        self.races.again()
 
     async def on_alert_answered(self, event: Alert.Answered) -> None:
         """Do what the button says."""
         match event.choice:
             case "retry" | "restart":
-                await self.talk.reconnect()
+                await self.session.reconnect()
             case "pairs":
                 self.action_pairs()
             case "demo":
-                await self.talk.watch_demo()
+                await self.session.watch_demo()
             case choice:
-                await self.room.answered(choice)
+                await self.context_limit.answered(choice)
 
     def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
         """Copy it."""
@@ -389,25 +389,25 @@ class SpecchatApp(App[None]):
 
     def on_transcript_shortened(self) -> None:
         """What has gone is not needed any more."""
-        self.tidying.soon()
+        self.garbage.soon()
 
     async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
         """Answer again."""
-        await self.attempt(self.talk.ask_again(event.turn))
+        await self.attempt(self.session.ask_again(event.turn))
 
     def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
         """Say it differently."""
-        self.talk.edit(event.turn)
+        self.session.edit(event.turn)
 
     async def on_transcript_switch_asked(self, event: Transcript.SwitchAsked) -> None:
         """Read another branch."""
-        await self.talk.switch(event.turn, event.step)
+        await self.session.switch(event.turn, event.step)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """What cannot be paced now has no keys."""
         if action == "suspend_process":
             return self._driver is not None and self._driver.can_suspend
-        return self.pace.can(str(parameters[0])) if action == "pace" else True
+        return self.speed.can(str(parameters[0])) if action == "pace" else True
 
     async def action_interrupt(self) -> None:
         """Copy what is selected; else stop; else ask once more and quit."""
@@ -416,9 +416,9 @@ class SpecchatApp(App[None]):
             self.copy_to_clipboard(selected, "selection")
             self.screen.clear_selection()
             self.prompt.move_cursor(self.prompt.cursor_location)  # … and there: the next one stops, or leaves
-        elif self.racing.leave():
+        elif self.races.leave():
             self._quit_asked = False
-        elif self._busy_with() not in (None, self._stopping) and self.talk.stop():
+        elif self._busy_with() not in (None, self._stopping) and self.session.stop():
             self._stopping = self._busy_with()
         elif self._quit_asked:
             self.exit()
@@ -428,13 +428,13 @@ class SpecchatApp(App[None]):
 
     async def action_stop(self) -> None:
         """Leave a replay; take back what waits; stop what runs; else back to the prompt and the end of the chat."""
-        if self.talk.player is not None:
-            await self.talk.leave_replay()
+        if self.session.player is not None:
+            await self.session.leave_replay()
         elif self.chat.editing is not None:
-            self.talk.leave_edit()
-        elif self.room.problem or self.room.waiting:
-            await self.room.answered("back")
-        elif not self.writing.take_back() and not await self.touring.leave() and not self.talk.stop():
+            self.session.leave_edit()
+        elif self.context_limit.problem or self.context_limit.waiting:
+            await self.context_limit.answered("back")
+        elif not self.prompt_controller.take_back() and not await self.tour.leave() and not self.session.stop():
             self.say("")
             self._base.set_class(False, "-tree-alone")
             self.transcript.follow()
@@ -442,19 +442,19 @@ class SpecchatApp(App[None]):
 
     async def action_restart(self) -> None:
         """Start the engine again, or load again."""
-        await self.talk.reconnect()
+        await self.session.reconnect()
 
     def action_search(self) -> None:
         """Look for something that was sent before."""
-        self.writing.search()
+        self.prompt_controller.search()
 
     def action_edit_elsewhere(self) -> None:
         """Write the prompt in an editor."""
-        self.writing.edit_elsewhere()
+        self.prompt_controller.edit_elsewhere()
 
     async def action_pace(self, what: str) -> None:
         """Hold, step, change the speed, or play again."""
-        await self.attempt(self.pace.act(what))
+        await self.attempt(self.speed.act(what))
 
     def action_help(self) -> None:
         """All keys and commands."""
@@ -501,15 +501,15 @@ class SpecchatApp(App[None]):
         """Choose a pair and load it."""
         self.chat.fetched = ""
         held = self.chat.ready.memory_bytes if self.chat.ready else 0
-        name = await self.push_screen_wait(PairsScreen(self.choosing, self.chat.pair, held))
+        name = await self.push_screen_wait(PairsScreen(self.pairs, self.chat.pair, held))
         if name:
-            await self.choosing.choose(name)
+            await self.pairs.choose(name)
 
     @work
     async def action_chats(self, words: str = "") -> None:
         """Choose a chat that was kept, and go on with it."""
-        if self.talk.player is not None or not self.archive.keeps:
-            self.say("a recording is being played" if self.talk.player else "chats are not kept here", "warn")
+        if self.session.player is not None or not self.archive.keeps:
+            self.say("a recording is being played" if self.session.player else "chats are not kept here", "warn")
             return
         id = await self.push_screen_wait(ChatsScreen(self.archive, self.key_of, words, self.chat.id))
         if id and id != self.chat.id:
@@ -517,8 +517,8 @@ class SpecchatApp(App[None]):
 
     async def action_new_chat(self) -> None:
         """Begin a new chat; a running reply is stopped."""
-        self.talk.forget()
-        self.room.forget()
+        self.session.forget()
+        self.context_limit.forget()
         await self.transcript.clear()
         await self.transcript.mount(Welcome(self.chat))
         self.say("")
@@ -533,7 +533,7 @@ class SpecchatApp(App[None]):
     def copy_to_clipboard(self, text: str, what: str = "text") -> None:
         """Into the terminal's clipboard, and the desktop's."""
         super().copy_to_clipboard(text)
-        self.surroundings.copied(text, what)
+        self.terminal.copied(text, what)
 
     @property
     def form(self) -> SettingsForm:
@@ -541,7 +541,7 @@ class SpecchatApp(App[None]):
         return self.screen.form if isinstance(self.screen, SettingsScreen) else self._side_form
 
     @property
-    def pump(self) -> Pump:
+    def pump(self) -> EventPump:
         """Decides when to look for events."""
         assert self._pump is not None, "the app is mounted before it listens"
         return self._pump
@@ -554,7 +554,7 @@ class SpecchatApp(App[None]):
         """The settings as they are in force."""
         if self.chat.hello is None:
             return []
-        return fields_of(self.chat.hello, self.chat.settings, self.keeper.shipped, self.keeper.saved)
+        return fields_of(self.chat.hello, self.chat.settings, self.settings_files.shipped, self.settings_files.saved)
 
     def say(self, text: str, role: str = "dim") -> None:
         """One remark in the line above the prompt."""
@@ -590,8 +590,8 @@ class SpecchatApp(App[None]):
 
     async def _open_chat(self, id: str) -> None:
         def leave() -> None:
-            self.talk.forget()
-            self.room.forget()
+            self.session.forget()
+            self.context_limit.forget()
 
         await self.archive.open(id, leave)
         await self.transcript.restore(self.chat.turns)
@@ -646,7 +646,7 @@ class SpecchatApp(App[None]):
 
     def _busy_with(self) -> int | str | None:
         """What Ctrl+C stops, once: an engine that does not stop must not keep the user from leaving."""
-        if self.talk.player is not None:
+        if self.session.player is not None:
             return None
         if self.chat.phase == "loading":
             return "loading"
@@ -662,6 +662,6 @@ def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
         app.run(mouse=mouse)
     finally:
         app.archive.close()
-        app.surroundings.leave()
-        if app.talk.link is not None:
-            app.talk.link.close()
+        app.terminal.leave()
+        if app.session.link is not None:
+            app.session.link.close()

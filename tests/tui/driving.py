@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
 from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 PAIRS = [
     PairInfo("smol", "SmolLM2-360M-Instruct", "SmolLM2-135M", summary="small and quick, fits anywhere"),
@@ -72,7 +72,7 @@ class Driver:
             await self.hear(ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
         return rounds
 
-    def drawn(self, widget: Painted) -> str:
+    def drawn(self, widget: PaintedRows) -> str:
         """What a hand-drawn widget shows, as text."""
         size = widget.size
         return "\n".join(widget.render_line(y).text.rstrip() for y in range(size.height))

@@ -274,8 +274,8 @@ async def test_a_file_that_breaks_is_put_aside_and_the_whole_chat_written_again(
 async def test_a_recording_is_not_kept(store):
     async with driving(store=store, demo=Path(__file__).parents[2] / "assets" / "demo.jsonl") as d:
         await d.say("/demo")
-        d.app.talk.player.step()
+        d.app.session.player.step()
         await until(d, lambda: len(d.app.chat.turns) == 2)
-        await d.app.talk.leave_replay()
+        await d.app.session.leave_replay()
         d.app.archive.close()
     assert kept(store) == []

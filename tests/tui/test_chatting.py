@@ -71,7 +71,7 @@ async def test_a_message_sent_before_the_model_is_ready_waits_and_is_sent():
     async with driving(loaded=False) as d:
         await d.say("too early")
         assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
-        assert "too early" in d.drawn(d.app.waiting)
+        assert "too early" in d.drawn(d.app.queued_message)
         await d.hear(hello(), ready())
         assert d.link.last(ev.Generate).messages == [ev.Message("user", "too early")]
 

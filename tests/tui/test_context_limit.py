@@ -106,7 +106,7 @@ async def test_a_message_that_was_being_counted_survives_its_engine():
         await small(d)
         await d.say("x" * 500)
         await d.hear(ev.Died(-9, "killed"))
-        assert "⧗ waits: xxx" in d.drawn(d.app.waiting)
+        assert "⧗ waits: xxx" in d.drawn(d.app.queued_message)
         await d.pilot.press("f5")
         await d.pilot.pause()
         await small(d)

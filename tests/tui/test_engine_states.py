@@ -106,7 +106,7 @@ async def test_a_dead_engine_leaves_the_partial_reply_and_comes_back_on_request(
 
 async def test_changes_accepted_before_a_crash_are_asked_for_again_after_it():
     async with driving() as d:
-        d.app.talk.change("width", 8)
+        d.app.session.change("width", 8)
         await d.hear(ev.Changed({**ready().settings, "width": 8}, ready().loss), ev.Died(1, ""))
         await d.pilot.press("f5")
         await d.settle()

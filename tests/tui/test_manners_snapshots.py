@@ -7,7 +7,7 @@ from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from test_snapshots import app_of, settle
 
 from specchat.engine.protocol import events as ev
-from specchat.tui.control.tour import Touring
+from specchat.tui.control.tour import Tour
 from specchat.tui.state.prompt_history import History
 
 SIZES = [(120, 40), (80, 24)]
@@ -43,7 +43,7 @@ async def answer(pilot, links: list[FakeLink], text: str, upto: int | None = Non
 def test_the_tour(snap_compare, size, tmp_path):
     links: list[FakeLink] = []
     app = app_of(links)
-    app.touring = Touring(app, tmp_path / "toured")
+    app.tour = Tour(app, tmp_path / "toured")
     assert snap_compare(app, terminal_size=size, run_before=lambda pilot: begin(pilot, links))
 
 

@@ -181,7 +181,7 @@ async def test_an_edit_that_cannot_be_sent_yet_stays_in_the_prompt():
         await two_questions(d)
         await d.say("question 3")
         await d.reply(upto=3, finish=False)
-        d.app.talk.edit()
+        d.app.session.edit()
         d.app.prompt.write("question 3b")
         await d.pilot.press("enter")
         assert d.app.prompt.text == "question 3b"

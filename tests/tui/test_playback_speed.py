@@ -16,7 +16,7 @@ from specchat.tui.control import round_animation
 from specchat.tui.draw.draft_preview import best_path, fallen, ghost
 from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 
 def pace(d: Driver) -> ev.Pace:
@@ -36,8 +36,8 @@ async def telling(d: Driver, round: ev.RoundDone) -> None:
     d.link.put(round)
     for _ in range(100):
         await d.pilot.pause(0.01)
-        if d.app.reveal.round is round:
-            d.app.reveal._timer.pause()  # the test turns the pages itself
+        if d.app.round_animation.round is round:
+            d.app.round_animation._timer.pause()  # the test turns the pages itself
             return
     raise AssertionError("the round is not told")
 
@@ -68,7 +68,7 @@ async def test_slow_motion_stays_for_the_next_reply_and_a_hold_does_not():
         await d.pilot.press("less_than_sign", "less_than_sign", "space")
         assert pace(d) == ev.Pace(1, hold=True, gap_s=0.5)
         await d.hear(ev.Finished(1, "cancelled", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
-        assert not d.app.pace.held
+        assert not d.app.speed.held
         d.app.prompt.focus()
         await d.say("and then?")
         assert d.link.sent[-2:] == [ev.Pace(2, gap_s=0.5), d.link.last(ev.Generate)]
@@ -114,11 +114,11 @@ async def test_a_round_in_slow_motion_is_laid_out_first_and_judged_depth_by_dept
         before = d.app.chat.turns[-1].reply.text
         await telling(d, fresh)
         pictures = []
-        while not d.app.reveal.told:
+        while not d.app.round_animation.told:
             await d.pilot.pause()
             pictures.append(d.drawn(d.app.tree_panel).split("\n─")[0].split("─ earlier")[0])
             assert d.app.chat.turns[-1].reply.text == before, "it is no part of the chat yet"
-            d.app.reveal.advance()
+            d.app.round_animation.advance()
         await d.settle()
         pictures.append(d.drawn(d.app.tree_panel).split("─ earlier")[0])
         assert d.app.chat.turns[-1].reply.text == before + "".join(p.text for p in fresh.pieces)
@@ -141,7 +141,7 @@ async def test_a_faster_pace_tells_what_waits_at_once():
         await d.pilot.press("space")
         await d.settle()
         assert d.app.chat.running is None
-        assert d.app.reveal.round is None
+        assert d.app.round_animation.round is None
 
 
 async def test_a_round_that_is_overtaken_is_told_at_once():
@@ -169,10 +169,10 @@ async def test_a_round_with_too_little_time_is_shown_whole():
     async with driving() as d:
         d.app.animation_level = "full"
         rounds = await writing(d, 3)
-        d.app.pace.speed("20")
+        d.app.speed.speed("20")
         await d.hear(rounds[3])
         assert d.app.chat.rounds[-1] is rounds[3]
-        d.app.pace.speed("4")
+        d.app.speed.speed("4")
         await telling(d, rounds[4])
 
 
@@ -182,7 +182,7 @@ async def test_without_animations_rounds_appear_whole():
         await d.pilot.press("space")
         await d.hear(rounds[3])
         assert d.app.chat.rounds[-1] is rounds[3]
-        assert d.app.reveal.round is None
+        assert d.app.round_animation.round is None
 
 
 async def test_the_ghost_is_seen_and_is_no_part_of_the_text():
@@ -212,7 +212,7 @@ def test_a_ghost_ends_as_the_text_it_announced(round):
     assert "pending" not in {role for _, role in last}
 
 
-def rows_of(tinted: Tinted) -> list[str]:
+def rows_of(tinted: TintedText) -> list[str]:
     return [row for y in range(tinted.size.height) if (row := tinted.render_line(y).text.rstrip())]
 
 
@@ -256,7 +256,7 @@ async def test_a_reply_that_ended_has_no_ghost(shown):
         view.token_view = shown
         await d.hear(made[3], ev.Finished(1, "end", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
         assert "✕" not in d.screen().split("╭─ tree")[0]
-        assert not any(tinted._ghost for tinted in view.query(Tinted))
+        assert not any(tinted._ghost for tinted in view.query(TintedText))
 
 
 async def test_without_animations_nothing_trails_the_text():
@@ -266,7 +266,7 @@ async def test_without_animations_nothing_trails_the_text():
         d.link.put(made[2])
         for _ in range(20):
             await d.pilot.pause(0.01)
-            assert not any(tinted._ghost for tinted in d.app.query(Tinted))
+            assert not any(tinted._ghost for tinted in d.app.query(TintedText))
 
 
 @pytest.mark.parametrize("options", [{}, {"ascii": True}], ids=["no colour", "ascii"])
@@ -291,12 +291,12 @@ async def test_what_fell_is_told_from_the_text_without_colour(monkeypatch, optio
     st.integers(4, 12),
 )
 def test_a_ghost_within_the_last_row_moves_nothing(texts, guess, width, later):
-    tinted = Tinted([(text, "drafted") for text in texts])
+    tinted = TintedText([(text, "drafted") for text in texts])
     tinted._fit(width)
     tinted.trail([(" ✕", "crossed"), (guess, "rejected")], within=True)
     for wide in (width, later):  # a scrollbar may come and go
         tinted._fit(wide)
-        alone = Tinted([(text, "drafted") for text in texts])
+        alone = TintedText([(text, "drafted") for text in texts])
         alone._fit(wide)
         assert tinted._height() == alone._height()
         assert tinted._rows == alone._rows
@@ -345,5 +345,5 @@ async def test_a_new_chat_forgets_the_round_that_was_being_told():
         await d.settle()
         assert "each round's token tree" in d.drawn(d.app.tree_panel)
         await d.hear(ev.Finished(1, "cancelled", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
-        assert d.app.reveal.round is None
+        assert d.app.round_animation.round is None
         assert not d.app.chat.rounds

@@ -308,11 +308,11 @@ async def test_what_waits_is_shown_and_comes_back_for_editing(key):
         await d.say("first")
         await d.reply(upto=3, finish=False)
         await d.say("second")
-        assert "⧗ waits: second" in d.drawn(d.app.waiting)
+        assert "⧗ waits: second" in d.drawn(d.app.queued_message)
         await d.pilot.press(key)
         await d.pilot.pause()
         assert d.app.prompt.text == "second"
-        assert not d.app.waiting.display
+        assert not d.app.queued_message.display
         assert not any(isinstance(command, ev.Cancel) for command in d.link.sent)
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
         assert len(asked(d)) == 1

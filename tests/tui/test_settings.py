@@ -146,7 +146,7 @@ async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
 
 async def test_a_lossy_combination_is_said_loudly():
     async with driving() as d:
-        d.app.talk.change("rule", "typical")
+        d.app.session.change("rule", "typical")
         await d.hear(ev.Changed({**SETTINGS, "rule": "typical"}, ev.Loss(False, "typical keeps plausible tokens")))
         assert "! lossy" in d.drawn(d.app.stats)
         assert "lossy" in d.drawn(d.app.status)
@@ -218,7 +218,7 @@ async def test_the_effect_of_a_change_is_shown_in_the_form_and_among_the_figures
         await d.say("hi")
         await d.reply(upto=20, finish=False)
         await d.pilot.press("f2")
-        d.app.talk.change("width", 5)
+        d.app.session.change("width", 5)
         await d.hear(changed(width=5))
         assert "width 4 → 5 · since: 0 rounds" in d.drawn(d.app.form)
         await d.hear(*rounds_of(id=1)[:20])

@@ -13,7 +13,7 @@ from test_token_tree import big_round
 from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.chats import ChatsScreen
-from specchat.tui.services.chat_archive import Archive
+from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.pair_info import PairInfo
 
 SHOWN_PAIRS = [
@@ -89,7 +89,7 @@ def test_choosing_a_pair(snap_compare, size):
         await pilot.pause()
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
-        pilot.app.choosing.fetching["smol-1.7b"] = ev.Loading("fetch", "m", 143_000_000, 230_000_000, 12_300_000.0)
+        pilot.app.pairs.fetching["smol-1.7b"] = ev.Loading("fetch", "m", 143_000_000, 230_000_000, 12_300_000.0)
         await pilot.press("f4", "down", "down", "down")
         await pilot.pause()
 
@@ -103,7 +103,7 @@ def test_adding_a_pair(snap_compare):
         await pilot.pause()
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
-        pilot.app.choosing.here = True
+        pilot.app.pairs.here = True
         await pilot.press("f4", "a", *"mine", "enter", *"owner/model")
         pilot.app.screen.set_focus(None)
         await pilot.pause()
@@ -168,11 +168,11 @@ def test_a_round_in_slow_motion(snap_compare, size):
         pilot.app.animation_level = "full"
         await pilot.press("tab", "full_stop")
         links[0].put(rounds_of()[23])
-        while pilot.app.reveal.round is None:
+        while pilot.app.round_animation.round is None:
             await pilot.pause(0.01)
-        pilot.app.reveal._timer.pause()
-        while pilot.app.reveal._depth < 2:
-            pilot.app.reveal.advance()
+        pilot.app.round_animation._timer.pause()
+        while pilot.app.round_animation._depth < 2:
+            pilot.app.round_animation.advance()
         await pilot.pause()
 
     assert snap_compare(app_of(links), terminal_size=size, run_before=before)
@@ -198,7 +198,7 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
         fill(tmp_path / "chats.db")
         app = pilot.app
         ports = {"notify": app.say, "redraw": app.status.repaint, "call_later": app.call_later}
-        app.archive = Archive(app.chat, tmp_path / "chats.db", listening=lambda: True, **ports)
+        app.archive = ChatArchive(app.chat, tmp_path / "chats.db", listening=lambda: True, **ports)
         app.archive.start()
         await pilot.pause()
         now = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -216,7 +216,7 @@ def test_another_answer_beside_the_first(snap_compare):
 
     async def before(pilot) -> None:
         await chat(pilot, links, None, True)
-        await pilot.app.talk.ask_again()
+        await pilot.app.session.ask_again()
         rounds = rounds_of("Or like this: the small one guesses, the large one keeps what it agrees with.", id=2)
         links[0].put(started([], 2), *rounds, ev.Finished(2, "end", "", stats_of(rounds), 9.0))
         await settle(pilot, links[0])

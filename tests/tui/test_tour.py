@@ -96,13 +96,13 @@ async def test_the_log_of_the_engine_is_shown_with_its_place(tmp_path):
             assert "there is no engine here" in d.drawn(d.app.notice)
             while not log.read_text():
                 await d.pilot.pause(0.05)
-            d.app.talk.link, fake = engine, d.app.talk.link
+            d.app.session.link, fake = engine, d.app.session.link
             await d.say("/log")
             assert isinstance(d.app.screen, LogScreen)
             shown = "".join(d.screen().split())
             assert "half a ␛[31mwarning" in d.screen()
             assert log.name in shown
             await d.pilot.press("escape")
-            d.app.talk.link = fake
+            d.app.session.link = fake
     finally:
         engine.close()

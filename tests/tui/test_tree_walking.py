@@ -189,11 +189,11 @@ async def test_a_node_of_the_first_round_stays_chosen_while_the_round_is_still_b
         d.app.animation_level = "full"
         await d.say("How does it work?")
         await d.reply(upto=0, finish=False)
-        d.app.pace.hold()
+        d.app.speed.hold()
         d.link.put(broad())
-        while d.app.reveal.told:
+        while d.app.round_animation.told:
             await d.pilot.pause(0.01)
-        d.app.reveal._timer.pause()
+        d.app.round_animation._timer.pause()
         d.app.tree_panel.focus()
         await d.pilot.press("right", "less_than_sign")
         assert d.app.tree_panel.chosen == d.app.tree_panel.round.verdict.path[0]

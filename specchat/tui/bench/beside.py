@@ -59,7 +59,7 @@ def with_app(settings: dict[str, Any]) -> dict[str, Any]:
         for _ in range(REPLIES if app.chat.phase == "ready" else 0):
             await app.action_new_chat()
             clock, cpu = asyncio.get_running_loop().time(), os.times()
-            await app.talk.ask(PROMPT)
+            await app.session.ask(PROMPT)
             while app.chat.running is not None:
                 await asyncio.sleep(0.05)
             seconds, now = asyncio.get_running_loop().time() - clock, os.times()

@@ -57,7 +57,7 @@ async def _pair(app: SpecchatApp, name: str) -> None:
     if not name:
         app.action_pairs()
         return
-    await app.choosing.choose(name)
+    await app.pairs.choose(name)
 
 
 async def _set(app: SpecchatApp, text: str) -> None:
@@ -70,9 +70,9 @@ async def _set(app: SpecchatApp, text: str) -> None:
 async def _save(app: SpecchatApp, what: str) -> None:
     if what not in ("", "pair"):
         raise UsageError(f"/save {what} says nothing; /save keeps the settings as default, /save pair for this pair")
-    if app.talk.player is not None:
+    if app.session.player is not None:
         raise UsageError("settings can be saved once a pair is ready")
-    saved = app.keeper.save(into_pair=what == "pair")
+    saved = app.settings_files.save(into_pair=what == "pair")
     app.form.show(app.fields(), app.chat.pair)
     for one in saved:
         await app.transcript.note(f"saved {one.line()}".replace(str(Path.home()), "~"))
@@ -101,9 +101,9 @@ async def change_setting(app: SpecchatApp, name: str, text: str) -> None:
     field = fields[name]
     value = field.parse(text)
     if field.info.live:
-        app.talk.change(name, value)
+        app.session.change(name, value)
     else:
-        await app.talk.load({name: value})
+        await app.session.load({name: value})
 
 
 def _settings_and_values(app: SpecchatApp, given: list[str]) -> Sequence[str]:
@@ -121,7 +121,7 @@ def _settings_and_values(app: SpecchatApp, given: list[str]) -> Sequence[str]:
 
 def _pairs(app: SpecchatApp, given: list[str]) -> Sequence[str]:
     try:
-        return () if given else [pair.name for pair in app.choosing.known()]
+        return () if given else [pair.name for pair in app.pairs.known()]
     except SpecchatError:  # a file that broke meanwhile: F4 says so
         return ()
 
@@ -146,20 +146,20 @@ async def _tree(app: SpecchatApp, mode: str) -> None:
 
 
 async def _pause(app: SpecchatApp, _: str) -> None:
-    app.pace.hold()
+    app.speed.hold()
 
 
 async def _step(app: SpecchatApp, rounds: str) -> None:
     if rounds and not (rounds.isdigit() and 0 < int(rounds) <= 1000):
         raise UsageError(f"/step {rounds!r}: wanted is how many rounds, 1 to 1000")
-    app.pace.step(int(rounds or 1))
+    app.speed.step(int(rounds or 1))
 
 
 async def _speed(app: SpecchatApp, speed: str) -> None:
     if speed:
-        app.pace.speed(speed)
+        app.speed.speed(speed)
     else:
-        app.say(app.pace.describe())
+        app.say(app.speed.describe())
 
 
 async def _tokens(app: SpecchatApp, _: str) -> None:
@@ -175,19 +175,19 @@ async def _settings(app: SpecchatApp, _: str) -> None:
 
 
 async def _retry(app: SpecchatApp, _: str) -> None:
-    await app.talk.ask_again()
+    await app.session.ask_again()
 
 
 async def _edit(app: SpecchatApp, _: str) -> None:
-    app.talk.edit(app.transcript.chosen_turn())
+    app.session.edit(app.transcript.chosen_turn())
 
 
 async def _fork(app: SpecchatApp, text: str) -> None:
     question = app.chat.question()
     if not text or question is None:
-        app.talk.edit(question)
+        app.session.edit(question)
     else:
-        await app.talk.ask_instead(question, text)
+        await app.session.ask_instead(question, text)
 
 
 async def _copy(app: SpecchatApp, what: str) -> None:
@@ -200,11 +200,11 @@ async def _copy(app: SpecchatApp, what: str) -> None:
 
 
 async def _race(app: SpecchatApp, prompt: str) -> None:
-    app.racing.race(prompt)
+    app.races.race(prompt)
 
 
 async def _bench(app: SpecchatApp, amount: str) -> None:
-    app.racing.bench(amount)
+    app.races.bench(amount)
 
 
 async def _system(app: SpecchatApp, text: str) -> None:
@@ -247,20 +247,20 @@ async def _theme(app: SpecchatApp, name: str) -> None:
 
 
 async def _restart(app: SpecchatApp, _: str) -> None:
-    await app.talk.reconnect()
+    await app.session.reconnect()
 
 
 async def _demo(app: SpecchatApp, _: str) -> None:
-    await app.talk.watch_demo()
+    await app.session.watch_demo()
 
 
 async def _tour(app: SpecchatApp, _: str) -> None:
-    await app.touring.start()
+    await app.tour.start()
 
 
 async def _log(app: SpecchatApp, _: str) -> None:
-    if isinstance(app.talk.link, Engine):
-        app.push_screen(LogScreen(app.talk.link.log))
+    if isinstance(app.session.link, Engine):
+        app.push_screen(LogScreen(app.session.link.log))
     else:
         app.say("there is no engine here, and so no log")
 

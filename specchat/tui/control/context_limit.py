@@ -1,4 +1,4 @@
-"""Room in the context: what is asked is counted where it may not fit, and what can be done then is offered."""
+"""The context limit: what is asked is counted where it may not fit, and what can be done then is offered."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def newest(turns: Sequence[Turn], tokens: int, allowed: float) -> int:
     return fits[0] if fits else (later[-1] if later else 0)
 
 
-class Room:
+class ContextLimit:
     """Stands between what the user asks and the talk with the engine."""
 
     def __init__(self, app: SpecchatApp) -> None:
@@ -70,7 +70,7 @@ class Room:
         limit = chat.ready.context_tokens if chat.ready else 0
         surely = chat.context_tokens + len(text) / CHARACTERS_PER_TOKEN + 64
         if not chat.can_generate or not limit or surely < limit or chat.editing is not None:
-            return await self._app.talk.ask(text)
+            return await self._app.session.ask(text)
         self._pending = text
         self._app.say(f"counting tokens … {hint(self._app, 'stop', 'takes it back')}")
         self.count([*chat.messages(), Message("user", text)], self._counted)
@@ -78,10 +78,10 @@ class Room:
 
     def count(self, messages: list[Message], then: Then) -> None:
         """Ask the engine how many tokens these messages take."""
-        if self._app.talk.link is not None:
+        if self._app.session.link is not None:
             self._ids += 1
             self._asked[self._ids] = then
-            self._app.talk.link.send(Count(self._ids, messages))
+            self._app.session.link.send(Count(self._ids, messages))
 
     async def hear(self, event: Counted | Failed | Died) -> None:
         """An answer to a count, or what went wrong with it or with a prompt."""
@@ -95,7 +95,7 @@ class Room:
         elif event.during == "count" and self._asked.pop(event.id or 0, None) == self._counted:
             text, self._pending = self._pending, None
             if text is not None:
-                await self._app.talk.ask(text)
+                await self._app.session.ask(text)
         elif event.during == "generate" and event.kind == "UsageError" and "context" in event.message:
             self._pending = None
             self.count(self._app.chat.messages(), self._counted)
@@ -125,7 +125,7 @@ class Room:
             case "summary":
                 self._leave_out(SUMMARY_SHARE, "")
                 self._summarising = text or self._last_question()
-                await self._app.talk.ask(SUMMARY_WISH)
+                await self._app.session.ask(SUMMARY_WISH)
             case _:
                 self._back(text)
         self._app.prompt.focus()
@@ -141,7 +141,7 @@ class Room:
             self._app.say("")
             text, self._pending = self._pending, None
             if text is not None:
-                await self._app.talk.ask(text)
+                await self._app.session.ask(text)
             return
         self._tokens = event.tokens
         if self._pending is not None and not self._app.chat.messages():
@@ -178,7 +178,7 @@ class Room:
         if text is not None:
             await self.ask(text)
         else:
-            await self._app.attempt(self._app.talk.ask_again())
+            await self._app.attempt(self._app.session.ask_again())
 
     async def _go_on_from(self, summary: str, text: str) -> None:
         """A new chat whose system message is the summary; the old one stays as it is."""
@@ -187,7 +187,7 @@ class Room:
         await app.action_new_chat()
         app.chat.system = "\n\n".join(part for part in (system, f"{SUMMARY_HEAD}\n{summary}") if part)
         await app.transcript.note(f"goes on from a summary of “{title}”, which is its system message now")
-        await app.talk.ask(text)
+        await app.session.ask(text)
 
     def _last_question(self) -> str:
         question = self._app.chat.question()

@@ -14,7 +14,7 @@ from specchat.errors import SpecchatError, UsageError
 from specchat.tui.control import event_dispatch
 from specchat.tui.state import attachments
 from specchat.tui.state.session import Turn
-from specchat.tui.system.engine_priority import Courtesy, wants_every_core
+from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
 from specchat.tui.text.key_names import hint
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ LinkFactory = Callable[[Callable[[], None]], Link]
 """Starts an engine (or whatever answers like one); gets the function to call when events arrived."""
 
 
-class Talk:
+class EngineSession:
     """Commands out. Every reply, load and change the user causes goes through here."""
 
     def __init__(self, app: SpecchatApp, factory: LinkFactory, demo: Path | None) -> None:
@@ -33,7 +33,7 @@ class Talk:
         self._app = app
         self._chat = app.chat
         self._factory = factory
-        self._courtesy = Courtesy()
+        self._courtesy = EnginePriority()
         self._demo = demo
         self._in_demo = False
 
@@ -223,12 +223,12 @@ class Talk:
     async def _begin(self, command: Generate, new_turns: int) -> None:
         """Send what starts a reply and show the turns it adds."""
         assert self.link is not None, "a reply is asked of a link"
-        self._app.pace.begin(command.id)
+        self._app.speed.begin(command.id)
         self._app.archive.keep()
         await self._app.archive.written()
         self.link.send(command)
         transcript = self._app.transcript
-        await self._app.touring.leave()
+        await self._app.tour.leave()
         if (welcome := transcript.welcome) is not None:
             await welcome.remove()
             transcript.from_top()
@@ -238,4 +238,4 @@ class Talk:
         transcript.follow()
         self._app.say("")
         event_dispatch.look(self._app)
-        self._app.call_after_refresh(self._app.tidying.between)  # the engine reads the prompt
+        self._app.call_after_refresh(self._app.garbage.between)  # the engine reads the prompt

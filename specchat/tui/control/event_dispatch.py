@@ -22,26 +22,31 @@ async def hear(app: SpecchatApp, events: Sequence[Event], owed: bool = False) ->
     if not events and not owed:
         return
     for event in events:
-        if isinstance(event, Started) and app.talk.player is not None:
+        if isinstance(event, Started) and app.session.player is not None:
             await _replayed(app, event)
         was_writing = app.chat.running is not None
         change = app.chat.changes[0] if app.chat.changes else {}
         app.chat.apply(event)
         await _remark(app, event, change)
         if isinstance(event, Counted | Failed | Died):
-            await app.room.hear(event)
+            await app.context_limit.hear(event)
         if was_writing and app.chat.running is None:
-            app.tidying.soon()
-            await app.room.ended()
+            app.garbage.soon()
+            await app.context_limit.ended()
     if app.chat.running is None:
-        app.pace.ended()
+        app.speed.ended()
     for view in app.transcript.growing():
         await view.grow()
     app.archive.keep()
     look(app)
-    if app.chat.queued is not None and app.chat.can_generate and app.talk.player is None and not app.room.waiting:
+    if (
+        app.chat.queued is not None
+        and app.chat.can_generate
+        and app.session.player is None
+        and not app.context_limit.waiting
+    ):
         text, app.chat.queued = app.chat.queued, None
-        await app.room.ask(text)
+        await app.context_limit.ask(text)
 
 
 def look(app: SpecchatApp) -> None:
@@ -50,20 +55,24 @@ def look(app: SpecchatApp) -> None:
     writing = chat.running is not None
     if not writing or app.pump.due("tree", TREE_S):
         app.tree_panel.show(
-            chat.rounds, chat.figures, frozen=app.pace.still, telling=not app.reveal.told, pace=app.pace.words
+            chat.rounds,
+            chat.figures,
+            frozen=app.speed.still,
+            telling=not app.round_animation.told,
+            pace=app.speed.words,
         )
-        app.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, app.pace.words)
-    app.reveal.again()
+        app.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, app.speed.words)
+    app.round_animation.again()
     if not writing or app.pump.due("figures", FIGURES_S):
         app.stats.show(_facts(app))
         app.form.show_effect(chat.effect)
         app.status.repaint()
-    app.surroundings.look()
-    app.waiting.look()
+    app.terminal.look()
+    app.queued_message.look()
     app.prompt.waiting = chat.queued or ""
     welcome = app.transcript.welcome
     app.notice.look(welcomed=welcome is not None)
-    if app.talk.player is not None:
+    if app.session.player is not None:
         app.replay_bar.repaint()
     if welcome is not None:
         welcome.repaint()
@@ -80,21 +89,21 @@ def _facts(app: SpecchatApp) -> Facts:
         memory_bytes=chat.ready.memory_bytes if chat.ready else 0,
         writing=chat.running is not None,
         effect=chat.effect,
-        shares=app.meter.look(app.talk.engine_pid) if chat.running else app.meter.shares,
+        shares=app.cpu_meter.look(app.session.engine_pid) if chat.running else app.cpu_meter.shares,
         plan=plan_of(chat.rounds[-1] if chat.rounds else None),
     )
 
 
 def _alert(app: SpecchatApp) -> None:
     chat = app.chat
-    demo = {"demo"} if app.talk.has_demo else set()
+    demo = {"demo"} if app.session.has_demo else set()
     match chat.phase:
         case "dead":
             app.alert.show(chat.problem, {"restart", "pairs", *demo})
         case "failed":
             app.alert.show(chat.problem, {"retry", "pairs", *demo})
-        case _ if app.room.problem:
-            app.alert.show(app.room.problem, {"leave_out", "summary", "back"})
+        case _ if app.context_limit.problem:
+            app.alert.show(app.context_limit.problem, {"leave_out", "summary", "back"})
         case _:
             if app.alert.display:
                 app.alert.show("", set())
@@ -106,8 +115,8 @@ async def _remark(app: SpecchatApp, event: Event, change: dict[str, object]) -> 
         case Hello():
             app.form.show(app.fields(), app.chat.pair)
         case Ready():
-            app.talk.make_room()
-            app.keeper.look()
+            app.session.make_room()
+            app.settings_files.look()
             app.form.show(app.fields(), app.chat.pair)
             for note in event.notes:
                 await app.transcript.note(note, "warn")
@@ -117,7 +126,7 @@ async def _remark(app: SpecchatApp, event: Event, change: dict[str, object]) -> 
             app.form.show(app.fields(), app.chat.pair)
         case Finished():
             app.say("")
-            app.surroundings.ended(event)
+            app.terminal.ended(event)
         case Died():
             app.form.show(app.fields(), app.chat.pair)
         case Failed(during="change"):

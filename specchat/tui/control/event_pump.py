@@ -17,7 +17,7 @@ LONGEST_REST_S = 0.25  # one costly tick (a large block was drawn) must not look
 RECENT_S = 2.0
 
 
-class Pump:
+class EventPump:
     """Turns wake-up calls from any thread into ticks of the app, one at a time.
 
     There is no timer while nothing arrives: the first wake-up arms one call, the tick disarms it.

@@ -18,7 +18,7 @@ GAPS_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Seconds between the rounds of a live reply, from full speed to the slowest."""
 
 
-class Pace:
+class PlaybackSpeed:
     """Steers whatever is being written or played. A live reply's speed stays for the next one; a hold does not."""
 
     def __init__(self, app: SpecchatApp) -> None:
@@ -29,32 +29,32 @@ class Pace:
     @property
     def slow(self) -> bool:
         """Whether there is time to watch a round."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._app.session.player) is not None:
             return player.paused or player.speed < 1
         return self.held or self.gap_s > 0
 
     def time_s(self, apart_s: float) -> float:
         """How long a round may be looked at that came so long after the one before it, as recorded."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._app.session.player) is not None:
             return math.inf if player.paused else apart_s / player.speed
         return math.inf if self.held else self.gap_s
 
     @property
     def still(self) -> bool:
         """Whether nothing moves until somebody says so."""
-        player = self._app.talk.player
+        player = self._app.session.player
         return self._app.chat.running is None or (self.held if player is None else player.paused)
 
     @property
     def words(self) -> str:
         """The pace as the tree's title says it; a recording has its own line for that."""
-        if self._app.talk.player is not None or self._app.chat.running is None:
+        if self._app.session.player is not None or self._app.chat.running is None:
             return ""
         return pace_of(self.held, self.gap_s)
 
     def can(self, what: str) -> bool:
         """Whether there is something to hold, step or play again, and the keys are meant for it."""
-        player, focused = self._app.talk.player, self._app.focused
+        player, focused = self._app.session.player, self._app.focused
         if focused is not None and not focused.has_class("-paces"):
             return False
         if what == "rewind":
@@ -70,7 +70,7 @@ class Pace:
                 self.step()
             case "slower" | "faster":
                 self.shift(1 if what == "slower" else -1)
-            case "rewind" if (player := self._app.talk.player) is not None:
+            case "rewind" if (player := self._app.session.player) is not None:
                 await self._app.action_new_chat()
                 player.rewind()
                 self._look()
@@ -83,7 +83,7 @@ class Pace:
 
     def hold(self) -> None:
         """Hold the rounds, or let them go on."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._app.session.player) is not None:
             player.resume() if player.paused else player.pause()
         else:
             self._demand_reply()
@@ -96,7 +96,7 @@ class Pace:
 
     def step(self, rounds: int = 1) -> None:
         """Do so many rounds and hold."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._app.session.player) is not None:
             for _ in range(rounds):
                 player.step()
         else:
@@ -107,7 +107,7 @@ class Pace:
 
     def shift(self, by: int) -> None:
         """Slower (1) or faster (−1)."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._app.session.player) is not None:
             player.faster(0.5 if by > 0 else 2.0)
         else:
             at = min(range(len(GAPS_S)), key=lambda index: abs(GAPS_S[index] - self.gap_s)) + by
@@ -116,7 +116,7 @@ class Pace:
 
     def speed(self, text: str) -> None:
         """Set the speed: `full`, rounds per second of a live reply, or times the recorded speed."""
-        player = self._app.talk.player
+        player = self._app.session.player
         if text == "full":
             wanted = 0.0
         else:
@@ -135,7 +135,7 @@ class Pace:
 
     def describe(self) -> str:
         """The speed in words."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._app.session.player) is not None:
             return f"speed: {player.speed:g}× the recorded one"
         return f"speed: {pace_of(False, self.gap_s).removesuffix(' · ').removeprefix('▸ ') or 'full'}"
 
@@ -166,5 +166,5 @@ class Pace:
             self._send(events.Pace(running.id, hold=self.held, rounds=rounds, gap_s=self.gap_s))
 
     def _send(self, pace: events.Pace) -> None:
-        if self._app.talk.link is not None:
-            self._app.talk.link.send(pace)
+        if self._app.session.link is not None:
+            self._app.session.link.send(pace)

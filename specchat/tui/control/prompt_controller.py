@@ -27,7 +27,7 @@ MOST_WEIGHED = 200_000
 """Characters; counting more would keep the engine from answering for a while."""
 
 
-class Writing:
+class PromptController:
     """Everything between the keys of the prompt and the talk with the engine."""
 
     def __init__(self, app: SpecchatApp) -> None:
@@ -46,7 +46,9 @@ class Writing:
                 self._taken(text)
                 command, argument = found
                 await command.run(app, argument)
-            elif await app.room.ask(attachments.inline(text[1:] if text.startswith("//") else text, Path.cwd())):
+            elif await app.context_limit.ask(
+                attachments.inline(text[1:] if text.startswith("//") else text, Path.cwd())
+            ):
                 self._taken(text)
         except SpecchatError as error:
             app.say(str(error), "warn")
@@ -95,7 +97,7 @@ class Writing:
             self._size = (shown, f"with what is attached: {count(event.tokens)}{holds} tokens")
             self._app.status.hint(self.hint())
 
-        self._app.room.count([Message("user", full)], known)
+        self._app.context_limit.count([Message("user", full)], known)
 
     def search(self) -> None:
         """Look for something that was sent before, and put it into the prompt."""
@@ -133,7 +135,7 @@ class Writing:
             return False
         text, app.chat.queued = app.chat.queued, None
         app.prompt.write(attachments.split(text)[0])
-        app.waiting.look()
+        app.queued_message.look()
         return True
 
     def _taken(self, text: str) -> None:

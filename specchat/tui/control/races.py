@@ -13,8 +13,8 @@ from specchat.engine.protocol.events import Command, Event, Message
 from specchat.errors import UsageError
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
-from specchat.tui.state.race_playback import Contest, Course
-from specchat.tui.state.race_series import Asked, Series
+from specchat.tui.state.race_playback import Contest, RacePlayback
+from specchat.tui.state.race_series import Asked, RaceSeries
 
 if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp
@@ -27,7 +27,7 @@ _FIRST_ID = 2_000_000_000
 """Ids from here on are no reply of the chat's, which therefore never hears of them."""
 
 
-class Racing:
+class Races:
     """The race that is being held, if any. Settings in force are never touched: both sides are written apart.
 
     Args:
@@ -111,14 +111,14 @@ class Racing:
             self._screen.show()
         return [event for event in events if not _apart(event)]
 
-    def _course(self, messages: Sequence[Message], seed: int) -> Course:
-        course = Course(Race(messages, seed, self._ids), self.clock)
+    def _course(self, messages: Sequence[Message], seed: int) -> RacePlayback:
+        course = RacePlayback(Race(messages, seed, self._ids), self.clock)
         self._send(course.race.begin())
         return course
 
-    def _series(self, questions: Sequence[Asked], seed: int, seconds: float | None) -> Series:
+    def _series(self, questions: Sequence[Asked], seed: int, seconds: float | None) -> RaceSeries:
         changes = {"max_tokens": min(self._contest.longest, _REPLY_TOKENS)}
-        series = Series(questions, seed, self._ids, changes, self.clock, seconds)
+        series = RaceSeries(questions, seed, self._ids, changes, self.clock, seconds)
         self._send(series.begin())
         return series
 
@@ -135,10 +135,10 @@ class Racing:
 
     def _check(self) -> None:
         chat = self._app.chat
-        if self._app.talk.player is not None:
+        if self._app.session.player is not None:
             raise UsageError("a recording cannot race: there is no engine")
         if chat.running is not None:
-            raise UsageError(self._app.talk.busy)
+            raise UsageError(self._app.session.busy)
         if not chat.can_generate:
             raise UsageError("no pair is ready")
         refuse_plain(self._app.chat.settings)
@@ -154,8 +154,8 @@ class Racing:
         return messages
 
     def _send(self, command: Command) -> None:
-        if self._app.talk.link is not None:
-            self._app.talk.link.send(command)
+        if self._app.session.link is not None:
+            self._app.session.link.send(command)
 
 
 def _amount(argument: str) -> tuple[int, float | None]:

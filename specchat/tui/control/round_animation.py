@@ -31,7 +31,7 @@ FALLEN_S = 0.2
 """At full speed a guess that fell is seen no longer than this, and only until the next round."""
 
 
-class Reveal:
+class RoundAnimation:
     """Keeps a round back until it has been told; what follows it waits behind it. Idle, it costs nothing."""
 
     def __init__(self, app: SpecchatApp) -> None:
@@ -101,7 +101,7 @@ class Reveal:
 
     @property
     def _slowly(self) -> bool:
-        return self._animated and self._app.pace.slow
+        return self._animated and self._app.speed.slow
 
     def _newest(self, waiting: Sequence[Event]) -> int | None:
         """Where the newest round stands that is not being told yet; None if there is none, or no time for it."""
@@ -121,7 +121,7 @@ class Reveal:
         """How long the newest round may be looked at: as long as it took to come."""
         rounds = [event for event in [*self._app.chat.rounds, *waiting] if isinstance(event, RoundDone)][-2:]
         apart_s = rounds[-1].at_s - (rounds[0].at_s if len(rounds) > 1 and rounds[0].id == rounds[-1].id else 0.0)
-        return self._app.pace.time_s(apart_s)
+        return self._app.speed.time_s(apart_s)
 
     def _begin(self, kept: list[Event]) -> None:
         self._stop()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from specchat.tui.app import SpecchatApp
 
 
-class Touring:
+class Tour:
     """`seen` is a file that stands where the tour was shown before; without one it is shown on request only."""
 
     def __init__(self, app: SpecchatApp, seen: Path | None) -> None:

@@ -24,7 +24,7 @@ PATIENCE_S = 0.2
 _T = TypeVar("_T")
 
 
-class Archive:
+class ChatArchive:
     """The chat on the screen and the file it is in; without a path (tests, recordings) nothing is kept."""
 
     def __init__(

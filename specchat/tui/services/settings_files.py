@@ -12,7 +12,7 @@ from specchat.errors import SpecchatError, UsageError
 from specchat.tui.state.session import Chat
 
 
-class Keeper:
+class SettingsFiles:
     """The settings in the files of this machine. `here` is False where the engine runs elsewhere and reads its own."""
 
     def __init__(self, chat: Chat, *, here: bool) -> None:

@@ -9,13 +9,13 @@ from specchat.tui.state.session import Chat
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, clip, cut, width_of
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 NEARLY_FULL = 0.8
 """The share of the context from which on the status line warns."""
 
 
-class StatusBar(Painted):
+class StatusBar(PaintedRows):
     """Which engine, how it speculates, how full the context is."""
 
     DEFAULT_CSS = """
@@ -83,7 +83,7 @@ class StatusBar(Painted):
         return [(news + "  ", "bonus" if chat.fetching else "good"), *row] if news else row
 
 
-class Notice(Painted):
+class Notice(PaintedRows):
     """One line for what is going on or went wrong; gone when there is nothing to say."""
 
     DEFAULT_CSS = """
@@ -137,7 +137,7 @@ def progress_row(chat: Chat, width: int, cancels: str) -> Row:
     return [*row, (" " * gap, ""), (cancels, "dim")] if gap > 0 else clip(row, width)
 
 
-class ReplayBar(Painted):
+class ReplayBar(PaintedRows):
     """Where a recording is, and the keys that move it."""
 
     DEFAULT_CSS = """

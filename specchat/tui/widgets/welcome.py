@@ -7,7 +7,7 @@ from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, width_of
 from specchat.tui.text.key_names import hint
 from specchat.tui.text.wrap import wrap
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 _ABOUT = (
     "A drafter guesses a tree of tokens, the model reads the whole tree at once and keeps "
@@ -16,7 +16,7 @@ _ABOUT = (
 _ABOUT_NARROW = "Guessed in a tree, checked at once, kept where the model agrees."
 
 
-class Welcome(Painted):
+class Welcome(PaintedRows):
     """The empty page, with progress while a pair is loaded."""
 
     DEFAULT_CSS = """
