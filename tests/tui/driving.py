@@ -42,7 +42,7 @@ class Driver:
     async def settle(self) -> None:
         for _ in range(200):
             await self.pilot.pause(0.02)
-            pump = self.app._pump
+            pump = self.app.pump
             if not self.link.waiting and pump is not None and pump.idle:
                 break
         await self.pilot.pause()
@@ -57,7 +57,7 @@ class Driver:
 
     async def say(self, text: str) -> None:
         """The user writes and sends."""
-        self.app.prompt.write(text)
+        self.app.views.prompt.write(text)
         await self.pilot.press("enter")
         await self.pilot.pause()
 

@@ -59,12 +59,12 @@ async def test_a_pair_that_is_not_here_is_fetched_while_the_chat_goes_on(tmp_pat
         assert asked == [("models", "pull", "smol-1.7b", "--output", "jsonl")]
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert "⇣ smol-1.7b 40 %" in d.drawn(d.app.status)
+        assert "⇣ smol-1.7b 40 %" in d.drawn(d.app.views.status)
         await d.say("hi")
         await d.reply("fine")
         (tmp_path / "gate").touch()
         await until(d, "smol-1.7b is here; F4 or /pair smol-1.7b loads it")
-        assert "✓ smol-1.7b is here" in d.drawn(d.app.status)
+        assert "✓ smol-1.7b is here" in d.drawn(d.app.views.status)
         assert not any(isinstance(command, ev.Load) for command in d.link.sent[1:])
 
 
@@ -130,7 +130,7 @@ async def test_a_pair_that_cannot_be_loaded_is_said_loudly_and_the_old_one_stays
         await d.hear(ev.Changed({**d.app.chat.settings, "width": 7}, d.app.chat.loss))
         await d.say("/pair qwen")
         await d.hear(ev.Failed("TokenizerMismatch", "d cannot draft for t: 3 tokens differ", during="load"))
-        assert "✕ qwen was not loaded" in d.drawn(d.app.status)
+        assert "✕ qwen was not loaded" in d.drawn(d.app.views.status)
         words = " ".join(d.screen().split())
         assert "qwen was not loaded: d cannot draft for t" in words
         await d.say("still there?")
@@ -223,10 +223,10 @@ async def test_a_file_of_the_user_that_broke_meanwhile_is_a_notice(text):
             private_dir(file.parent)
             file.write_text(text)
         for typed in ("/pair s", "/set pair s"):
-            d.app.prompt.text = ""
+            d.app.views.prompt.text = ""
             await d.pilot.press(*({" ": "space", "/": "slash"}.get(letter, letter) for letter in typed))
             await d.pilot.press("tab", "escape")
-        d.app.prompt.text = ""
+        d.app.views.prompt.text = ""
         for command in ("/pair smol", "/set pair smol", "/save", "/save pair"):
             await d.say(command)
         assert "models.toml" in d.screen()

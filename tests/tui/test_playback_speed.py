@@ -47,11 +47,11 @@ async def test_space_holds_a_live_reply_and_lets_it_go_on():
         await writing(d)
         await d.pilot.press("space")
         assert pace(d) == ev.Pace(1, hold=True)
-        assert "‖ held" in str(d.app.tree_panel.border_title)
-        assert "held" in d.drawn(d.app.notice)
+        assert "‖ held" in str(d.app.views.tree_panel.border_title)
+        assert "held" in d.drawn(d.app.views.notice)
         await d.pilot.press("space")
         assert pace(d) == ev.Pace(1, hold=False)
-        assert "held" not in str(d.app.tree_panel.border_title)
+        assert "held" not in str(d.app.views.tree_panel.border_title)
 
 
 async def test_a_dot_does_one_round_and_holds():
@@ -69,18 +69,18 @@ async def test_slow_motion_stays_for_the_next_reply_and_a_hold_does_not():
         assert pace(d) == ev.Pace(1, hold=True, gap_s=0.5)
         await d.hear(ev.Finished(1, "cancelled", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
         assert not d.app.speed.held
-        d.app.prompt.focus()
+        d.app.views.prompt.focus()
         await d.say("and then?")
         assert d.link.sent[-2:] == [ev.Pace(2, gap_s=0.5), d.link.last(ev.Generate)]
         await d.pilot.press("greater_than_sign", "greater_than_sign", "greater_than_sign")
         assert pace(d).gap_s == 0.5, "in the prompt they are text"
-        assert d.app.prompt.text == ">>>"
+        assert d.app.views.prompt.text == ">>>"
 
 
 async def test_the_commands_do_what_the_keys_do():
     async with driving() as d:
         await writing(d, 2)
-        d.app.prompt.focus()
+        d.app.views.prompt.focus()
         for said, sent in (
             ("/pause", ev.Pace(1, hold=True)),
             ("/step 3", ev.Pace(1, hold=True, rounds=3)),
@@ -91,16 +91,16 @@ async def test_the_commands_do_what_the_keys_do():
             await d.say(said)
             assert pace(d) == sent
         await d.say("/speed")
-        assert "speed: full" in d.drawn(d.app.notice)
+        assert "speed: full" in d.drawn(d.app.views.notice)
         for wrong, why in (("/speed fast", "rounds per second"), ("/step none", "how many rounds")):
             await d.say(wrong)
-            assert why in d.drawn(d.app.notice)
+            assert why in d.drawn(d.app.views.notice)
 
 
 async def test_nothing_can_be_held_while_nothing_is_written():
     async with driving() as d:
         await d.say("/pause")
-        assert "nothing is being written" in d.drawn(d.app.notice)
+        assert "nothing is being written" in d.drawn(d.app.views.notice)
         await d.pilot.press("tab", "space")
         assert not [c for c in d.link.sent if isinstance(c, ev.Pace)]
 
@@ -116,11 +116,11 @@ async def test_a_round_in_slow_motion_is_laid_out_first_and_judged_depth_by_dept
         pictures = []
         while not d.app.round_animation.told:
             await d.pilot.pause()
-            pictures.append(d.drawn(d.app.tree_panel).split("\n─")[0].split("─ earlier")[0])
+            pictures.append(d.drawn(d.app.views.tree_panel).split("\n─")[0].split("─ earlier")[0])
             assert d.app.chat.turns[-1].reply.text == before, "it is no part of the chat yet"
             d.app.round_animation.advance()
         await d.settle()
-        pictures.append(d.drawn(d.app.tree_panel).split("─ earlier")[0])
+        pictures.append(d.drawn(d.app.views.tree_panel).split("─ earlier")[0])
         assert d.app.chat.turns[-1].reply.text == before + "".join(p.text for p in fresh.pieces)
         assert "●" not in pictures[0]
         assert "★" not in pictures[0]
@@ -332,7 +332,7 @@ async def test_a_small_window_says_that_it_is_held():
         await writing(d)
         await d.pilot.press("space")
         await d.pilot.pause()
-        assert "‖" in d.drawn(d.app.tree_strip)
+        assert "‖" in d.drawn(d.app.views.tree_strip)
 
 
 async def test_a_new_chat_forgets_the_round_that_was_being_told():
@@ -343,7 +343,7 @@ async def test_a_new_chat_forgets_the_round_that_was_being_told():
         await telling(d, rounds[3])
         await d.pilot.press("ctrl+n")
         await d.settle()
-        assert "each round's token tree" in d.drawn(d.app.tree_panel)
+        assert "each round's token tree" in d.drawn(d.app.views.tree_panel)
         await d.hear(ev.Finished(1, "cancelled", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
         assert d.app.round_animation.round is None
         assert not d.app.chat.rounds

@@ -43,9 +43,9 @@ async def test_a_recording_plays_its_chat_to_the_end():
         assert [view.text for view in app.query(UserView)] == ["count", "go on"]
         assert len(app.query(ReplyView)) == 2
         assert app.chat.turns[-1].reply.text == "nine ten eleven twelve"
-        assert not app.prompt.display
-        assert app.replay_bar.display
-        await wait_for(pilot, lambda: "at the end" in app.replay_bar.render_line(0).text)
+        assert not app.views.prompt.display
+        assert app.views.replay_bar.display
+        await wait_for(pilot, lambda: "at the end" in app.views.replay_bar.render_line(0).text)
         await pilot.press("escape")
         await wait_for(pilot, lambda: app._exit)
     app.session.link.close()
@@ -61,7 +61,7 @@ async def test_space_holds_and_a_dot_steps_one_round():
         await wait_for(pilot, lambda: app.chat.figures.rounds == 2)
         assert app.session.player.paused
         assert app.session.player.speed == 2.0
-        assert "round 2 of" in app.replay_bar.render_line(0).text
+        assert "round 2 of" in app.views.replay_bar.render_line(0).text
         await asyncio.sleep(0)
     app.session.link.close()
 
@@ -76,7 +76,7 @@ async def test_a_recording_held_is_told_depth_by_depth_too():
         await pilot.press("full_stop")
         await wait_for(pilot, lambda: app.round_animation.round is not None)
         assert app.chat.figures.rounds == 1
-        assert "◌" in app.tree_panel.render_line(0).text
+        assert "◌" in app.views.tree_panel.render_line(0).text
         await wait_for(pilot, lambda: app.chat.figures.rounds == 2)
         assert app.round_animation.round is None
     app.session.link.close()
@@ -92,8 +92,8 @@ async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path)
         await d.hear(hello(), ev.Failed("WeightsError", "no network", during="load"))
         await d.say("/demo")
         await wait_for(d.pilot, lambda: d.app.session.player is not None and d.app.chat.running is not None)
-        assert not d.app.alert.display
+        assert not d.app.views.alert.display
         await d.pilot.press("escape")
         await wait_for(d.pilot, lambda: d.app.session.player is None)
         assert len(d.links) == 2
-        assert d.app.prompt.has_focus
+        assert d.app.views.prompt.has_focus

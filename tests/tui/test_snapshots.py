@@ -25,12 +25,12 @@ SHOWN_PAIRS = [
 ]  # fmt: skip
 
 
-def app_of(links: list[FakeLink]) -> SpecchatApp:
+def app_of(links: list[FakeLink], **options) -> SpecchatApp:
     def connect(wake):
         links.append(FakeLink(wake))
         return links[-1]
 
-    app = SpecchatApp(connect, settings={"pair": "smol"}, pairs=SHOWN_PAIRS, engine_here=False)
+    app = SpecchatApp(connect, settings={"pair": "smol"}, pairs=SHOWN_PAIRS, engine_here=False, **options)
     app.animation_level = "none"
     return app
 
@@ -38,7 +38,7 @@ def app_of(links: list[FakeLink]) -> SpecchatApp:
 async def settle(pilot, link: FakeLink) -> None:
     for _ in range(200):
         await pilot.pause(0.02)
-        pump = pilot.app._pump
+        pump = pilot.app.pump
         if not link.waiting and pump.idle:
             break
     await pilot.pause()
@@ -48,7 +48,7 @@ async def chat(pilot, links: list[FakeLink], upto: int | None, finish: bool) -> 
     await pilot.pause()
     links[0].put(hello(), ready())
     await settle(pilot, links[0])
-    pilot.app.prompt.write("How does it work?")
+    pilot.app.views.prompt.write("How does it work?")
     await pilot.press("enter")
     rounds = rounds_of()
     links[0].put(started(links[0].last(ev.Generate).messages))
@@ -197,7 +197,7 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
     async def before(pilot) -> None:
         fill(tmp_path / "chats.db")
         app = pilot.app
-        ports = {"notify": app.say, "redraw": app.status.repaint, "call_later": app.call_later}
+        ports = {"notify": app.say, "redraw": app.views.status.repaint, "call_later": app.call_later}
         app.archive = ChatArchive(app.chat, tmp_path / "chats.db", listening=lambda: True, **ports)
         app.archive.start()
         await pilot.pause()

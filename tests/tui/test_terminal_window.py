@@ -131,14 +131,14 @@ async def test_copying_uses_the_tool_and_says_so_or_says_what_would_help(tmp_pat
         d.app.terminal._tool = None
         await d.say("/copy")
         assert d.app.clipboard == "fine"
-        assert "OSC 52" in d.drawn(d.app.notice)
+        assert "OSC 52" in d.drawn(d.app.views.notice)
         target = tmp_path / "clipboard"
         code = f"import sys; open({str(target)!r}, 'wb').write(sys.stdin.buffer.read())"
         d.app.terminal._tool = [sys.executable, "-c", code]
         await d.say("/copy")
         await d.app.workers.wait_for_complete()
         assert target.read_text() == "fine"
-        assert d.drawn(d.app.notice).strip() == "reply copied"
+        assert d.drawn(d.app.views.notice).strip() == "reply copied"
 
 
 def test_a_text_too_long_for_a_terminal_is_said():
@@ -154,13 +154,13 @@ async def test_the_last_code_block_is_copied_by_key_and_by_command():
         await d.say("/copy code")
         await d.pilot.pause()
         assert d.app.clipboard == "b\nc\n"
-        d.app.transcript.focus()
+        d.app.views.transcript.focus()
         await d.pilot.press("k", "y")
         await d.pilot.pause()
-        assert "there is no code block to copy" in d.drawn(d.app.notice)
+        assert "there is no code block to copy" in d.drawn(d.app.views.notice)
         await d.pilot.press("k", "k", "y")
         await d.pilot.pause()
-        assert "code block 2 of 2" in d.drawn(d.app.notice)
+        assert "code block 2 of 2" in d.drawn(d.app.views.notice)
 
 
 # --------------------------------------------------------------------------------------------------- colours

@@ -57,7 +57,7 @@ def with_app(settings: dict[str, Any]) -> dict[str, Any]:
         while app.chat.phase not in ("ready", "failed", "dead"):
             await asyncio.sleep(0.05)
         for _ in range(REPLIES if app.chat.phase == "ready" else 0):
-            await app.action_new_chat()
+            await app.current_chat.new()
             clock, cpu = asyncio.get_running_loop().time(), os.times()
             await app.session.ask(PROMPT)
             while app.chat.running is not None:

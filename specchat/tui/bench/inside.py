@@ -87,7 +87,7 @@ class Inside:
 
     async def tree(self) -> Result:
         """One frame of the tree after another."""
-        panel = self.app.tree_panel
+        panel = self.app.views.tree_panel
         costs = []
         for round in rounds_of(TEXTS["prose"], 500, self.rate, 1):
             self.app.chat.rounds.append(round)
@@ -100,7 +100,7 @@ class Inside:
 
     async def scroll(self) -> Result:
         """Up through a chat of ten thousand messages, a page at a time."""
-        transcript = self.app.transcript
+        transcript = self.app.views.transcript
         before = time.thread_time()
         turns = _turns(MESSAGES)
         made, begun = time.thread_time(), time.monotonic()
@@ -117,7 +117,7 @@ class Inside:
 
     async def _page_up(self) -> None:
         for _ in range(PAGES):
-            self.app.transcript.scroll_page_up(animate=False)
+            self.app.views.transcript.scroll_page_up(animate=False)
             await asyncio.sleep(0.1)
 
     async def memory(self) -> Result:
