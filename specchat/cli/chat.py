@@ -83,7 +83,7 @@ def open_chat(
             engine_log().unlink()
     if (print_transcript or options.print_transcript) and (said := conversation(app.chat.turns)):
         typer.echo(said + "\n")
-    _say_goodbye(app.archive)
+    _say_goodbye(app.control.archive)
     return app.return_code or 0
 
 

@@ -98,3 +98,9 @@ class AppPorts:
     theme_names: Callable[[], Sequence[str]]
     set_theme: Callable[[str], None]
     search_themes: Callable[[], None]
+    run_in_background: RunInBackground
+    call_later: CallLater
+    write: Callable[[str], None]  # a sequence that draws nothing, to the terminal
+    bell: Callable[[], None]
+    app_focused: Callable[[], bool]  # whether the terminal's window has the focus
+    tick: Callable[[], object]  # asks the app to look for events

@@ -55,7 +55,7 @@ async def _shown(events: list[ev.Event], stop: int, rng: random.Random) -> str:
 
     begins = next((at for at, event in enumerate(events) if isinstance(event, ev.Started)), len(events))
     async with driving(size=rng.choice(_SIZES), loaded=False, settings={}) as d:
-        d.app.side_panel.set_tree_mode(rng.choice(_MODES))
+        d.app.control.side_panel.set_tree_mode(rng.choice(_MODES))
         await d.hear(*events[:begins])
         await d.say("a question")
         await d.hear(*events[begins:stop])

@@ -42,7 +42,7 @@ class Driver:
     async def settle(self) -> None:
         for _ in range(200):
             await self.pilot.pause(0.02)
-            pump = self.app.pump
+            pump = self.app.control.pump
             if not self.link.waiting and pump is not None and pump.idle:
                 break
         await self.pilot.pause()

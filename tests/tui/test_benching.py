@@ -23,7 +23,7 @@ async def benching(amount: str = "", **options: Any) -> AsyncIterator[tuple[Driv
     """The app with a benchmark just begun, and a clock that stands still."""
     async with driving(questions=lambda: QUESTIONS, **options) as d:
         clock = Clock()
-        d.app.races.clock = clock
+        d.app.control.races.clock = clock
         await d.say(f"/bench {amount}".strip())
         await d.settle()
         yield d, clock

@@ -145,7 +145,7 @@ async def test_deleting_the_chat_on_the_screen_forgets_it_until_it_goes_on(store
         await opened(d, "tab", "down", "d", "escape")
         await d.hear(ev.Changed(dict(d.app.chat.settings), ev.Loss(True, "")))
         assert len(titles(store)) == 2
-        assert d.app.archive.kept() is None
+        assert d.app.control.archive.kept() is None
         d.app.views.prompt.focus()
         await d.say("go on")
         assert len(titles(store)) == 3
@@ -195,7 +195,7 @@ async def test_opening_another_chat_stops_the_reply_that_is_being_written_and_ke
         await d.settle()
         assert isinstance(d.link.sent[-1], ev.Cancel)
         assert d.app.chat.title == CHATS[0][1]
-        d.app.archive.close()
+        d.app.control.archive.close()
     with open_to_read(store) as connection:
         chats = Chats(connection)
         kept = [chats.chat(summary.id)[1] for summary in chats.summaries()]

@@ -157,7 +157,7 @@ async def test_what_was_left_out_stays_left_out_when_the_chat_is_opened_again(tm
         await press(d, "leave_out")
         await counted(d, 120)
         await d.reply("fine")
-        d.app.archive.close()
+        d.app.control.archive.close()
         id = d.app.chat.id
     async with driving(loaded=False, store=store, chat=id) as d:
         await small(d)

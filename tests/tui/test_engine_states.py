@@ -106,7 +106,7 @@ async def test_a_dead_engine_leaves_the_partial_reply_and_comes_back_on_request(
 
 async def test_changes_accepted_before_a_crash_are_asked_for_again_after_it():
     async with driving() as d:
-        d.app.session.change("width", 8)
+        d.app.control.session.change("width", 8)
         await d.hear(ev.Changed({**ready().settings, "width": 8}, ready().loss), ev.Died(1, ""))
         await d.pilot.press("f5")
         await d.settle()
@@ -162,7 +162,7 @@ async def test_the_pairs_are_asked_for_anew_each_time():
 
 async def test_nothing_ticks_while_nothing_happens():
     async with driving() as d:
-        pump = d.app.pump
+        pump = d.app.control.pump
         assert not (pump._armed)
         assert not (pump._busy)
         assert not (pump._waiting)

@@ -37,7 +37,7 @@ READY = ready(pair=HOSTILE, target=HOSTILE, draft=HOSTILE, device=HOSTILE, dtype
 @pytest.mark.parametrize("key", ["f1", "f2", "f3", "f4", "f8", "ctrl+o", "ctrl+p", "ctrl+r"])
 async def test_no_string_of_an_event_steers_the_terminal(key: str, monkeypatch) -> None:
     written: list[str] = []
-    monkeypatch.setattr(SpecchatApp, "_write_to_terminal", lambda self, sequence: written.append(sequence))
+    monkeypatch.setattr(SpecchatApp, "write_to_terminal", lambda self, sequence: written.append(sequence))
     monkeypatch.setenv("TERM", "xterm-256color")
     async with driving(loaded=False, settings={}) as d:
         await d.hear(hello(), ev.Loading("fetch", HOSTILE, 1, 3))

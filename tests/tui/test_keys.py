@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+
 import pytest
 from driving import driving
 
@@ -9,6 +13,7 @@ from specchat import config
 from specchat.engine.protocol import events as ev
 from specchat.errors import ConfigError
 from specchat.tui.control import key_bindings
+from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.control.commands.registry import COMMANDS
 from specchat.tui.screens.help import HelpScreen
 
@@ -26,6 +31,22 @@ def test_no_two_bindings_of_one_place_share_a_key():
 
 def test_a_command_that_names_a_binding_names_one_that_exists():
     assert [c.name for c in COMMANDS.values() if c.binding and c.binding not in key_bindings.every_key()] == []
+
+
+def test_every_key_that_runs_a_command_names_one_that_exists():
+    run = [re.fullmatch(r"command\('(\w+)'\)", one.action) for one in APP_BINDINGS if "command(" in one.action]
+    assert run
+    assert all(found and found[1] in COMMANDS for found in run)
+
+
+def test_the_keys_of_the_app_are_known_without_the_app():
+    code = """
+import sys
+from specchat.tui.control.key_bindings import every_key
+assert {"help", "pace.hold", "prompt.send"} <= set(every_key())
+assert "specchat.tui.app" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 ESCAPES = {id: "f12" for id, key in key_bindings.every_key().items() if "escape" in key.keys}

@@ -39,7 +39,7 @@ def pulls(d: Driver, gate: Path) -> list[tuple[str, ...]]:
         asked.append(words)
         return [sys.executable, "-c", PULL, str(gate)]
 
-    d.app.pairs.command = command
+    d.app.control.pairs.command = command
     return asked
 
 
@@ -77,7 +77,7 @@ async def test_fetching_can_be_called_off_and_begun_again(tmp_path):
         assert "x stops that" in d.screen()
         await d.pilot.press("x")
         await until(d, "3.4 GB to fetch")
-        assert not d.app.pairs.fetching
+        assert not d.app.control.pairs.fetching
         await d.pilot.press("enter")
         await until(d, "40 %")
         assert len(asked) == 2
@@ -100,7 +100,7 @@ async def test_leaving_stops_what_is_being_fetched(tmp_path):
         pulls(d, tmp_path / "gate")
         await d.say("/pair smol-1.7b")
         await until(d, "⇣ smol-1.7b 40 %")
-        process = d.app.pairs._errands["smol-1.7b"]._process
+        process = d.app.control.pairs._errands["smol-1.7b"]._process
     assert process.returncode is not None
 
 
@@ -126,7 +126,7 @@ async def test_a_reply_being_written_is_stopped_and_its_text_kept_when_the_pair_
 
 async def test_a_pair_that_cannot_be_loaded_is_said_loudly_and_the_old_one_stays():
     async with driving() as d:
-        d.app.session.change("width", 7)
+        d.app.control.session.change("width", 7)
         await d.hear(ev.Changed({**d.app.chat.settings, "width": 7}, d.app.chat.loss))
         await d.say("/pair qwen")
         await d.hear(ev.Failed("TokenizerMismatch", "d cannot draft for t: 3 tokens differ", during="load"))

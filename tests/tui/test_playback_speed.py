@@ -36,8 +36,8 @@ async def telling(d: Driver, round: ev.RoundDone) -> None:
     d.link.put(round)
     for _ in range(100):
         await d.pilot.pause(0.01)
-        if d.app.round_animation.round is round:
-            d.app.round_animation._timer.pause()  # the test turns the pages itself
+        if d.app.control.round_animation.round is round:
+            d.app.control.round_animation._timer.pause()  # the test turns the pages itself
             return
     raise AssertionError("the round is not told")
 
@@ -68,7 +68,7 @@ async def test_slow_motion_stays_for_the_next_reply_and_a_hold_does_not():
         await d.pilot.press("less_than_sign", "less_than_sign", "space")
         assert pace(d) == ev.Pace(1, hold=True, gap_s=0.5)
         await d.hear(ev.Finished(1, "cancelled", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
-        assert not d.app.speed.held
+        assert not d.app.control.speed.held
         d.app.views.prompt.focus()
         await d.say("and then?")
         assert d.link.sent[-2:] == [ev.Pace(2, gap_s=0.5), d.link.last(ev.Generate)]
@@ -114,11 +114,11 @@ async def test_a_round_in_slow_motion_is_laid_out_first_and_judged_depth_by_dept
         before = d.app.chat.turns[-1].reply.text
         await telling(d, fresh)
         pictures = []
-        while not d.app.round_animation.told:
+        while not d.app.control.round_animation.told:
             await d.pilot.pause()
             pictures.append(d.drawn(d.app.views.tree_panel).split("\n─")[0].split("─ earlier")[0])
             assert d.app.chat.turns[-1].reply.text == before, "it is no part of the chat yet"
-            d.app.round_animation.advance()
+            d.app.control.round_animation.advance()
         await d.settle()
         pictures.append(d.drawn(d.app.views.tree_panel).split("─ earlier")[0])
         assert d.app.chat.turns[-1].reply.text == before + "".join(p.text for p in fresh.pieces)
@@ -141,7 +141,7 @@ async def test_a_faster_pace_tells_what_waits_at_once():
         await d.pilot.press("space")
         await d.settle()
         assert d.app.chat.running is None
-        assert d.app.round_animation.round is None
+        assert d.app.control.round_animation.round is None
 
 
 async def test_a_round_that_is_overtaken_is_told_at_once():
@@ -169,10 +169,10 @@ async def test_a_round_with_too_little_time_is_shown_whole():
     async with driving() as d:
         d.app.animation_level = "full"
         rounds = await writing(d, 3)
-        d.app.speed.speed("20")
+        d.app.control.speed.speed("20")
         await d.hear(rounds[3])
         assert d.app.chat.rounds[-1] is rounds[3]
-        d.app.speed.speed("4")
+        d.app.control.speed.speed("4")
         await telling(d, rounds[4])
 
 
@@ -182,7 +182,7 @@ async def test_without_animations_rounds_appear_whole():
         await d.pilot.press("space")
         await d.hear(rounds[3])
         assert d.app.chat.rounds[-1] is rounds[3]
-        assert d.app.round_animation.round is None
+        assert d.app.control.round_animation.round is None
 
 
 async def test_the_ghost_is_seen_and_is_no_part_of_the_text():
@@ -228,7 +228,7 @@ async def full_speed(d: Driver, rounds: int) -> list[ev.RoundDone]:
 async def test_at_full_speed_what_fell_is_seen_behind_the_text_until_the_next_round(monkeypatch):
     monkeypatch.setattr(round_animation, "FALLEN_S", 3600.0)
     async with driving() as d:
-        monkeypatch.setattr(type(d.app.pump), "_owe", lambda *_: None)
+        monkeypatch.setattr(type(d.app.control.pump), "_owe", lambda *_: None)
         made = await full_speed(d, 2)
         view = d.app.query_one(ReplyView)
         for before, after in (made[1:3], made[2:4]):
@@ -244,7 +244,7 @@ async def test_what_fell_vanishes_without_another_round():
     async with driving() as d:
         await full_speed(d, 3)
         view = d.app.query_one(ReplyView)
-        assert d.app.pump.idle
+        assert d.app.control.pump.idle
         assert "✕" not in "".join(rows_of(view._tail))
 
 
@@ -274,7 +274,7 @@ async def test_what_fell_is_told_from_the_text_without_colour(monkeypatch, optio
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(round_animation, "FALLEN_S", 3600.0)
     async with driving(options=AppOptions(**options)) as d:
-        monkeypatch.setattr(type(d.app.pump), "_owe", lambda *_: None)
+        monkeypatch.setattr(type(d.app.control.pump), "_owe", lambda *_: None)
         await full_speed(d, 3)
         tail = d.app.query_one(ReplyView)._tail
         strip = [strip for strip in tail.render_lines(tail.size.region) if strip.text.strip()][-1]
@@ -345,5 +345,5 @@ async def test_a_new_chat_forgets_the_round_that_was_being_told():
         await d.settle()
         assert "each round's token tree" in d.drawn(d.app.views.tree_panel)
         await d.hear(ev.Finished(1, "cancelled", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
-        assert d.app.round_animation.round is None
+        assert d.app.control.round_animation.round is None
         assert not d.app.chat.rounds

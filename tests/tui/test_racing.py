@@ -23,7 +23,7 @@ async def racing(prompt: str = "Hello", **options: Any) -> AsyncIterator[tuple[D
     """The app with a race just begun, and a clock that stands still."""
     async with driving(**options) as d:
         clock = Clock()
-        d.app.races.clock = clock
+        d.app.control.races.clock = clock
         await d.say(f"/race {prompt}")
         await d.settle()
         yield d, clock

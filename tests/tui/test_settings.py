@@ -66,13 +66,13 @@ async def test_a_live_change_is_sent_while_a_reply_is_written_and_its_effect_is_
         await d.say("hi")
         await d.reply(upto=4, finish=False)
         await d.pilot.press("f2")
-        assert d.app.side_panel.form.has_focus
+        assert d.app.control.side_panel.form.has_focus
         await d.pilot.press(*["down"] * 5, "right")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"width": 5})
-        assert "4" in d.drawn(d.app.side_panel.form)
+        assert "4" in d.drawn(d.app.control.side_panel.form)
         await d.hear(changed(width=5))
-        assert "‹ 5 ›" in d.drawn(d.app.side_panel.form)
+        assert "‹ 5 ›" in d.drawn(d.app.control.side_panel.form)
 
 
 async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_stays():
@@ -81,7 +81,7 @@ async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
         await d.hear(ev.Failed("CombinationError", "draft_model needs a draft model", during="change"))
-        drawn = d.drawn(d.app.side_panel.form)
+        drawn = d.drawn(d.app.control.side_panel.form)
         assert "‹ prompt_lookup ›" in drawn
         assert "✕ draft_model needs a draft model" in drawn
         await d.pilot.press("right")
@@ -112,7 +112,7 @@ async def test_a_value_can_be_typed_and_escape_leaves_it():
         await d.pilot.press("enter", "backspace", "9", "9", "9", "enter")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"width": 12})
-        assert "1 to 64" in d.drawn(d.app.side_panel.form)
+        assert "1 to 64" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter", "escape", "escape")
         assert d.app.views.prompt.has_focus
 
@@ -123,7 +123,7 @@ async def test_what_needs_a_reload_is_collected_and_applied_with_load():
         await d.pilot.pause()
         assert not isinstance(d.link.sent[-1], ev.Change)
         await d.pilot.press("end")
-        assert "apply and reload (1 changed)" in d.drawn(d.app.side_panel.form)
+        assert "apply and reload (1 changed)" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Load({"pair": "smol", "dtype": "float32"})
@@ -138,7 +138,7 @@ async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
         await d.hear(ev.Failed("CombinationError", "needs a draft model", during="change"))
-        assert "✕ needs a draft model" in d.drawn(d.app.side_panel.form)
+        assert "✕ needs a draft model" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("escape")
         await d.pilot.pause()
         assert d.app.views.prompt.has_focus
@@ -146,7 +146,7 @@ async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
 
 async def test_a_lossy_combination_is_said_loudly():
     async with driving() as d:
-        d.app.session.change("rule", "typical")
+        d.app.control.session.change("rule", "typical")
         await d.hear(ev.Changed({**SETTINGS, "rule": "typical"}, ev.Loss(False, "typical keeps plausible tokens")))
         assert "! lossy" in d.drawn(d.app.views.stats)
         assert "lossy" in d.drawn(d.app.views.status)
@@ -164,7 +164,7 @@ async def test_the_meaning_range_unit_and_default_of_the_chosen_setting_are_alwa
     for size in ((120, 40), (80, 24), (50, 16)):
         async with driving(size) as d:
             await d.pilot.press("f2", *["down"] * 5)
-            drawn = d.drawn(d.app.side_panel.form)
+            drawn = d.drawn(d.app.control.side_panel.form)
             assert "children a node may get" in drawn
             assert "1 to 64 nodes · default 2" in drawn
 
@@ -172,14 +172,14 @@ async def test_the_meaning_range_unit_and_default_of_the_chosen_setting_are_alwa
 async def test_what_differs_from_its_default_is_marked_and_delete_takes_it_back():
     async with driving() as d:
         await d.pilot.press("f2", *["down"] * 5)
-        lines = d.drawn(d.app.side_panel.form).splitlines()
+        lines = d.drawn(d.app.control.side_panel.form).splitlines()
         assert any(line.startswith("• width") for line in lines)
         assert not any(line.startswith("• depth") for line in lines)
         await d.pilot.press("delete")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"width": 2})
         await d.hear(changed(width=2))
-        assert not any(line.startswith("• width") for line in d.drawn(d.app.side_panel.form).splitlines())
+        assert not any(line.startswith("• width") for line in d.drawn(d.app.control.side_panel.form).splitlines())
         sent = len(d.link.sent)
         await d.pilot.press("backspace")
         assert len(d.link.sent) == sent
@@ -188,18 +188,20 @@ async def test_what_differs_from_its_default_is_marked_and_delete_takes_it_back(
 async def test_a_slash_shows_only_what_fits_and_escape_shows_all_again():
     async with driving() as d:
         await d.pilot.press("f2", "slash", *"penal")
-        drawn = d.drawn(d.app.side_panel.form)
+        drawn = d.drawn(d.app.control.side_panel.form)
         assert "repetition_penalty" in drawn
         assert "drafter" not in drawn
-        assert "/penal" in str(d.app.side_panel.form.border_title)
+        assert "/penal" in str(d.app.control.side_panel.form.border_title)
         await d.pilot.press("down", "right")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"presence_penalty": 0.1})
         await d.pilot.press("escape")
-        assert "drafter" in d.drawn(d.app.side_panel.form) or "frequency_penalty" in d.drawn(d.app.side_panel.form)
-        assert d.app.side_panel.form.has_focus
+        assert "drafter" in d.drawn(d.app.control.side_panel.form) or "frequency_penalty" in d.drawn(
+            d.app.control.side_panel.form
+        )
+        assert d.app.control.side_panel.form.has_focus
         await d.pilot.press("slash", *"qqq")
-        assert "nothing fits" in d.drawn(d.app.side_panel.form)
+        assert "nothing fits" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter", "right", "escape", "escape")
         assert d.app.views.prompt.has_focus
 
@@ -207,7 +209,7 @@ async def test_a_slash_shows_only_what_fits_and_escape_shows_all_again():
 async def test_words_of_the_help_are_found_too():
     async with driving() as d:
         await d.pilot.press("f2", "slash", *"longest reply")
-        assert "max_tokens" in d.drawn(d.app.side_panel.form)
+        assert "max_tokens" in d.drawn(d.app.control.side_panel.form)
 
 
 # ------------------------------------------------------------------------------------------------- the effect
@@ -218,11 +220,11 @@ async def test_the_effect_of_a_change_is_shown_in_the_form_and_among_the_figures
         await d.say("hi")
         await d.reply(upto=20, finish=False)
         await d.pilot.press("f2")
-        d.app.session.change("width", 5)
+        d.app.control.session.change("width", 5)
         await d.hear(changed(width=5))
-        assert "width 4 → 5 · since: 0 rounds" in d.drawn(d.app.side_panel.form)
+        assert "width 4 → 5 · since: 0 rounds" in d.drawn(d.app.control.side_panel.form)
         await d.hear(*rounds_of(id=1)[:20])
-        assert "20 rounds before, 20 since" in d.drawn(d.app.side_panel.form)
+        assert "20 rounds before, 20 since" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("f2")
         assert "change" in d.drawn(d.app.views.stats)
         assert "→" in d.drawn(d.app.views.stats)
@@ -249,12 +251,12 @@ async def test_saving_writes_what_differs_and_says_exactly_what_and_where():
     async with driving(engine_here=True) as d:
         await at_home(d, width=4, temperature=0.7)
         await d.pilot.press("f2")
-        assert "2 not saved" in str(d.app.side_panel.form.border_subtitle)
+        assert "2 not saved" in str(d.app.control.side_panel.form.border_subtitle)
         await d.pilot.press("s")
         await d.pilot.pause()
         assert "temperature = 0.7" in users_config().read_text()
         assert "width = 4" in users_models().read_text()
-        assert "saved 2 settings" in str(d.app.side_panel.form.border_subtitle)
+        assert "saved 2 settings" in str(d.app.control.side_panel.form.border_subtitle)
         words = " ".join(d.screen().split())
         for word in ("temperature in", "[settings]", "width in", "[pairs.smol.defaults]"):
             assert word in words

@@ -32,7 +32,7 @@ FENCED = "Two ways:\n\n```python\na = 1\n```\n\nor\n\n```\nb\nc\n```\n"
 def written(monkeypatch) -> list[str]:
     """What the app tells the terminal beside the picture."""
     sequences: list[str] = []
-    monkeypatch.setattr(SpecchatApp, "_write_to_terminal", lambda self, sequence: sequences.append(sequence))
+    monkeypatch.setattr(SpecchatApp, "write_to_terminal", lambda self, sequence: sequences.append(sequence))
     monkeypatch.setenv("TERM", "xterm-256color")
     return sequences
 
@@ -64,7 +64,7 @@ async def test_the_title_can_be_left_alone(written):
 async def end_of_reply(d, *, focused: bool, seconds: float = 9.0, stop: str = "end", then: str = "") -> int:
     """How often the bell rang when a reply ended."""
     rang = []
-    d.app.terminal._bell = lambda: rang.append(1)
+    d.app.control.terminal._bell = lambda: rang.append(1)
     await d.say("hi")
     rounds = await d.reply(upto=3, finish=False)
     if then:
@@ -128,13 +128,13 @@ async def test_copying_uses_the_tool_and_says_so_or_says_what_would_help(tmp_pat
     async with driving() as d:
         await d.say("hi")
         await d.reply("fine")
-        d.app.terminal._tool = None
+        d.app.control.terminal._tool = None
         await d.say("/copy")
         assert d.app.clipboard == "fine"
         assert "OSC 52" in d.drawn(d.app.views.notice)
         target = tmp_path / "clipboard"
         code = f"import sys; open({str(target)!r}, 'wb').write(sys.stdin.buffer.read())"
-        d.app.terminal._tool = [sys.executable, "-c", code]
+        d.app.control.terminal._tool = [sys.executable, "-c", code]
         await d.say("/copy")
         await d.app.workers.wait_for_complete()
         assert target.read_text() == "fine"

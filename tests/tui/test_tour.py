@@ -96,13 +96,13 @@ async def test_the_log_of_the_engine_is_shown_with_its_place(tmp_path):
             assert "there is no engine here" in d.drawn(d.app.views.notice)
             while not log.read_text():
                 await d.pilot.pause(0.05)
-            d.app.session.link, fake = engine, d.app.session.link
+            d.app.control.session.link, fake = engine, d.app.control.session.link
             await d.say("/log")
             assert isinstance(d.app.screen, LogScreen)
             shown = "".join(d.screen().split())
             assert "half a ␛[31mwarning" in d.screen()
             assert log.name in shown
             await d.pilot.press("escape")
-            d.app.session.link = fake
+            d.app.control.session.link = fake
     finally:
         engine.close()

@@ -189,11 +189,11 @@ async def test_a_node_of_the_first_round_stays_chosen_while_the_round_is_still_b
         d.app.animation_level = "full"
         await d.say("How does it work?")
         await d.reply(upto=0, finish=False)
-        d.app.speed.hold()
+        d.app.control.speed.hold()
         d.link.put(broad())
-        while d.app.round_animation.told:
+        while d.app.control.round_animation.told:
             await d.pilot.pause(0.01)
-        d.app.round_animation._timer.pause()
+        d.app.control.round_animation._timer.pause()
         d.app.views.tree_panel.focus()
         await d.pilot.press("right", "less_than_sign")
         assert d.app.views.tree_panel.chosen == d.app.views.tree_panel.round.verdict.path[0]

@@ -57,9 +57,9 @@ def with_app(settings: dict[str, Any]) -> dict[str, Any]:
         while app.chat.phase not in ("ready", "failed", "dead"):
             await asyncio.sleep(0.05)
         for _ in range(REPLIES if app.chat.phase == "ready" else 0):
-            await app.current_chat.new()
+            await app.control.current_chat.new()
             clock, cpu = asyncio.get_running_loop().time(), os.times()
-            await app.session.ask(PROMPT)
+            await app.control.session.ask(PROMPT)
             while app.chat.running is not None:
                 await asyncio.sleep(0.05)
             seconds, now = asyncio.get_running_loop().time() - clock, os.times()

@@ -61,7 +61,7 @@ class Inside:
 
     async def stream(self) -> Result:
         """A reply being written: what it costs to show it."""
-        await self.app.session.ask("Go on.")
+        await self.app.control.session.ask("Go on.")
         while (running := self.app.chat.running) is not None and running.figures.tokens < self.ahead:
             await asyncio.sleep(0.1)
         await asyncio.sleep(WARM_UP_S)
@@ -141,7 +141,7 @@ class Inside:
 
     async def _written(self) -> None:
         self.links[0].done.clear()
-        await self.app.session.ask("Go on.")
+        await self.app.control.session.ask("Go on.")
         while not self.links[0].done.is_set() or self.app.chat.running is not None:
             await asyncio.sleep(0.02)
 

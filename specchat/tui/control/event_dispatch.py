@@ -37,6 +37,18 @@ class EventDispatch:
         self._ports.redraw()
         await self._send_queued()
 
+    async def answered(self, choice: str) -> None:
+        """Do what the user chose in an alert."""
+        match choice:
+            case "retry" | "restart":
+                await self._session.reconnect()
+            case "pairs":
+                self._actions.choose_pair()
+            case "demo":
+                await self._session.watch_demo()
+            case _:
+                await self._context_limit.answered(choice)
+
     async def _apply(self, event: Event) -> None:
         chat = self._chat
         if isinstance(event, Started) and self._session.player is not None:

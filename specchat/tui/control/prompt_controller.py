@@ -72,7 +72,15 @@ class PromptController:
         names = "  ".join(word.rstrip("/").rpartition("/")[2] + "/" * word.endswith("/") for word in found.words)
         return f"{about}   {names}" if about else names
 
-    def changed(self) -> None:
+    async def changed(self, now: str) -> None:
+        """A text is being typed: the prompt, or the line of a screen over it. A remark is gone once typing goes on."""
+        self._explain()
+        if now:
+            await self._actions.tour.leave()
+        if now not in ("", self._views.prompt.written):
+            self._ports.notify("")
+
+    def _explain(self) -> None:
         """Explain what is being typed; where something is attached, have it counted once typing pauses."""
         self._views.status.hint(self.hint())
         if self._weigh_soon is not None:

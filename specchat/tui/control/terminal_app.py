@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,11 +15,13 @@ from textual.geometry import Size
 
 from specchat.config import AppOptions
 from specchat.config.saving import set_app
+from specchat.tui.control.key_bindings import key_table, keymap
 from specchat.tui.draw.theme import DARK, MONO, OWN
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.system.window_size import bounded
 from specchat.tui.text.ascii import Ascii
 from specchat.tui.text.harmless import Harmless
+from specchat.tui.text.key_names import names_of
 from specchat.tui.textual_fixes.compositing import MainScreen
 from specchat.tui.textual_fixes.fixed_app import FixedApp
 from specchat.tui.textual_fixes.whole_pastes import take_pastes_whole
@@ -30,11 +32,15 @@ class TerminalApp(FixedApp):
 
     Args:
         guard: what ends the app when it is told to from outside.
+        keys: the user's own keys, by binding.
     """
 
-    def __init__(self, options: AppOptions, guard: ExitGuard | None) -> None:
+    def __init__(self, options: AppOptions, guard: ExitGuard | None, keys: Mapping[str, str]) -> None:
         super().__init__()
+        self.keys = keymap(keys)
+        self.key_table = key_table(self.keys)
         self.guard = guard or ExitGuard()
+        self.after_copy: Callable[[str, str], None] = lambda text, what: None  # gets what was copied, and its name
         self._harmless = Harmless()
         self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self._set_themes(options.theme)
@@ -83,6 +89,15 @@ class TerminalApp(FixedApp):
         """A window says how large it is; a browser or a variable can say anything."""
         size = bounded(event.size)
         await super()._on_resize(event if size == event.size else Resize(size, size))
+
+    def copy_to_clipboard(self, text: str, what: str = "text") -> None:
+        """Copy to the terminal's clipboard, and to whatever else `after_copy` knows."""
+        super().copy_to_clipboard(text)
+        self.after_copy(text, what)
+
+    def key_of(self, id: str) -> str:
+        """The keys of a binding as people write them; empty where it has none."""
+        return names_of(self.key_table.get(id, ()))
 
     def remember_theme(self, name: str) -> None:
         """Start with this theme from now on. Raises ConfigError where the settings cannot be written."""
