@@ -131,6 +131,7 @@ class Worker:
             loaded.vocabulary,
             settings,
             profile.costs if profile else None,
+            loaded.supplies,
             plain_rounds=True,
         )
         if loaded is not self._pair:
