@@ -27,6 +27,7 @@ from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.pair_library import Judge, Pairs
+from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.race_series import Asked
 from specchat.tui.state.session import Chat
@@ -84,7 +85,7 @@ class SpecchatApp(TerminalApp):
         """
         options = options or AppOptions()
         super().__init__(options, guard, keys or {})
-        self.chat = Chat(wanted=dict(settings))
+        self.chat = Chat(engine=EngineState(wanted=dict(settings)))
         self.views = chat_views(
             self.chat,
             history,

@@ -143,7 +143,7 @@ async def test_deleting_the_chat_on_the_screen_forgets_it_until_it_goes_on(store
     async with driving(store=store, chat="haiku") as d:
         await d.settle()
         await opened(d, "tab", "down", "d", "escape")
-        await d.hear(ev.Changed(dict(d.app.chat.settings), ev.Loss(True, "")))
+        await d.hear(ev.Changed(dict(d.app.chat.engine.settings), ev.Loss(True, "")))
         assert len(titles(store)) == 2
         assert d.app.control.archive.kept() is None
         d.app.views.prompt.focus()

@@ -7,7 +7,7 @@ from fake import hello, ready, stats_of
 
 from specchat.engine.protocol import events as ev
 from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_WISH, newest
-from specchat.tui.state.session import Turn
+from specchat.tui.state.turn import Turn
 from specchat.tui.widgets.messages import UserView
 
 LIMIT = 200

@@ -121,7 +121,7 @@ async def test_an_engine_that_cannot_be_started_is_told_in_one_line():
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause(0.1)
         assert app.views.alert.display
-        assert app.chat.phase == "dead"
+        assert app.chat.engine.phase == "dead"
 
 
 async def test_a_refused_reply_is_told_and_the_chat_goes_on():
@@ -140,7 +140,7 @@ async def test_switching_the_pair_stops_the_running_reply_first():
         await d.say("/pair qwen")
         assert d.link.sent[-2:] == [ev.Cancel(1), ev.Load({"pair": "qwen"})]
         await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds[:3]), 0.4), FETCHING, ready(pair="qwen"))
-        assert d.app.chat.phase == "ready"
+        assert d.app.chat.engine.phase == "ready"
         assert "qwen" in d.drawn(d.app.views.status)
 
 

@@ -11,7 +11,7 @@ from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.session import Reply, Turn
+from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.widgets.messages import NewerView, OlderView, text_of
 
 

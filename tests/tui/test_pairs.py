@@ -127,7 +127,7 @@ async def test_a_reply_being_written_is_stopped_and_its_text_kept_when_the_pair_
 async def test_a_pair_that_cannot_be_loaded_is_said_loudly_and_the_old_one_stays():
     async with driving() as d:
         d.app.control.session.change("width", 7)
-        await d.hear(ev.Changed({**d.app.chat.settings, "width": 7}, d.app.chat.loss))
+        await d.hear(ev.Changed({**d.app.chat.engine.settings, "width": 7}, d.app.chat.engine.loss))
         await d.say("/pair qwen")
         await d.hear(ev.Failed("TokenizerMismatch", "d cannot draft for t: 3 tokens differ", during="load"))
         assert "✕ qwen was not loaded" in d.drawn(d.app.views.status)

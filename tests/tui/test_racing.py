@@ -147,7 +147,12 @@ async def test_the_chat_is_untouched_by_a_whole_race():
     async with driving() as d:
         await d.say("first")
         await d.reply("one")
-        before = (list(d.app.chat.turns), dict(d.app.chat.settings), dict(d.app.chat.wanted), d.app.chat.figures)
+        before = (
+            list(d.app.chat.turns),
+            dict(d.app.chat.engine.settings),
+            dict(d.app.chat.engine.wanted),
+            d.app.chat.figures,
+        )
         await d.say("/race")
         await warm_up(d)
         await plain_heat(d)
@@ -155,7 +160,12 @@ async def test_the_chat_is_untouched_by_a_whole_race():
         await d.pilot.press("end", "escape")
         await d.pilot.pause()
         assert not isinstance(d.app.screen, RaceScreen)
-        after = (list(d.app.chat.turns), dict(d.app.chat.settings), dict(d.app.chat.wanted), d.app.chat.figures)
+        after = (
+            list(d.app.chat.turns),
+            dict(d.app.chat.engine.settings),
+            dict(d.app.chat.engine.wanted),
+            d.app.chat.figures,
+        )
         assert after == before
         assert d.app.views.prompt.has_focus
         await d.say("second")

@@ -86,7 +86,7 @@ async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_
         assert "✕ draft_model needs a draft model" in drawn
         await d.pilot.press("right")
         await d.hear(changed())
-        assert d.app.chat.settings["drafter"] == "prompt_lookup"
+        assert d.app.chat.engine.settings["drafter"] == "prompt_lookup"
 
 
 async def test_while_a_pair_is_loaded_nothing_is_changed_unseen():
@@ -235,7 +235,7 @@ async def test_other_models_begin_without_an_effect():
         await d.say("hi")
         await d.reply(upto=20)
         await d.hear(changed(width=5), ready(pair="qwen"))
-        assert d.app.chat.effect.rows(60) == []
+        assert d.app.chat.engine.effect.rows(60) == []
 
 
 # ----------------------------------------------------------------------------------------------------- saving

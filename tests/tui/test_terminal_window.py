@@ -21,7 +21,7 @@ from specchat.tui.draw.transcript_text import conversation
 from specchat.tui.services import terminal_window
 from specchat.tui.services.terminal_window import title_of
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.session import Reply, Turn
+from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.system import clipboard
 from specchat.tui.system.window_size import bound_environment, bounded
 

@@ -18,7 +18,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.bench.beside import alone, with_app
 from specchat.tui.bench.script import TEXTS, ScriptedLink, rounds_of
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.session import Reply, Turn
+from specchat.tui.state.turn import Reply, Turn
 
 WARM_UP_S = 2.0
 SAMPLE_S = 0.02
@@ -54,7 +54,7 @@ class Inside:
         return self.result
 
     async def _pilot(self, pilot: Pilot[object]) -> None:
-        while self.app.chat.phase != "ready":
+        while self.app.chat.engine.phase != "ready":
             await asyncio.sleep(0.02)
         self.result = await self._scenario()
         self.app.exit()

@@ -42,13 +42,13 @@ class Actions:
     def choose_pair(self) -> None:
         """Let the user choose a pair, and load it."""
         self.chat.fetched = ""
-        held = self.chat.ready.memory_bytes if self.chat.ready else 0
+        held = self.chat.engine.ready.memory_bytes if self.chat.engine.ready else 0
 
         async def chosen(name: str | None) -> None:
             if name:
                 await self.ports.attempt(self.pairs.choose(name))
 
-        self.ports.push_screen(PairsScreen(self.pairs, self.chat.pair, held), chosen)
+        self.ports.push_screen(PairsScreen(self.pairs, self.chat.engine.pair, held), chosen)
 
     def copy_reply(self) -> None:
         """Copy the last reply."""

@@ -8,7 +8,8 @@ from specchat.engine.protocol.events import Count, Counted, Died, Failed, Messag
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
 from specchat.tui.state import attachments, thoughts
-from specchat.tui.state.session import Chat, Turn
+from specchat.tui.state.session import Chat
+from specchat.tui.state.turn import Turn
 from specchat.tui.text.numbers import count
 from specchat.tui.widgets.chat_views import ChatViews
 
@@ -64,7 +65,7 @@ class ContextLimit:
         if self.waiting:
             self._ports.notify("the message before this one waits for room in the context", "warn")
             return False
-        limit = chat.ready.context_tokens if chat.ready else 0
+        limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
         surely = chat.context_tokens + len(text) / CHARACTERS_PER_TOKEN + 64
         if not chat.can_generate or not limit or surely < limit or chat.editing is not None:
             return await self._session.ask(text)
@@ -165,7 +166,7 @@ class ContextLimit:
         """Send only the newest messages from now on, so that this one fits behind them."""
         chat = self._chat
         turns = chat.sent()
-        limit = chat.ready.context_tokens if chat.ready else 0
+        limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
         left = newest(turns, self._tokens, share * limit - len(pending) / CHARACTERS_PER_TOKEN)
         if left:
             chat.sent_from = turns[left].id

@@ -17,7 +17,8 @@ from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.state import attachments
-from specchat.tui.state.session import Chat, Turn
+from specchat.tui.state.session import Chat
+from specchat.tui.state.turn import Turn
 from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
 from specchat.tui.widgets.chat_views import ChatViews
 
@@ -59,7 +60,7 @@ class EngineSession:
     @property
     def engine_pid(self) -> int:
         """The engine's process, if it runs on this machine; else 0."""
-        hello, link = self._chat.hello, self.link
+        hello, link = self._chat.engine.hello, self.link
         return link.pid if isinstance(link, Engine) and hello is not None and hello.pid == link.pid else 0
 
     @property
@@ -69,7 +70,7 @@ class EngineSession:
 
     def share_cores(self) -> None:
         """A pair is loaded: if its engine wants every core of this machine, draw less and later."""
-        ready = self._chat.ready
+        ready = self._chat.engine.ready
         shared = self.engine_pid > 0 and ready is not None and wants_every_core(ready)
         self._pump.shared = shared
         if shared:
@@ -87,31 +88,31 @@ class EngineSession:
 
     async def reconnect(self) -> None:
         """Start the engine again if it is gone, load again if loading failed."""
-        if self._chat.phase == "failed":
+        if self._chat.engine.phase == "failed":
             await self.load({})
-        elif self._chat.phase == "dead":
+        elif self._chat.engine.phase == "dead":
             await self.connect()
         else:
             self._ports.notify("the engine is running")
 
     async def load(self, changes: dict[str, Any]) -> None:
         """Load a pair, or the same one with other settings; a running reply is stopped first."""
-        if self.link is None or self._chat.phase == "dead":
-            self._chat.wanted.update(changes)
+        if self.link is None or self._chat.engine.phase == "dead":
+            self._chat.engine.wanted.update(changes)
             await self.connect()
             return
         if self._chat.running is not None:
             self.link.send(Cancel(self._chat.running.id))
-        self.link.send(self._chat.load(changes))
+        self.link.send(self._chat.engine.load(changes))
         self._ports.notify("")
         self._ports.redraw()
 
     def change(self, name: str, value: Any) -> None:
         """Change one live setting; not while a pair is loaded, whose settings it would hit unseen."""
-        if self._chat.phase == "loading":
+        if self._chat.engine.phase == "loading":
             self._ports.notify("settings can be changed once the pair is loaded", "warn")
         elif self.link is not None:
-            self.link.send(self._chat.change(name, value))
+            self.link.send(self._chat.engine.change(name, value))
 
     async def ask(self, text: str) -> bool:
         """Say something to the model, now or when it is free; False or UsageError if it cannot be taken now."""
@@ -188,7 +189,7 @@ class EngineSession:
         """Stop loading, or the reply at its next round; False if there is nothing to stop."""
         if self.link is None:
             return False
-        if self._chat.phase == "loading":
+        if self._chat.engine.phase == "loading":
             self.link.send(Cancel(None))
             self._ports.notify("stopping …")
         elif self._chat.running is not None:
@@ -229,16 +230,16 @@ class EngineSession:
         old, self.link = self.link, None
         if old is not None:
             await asyncio.to_thread(old.close)
-        self._chat.phase, self._chat.problem = "starting", ""
+        self._chat.engine.phase, self._chat.engine.problem = "starting", ""
         try:
             self.link = await self._courtesy.start(lambda: factory(self._pump.wake))
         except SpecchatError as error:
-            self._chat.phase, self._chat.problem = "dead", str(error)
+            self._chat.engine.phase, self._chat.engine.problem = "dead", str(error)
             self._ports.redraw()
             return
         self.player = self.link if isinstance(self.link, Player) else None
         self._show_replay(self.player)
-        self.link.send(self._chat.load())
+        self.link.send(self._chat.engine.load())
         self._ports.redraw()
 
     async def _begin(self, command: Generate, new_turns: int) -> None:

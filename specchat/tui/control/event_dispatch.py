@@ -54,7 +54,7 @@ class EventDispatch:
         if isinstance(event, Started) and self._session.player is not None:
             await self._replayed(event)
         was_writing = chat.running is not None
-        change = chat.changes[0] if chat.changes else {}
+        change = chat.engine.changes[0] if chat.engine.changes else {}
         chat.apply(event)
         await self._react(event, change)
         if isinstance(event, Counted | Failed | Died):
@@ -88,7 +88,7 @@ class EventDispatch:
                     self._ports.notify(visible(event.message), "warn")
             case Failed(during="load"):
                 self._side.show_fields()
-                if self._chat.phase == "ready":
+                if self._chat.engine.phase == "ready":
                     await self._not_loaded(visible(event.message))
             case Failed():
                 self._ports.notify(visible(event.message), "bad")
@@ -107,9 +107,11 @@ class EventDispatch:
     async def _not_loaded(self, why: str) -> None:
         """A pair could not be loaded: noted in the chat, unless the user cancelled it."""
         chat = self._chat
-        if chat.refused:
-            await self._transcript.note(f"{chat.refused} was not loaded: {why}; {chat.pair} stays in use", "bad")
-        self._ports.notify(why, "bad" if chat.refused else "warn")
+        if chat.engine.refused:
+            await self._transcript.note(
+                f"{chat.engine.refused} was not loaded: {why}; {chat.engine.pair} stays in use", "bad"
+            )
+        self._ports.notify(why, "bad" if chat.engine.refused else "warn")
 
     async def _replayed(self, event: Started) -> None:
         """Show the messages a recorded reply answers, and an empty reply."""

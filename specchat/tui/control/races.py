@@ -51,8 +51,8 @@ class Races:
     @property
     def _contest(self) -> Contest:
         """The pair and the settings in force."""
-        ready = self._chat.ready
-        return Contest(ready.pair if ready else "", ready.dtype if ready else "", self._chat.settings)
+        ready = self._chat.engine.ready
+        return Contest(ready.pair if ready else "", ready.dtype if ready else "", self._chat.engine.settings)
 
     def race(self, prompt: str) -> None:
         """Race on the last question of the chat, or on a prompt that would follow the chat.
@@ -128,7 +128,7 @@ class Races:
 
     def _seed(self) -> int:
         """The pinned one, else a fresh one."""
-        pinned = int(self._chat.settings.get("seed", -1))
+        pinned = int(self._chat.engine.settings.get("seed", -1))
         return pinned if pinned >= 0 else fresh_seed()
 
     def _stop(self, screen: RaceScreen | BenchScreen) -> bool:
@@ -145,7 +145,7 @@ class Races:
             raise UsageError(self._session.busy)
         if not chat.can_generate:
             raise UsageError("no pair is ready")
-        refuse_plain(self._chat.settings)
+        refuse_plain(self._chat.engine.settings)
 
     def _messages(self, prompt: str) -> list[Message]:
         messages = self._chat.messages()

@@ -54,7 +54,7 @@ class ScreenUpdate:
         self._animation.again()
         if not writing or self._pump.due("figures", FIGURES_S):
             views.stats.show(self._facts())
-            self._form().show_effect(chat.effect)
+            self._form().show_effect(chat.engine.effect)
             views.status.repaint()
         self._terminal.look()
         views.queued_message.look()
@@ -78,12 +78,12 @@ class ScreenUpdate:
         chat, meter = self._chat, self._cpu_meter
         return Facts(
             figures=chat.figures,
-            loss=chat.loss,
+            loss=chat.engine.loss,
             context_tokens=chat.context_tokens,
-            context_limit=chat.ready.context_tokens if chat.ready else 0,
-            memory_bytes=chat.ready.memory_bytes if chat.ready else 0,
+            context_limit=chat.engine.ready.context_tokens if chat.engine.ready else 0,
+            memory_bytes=chat.engine.ready.memory_bytes if chat.engine.ready else 0,
             writing=chat.running is not None,
-            effect=chat.effect,
+            effect=chat.engine.effect,
             shares=meter.look(self._session.engine_pid) if chat.running else meter.shares,
             plan=plan_of(chat.rounds[-1] if chat.rounds else None),
         )
@@ -91,11 +91,11 @@ class ScreenUpdate:
     def _draw_alert(self) -> None:
         chat, alert = self._chat, self._views.alert
         demo = {"demo"} if self._session.has_demo else set()
-        match chat.phase:
+        match chat.engine.phase:
             case "dead":
-                alert.show(chat.problem, {"restart", "pairs", *demo})
+                alert.show(chat.engine.problem, {"restart", "pairs", *demo})
             case "failed":
-                alert.show(chat.problem, {"retry", "pairs", *demo})
+                alert.show(chat.engine.problem, {"retry", "pairs", *demo})
             case _ if self._context_limit.problem:
                 alert.show(self._context_limit.problem, {"leave_out", "summary", "back"})
             case _:

@@ -26,13 +26,13 @@ class SidePanel:
 
     def fields(self) -> list[Field]:
         """The settings as they are in force."""
-        if self._chat.hello is None:
+        if self._chat.engine.hello is None:
             return []
-        return fields_of(self._chat.hello, self._chat.settings, self._files.shipped, self._files.saved)
+        return fields_of(self._chat.engine.hello, self._chat.engine.settings, self._files.shipped, self._files.saved)
 
     def show_fields(self) -> None:
         """Show the settings in force in the form."""
-        self.form.show(self.fields(), self._chat.pair)
+        self.form.show(self.fields(), self._chat.engine.pair)
 
     def toggle_settings(self) -> None:
         """Show the settings beside the chat if there is room, else over it; or hide them."""
@@ -44,11 +44,11 @@ class SidePanel:
         elif self._roomy:
             base.set_class(True, "-settings")
             self._update()
-            views.settings_form.show_effect(self._chat.effect)
-            views.settings_form.show(self.fields(), self._chat.pair)
+            views.settings_form.show_effect(self._chat.engine.effect)
+            views.settings_form.show(self.fields(), self._chat.engine.pair)
             views.settings_form.focus()
         else:
-            screen = SettingsScreen(self.fields(), self._chat.pair, self._chat.effect)
+            screen = SettingsScreen(self.fields(), self._chat.engine.pair, self._chat.engine.effect)
             self._ports.push_screen(screen, lambda _: views.prompt.focus())
 
     def toggle_stats(self) -> None:

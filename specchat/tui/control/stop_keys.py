@@ -57,6 +57,6 @@ class StopKeys:
         """What Ctrl+C stops, once: an engine that does not stop must not keep the user from leaving."""
         if self._session.player is not None:
             return None
-        if self._chat.phase == "loading":
+        if self._chat.engine.phase == "loading":
             return "loading"
         return self._chat.running.id if self._chat.running else None

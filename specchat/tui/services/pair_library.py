@@ -83,7 +83,7 @@ class PairLibrary:
 
     def waits(self, pair: PairInfo) -> bool:
         """Whether the pair is fetched in the background first: another is in use, and the chat goes on with it."""
-        return pair.state in ("partial", "missing") and self.here and self._chat.ready is not None
+        return pair.state in ("partial", "missing") and self.here and self._chat.engine.ready is not None
 
     def fetch(self, name: str) -> None:
         """Fetch the weights of this pair in the background; what was fetched before is not fetched again."""

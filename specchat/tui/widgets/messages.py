@@ -9,7 +9,7 @@ from textual.reactive import reactive
 
 from specchat.engine.protocol.text import visible
 from specchat.tui.state import attachments, thoughts
-from specchat.tui.state.session import Turn
+from specchat.tui.state.turn import Turn
 from specchat.tui.text.cells import cut
 from specchat.tui.widgets.reply_view import ReplyView, place_of
 from specchat.tui.widgets.tinted_text import TintedText

@@ -7,8 +7,8 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 
 from specchat.engine.protocol.text import visible
-from specchat.tui.state.session import Reply, Turn
 from specchat.tui.state.thoughts import Thoughts, opened_before
+from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text.cells import Row
 from specchat.tui.text.markdown_blocks import Splitter
 from specchat.tui.widgets.finished_markdown import Finished

@@ -40,16 +40,16 @@ class Welcome(PaintedRows):
 
     def _state(self, column: int) -> list[Row]:
         chat = self._chat
-        if chat.phase == "loading" and chat.loading is not None:
-            what, share, figures = numbers.loading(chat.loading)
+        if chat.engine.phase == "loading" and chat.engine.loading is not None:
+            what, share, figures = numbers.loading(chat.engine.loading)
             cancels = f"{key} · " if (key := hint(self, "stop", "cancels")) else ""
             line: Row = [(bar(share or 0.0, min(40, column)), "bar")] if share is not None else []
             return [[(what, "text")], line, [(figures, "dim")], [(cancels + "you can already type", "dim")]]
-        if chat.phase in ("starting", "loading"):
-            name = chat.loading_pair
+        if chat.engine.phase in ("starting", "loading"):
+            name = chat.engine.loading_pair
             return [[(f"getting {name} ready; you can already type" if name else "starting", "dim")]]
-        if chat.ready is not None and chat.phase == "ready":
-            ready = chat.ready
+        if chat.engine.ready is not None and chat.engine.phase == "ready":
+            ready = chat.engine.ready
             with_draft = f" · drafts by {ready.draft}" if ready.draft else ""
             place = " · ".join(part for part in (ready.device, ready.dtype) if part)
             return [[(ready.target, "accepted"), (with_draft, "dim")], [(place, "dim")]]

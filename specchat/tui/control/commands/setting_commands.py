@@ -34,7 +34,7 @@ async def save_settings(actions: Actions, what: str) -> None:
     if actions.session.player is not None:
         raise UsageError("settings can be saved once a pair is ready")
     saved = actions.settings_files.save(into_pair=what == "pair")
-    actions.side_panel.form.show(actions.side_panel.fields(), actions.chat.pair)
+    actions.side_panel.form.show(actions.side_panel.fields(), actions.chat.engine.pair)
     for one in saved:
         await actions.views.transcript.note(f"saved {one.line()}".replace(str(Path.home()), "~"))
     count = sum(len(one.written) + len(one.removed) for one in saved)
@@ -47,16 +47,16 @@ async def choose_method(actions: Actions, name: str, *, setting: str) -> None:
     if name:
         await change_setting(actions, setting, name)
         return
-    known = methods_of(actions.chat.hello.methods, setting) if actions.chat.hello else []
+    known = methods_of(actions.chat.engine.hello.methods, setting) if actions.chat.engine.hello else []
     names = ", ".join(method.name for method in known)
-    actions.ports.notify(f"{setting} = {actions.chat.settings.get(setting, '?')}; known: {names}")
+    actions.ports.notify(f"{setting} = {actions.chat.engine.settings.get(setting, '?')}; known: {names}")
 
 
 async def change_setting(actions: Actions, name: str, text: str) -> None:
     """Change a setting by its name, live or by loading again, whichever it takes."""
-    if actions.chat.hello is None:
+    if actions.chat.engine.hello is None:
         raise UsageError("the engine has not said yet what can be set")
-    fields = {field.name: field for field in fields_of(actions.chat.hello, actions.chat.settings)}
+    fields = {field.name: field for field in fields_of(actions.chat.engine.hello, actions.chat.engine.settings)}
     if name not in fields:
         raise UsageError(f"there is no setting {name!r}{nearest(name, fields)}")
     field = fields[name]
@@ -90,6 +90,6 @@ def pair_names(actions: Actions, given: list[str]) -> Sequence[str]:
 def method_names(actions: Actions, given: list[str], *, setting: str) -> Sequence[str]:
     return (
         ()
-        if given or not actions.chat.hello
-        else [method.name for method in methods_of(actions.chat.hello.methods, setting)]
+        if given or not actions.chat.engine.hello
+        else [method.name for method in methods_of(actions.chat.engine.hello.methods, setting)]
     )
