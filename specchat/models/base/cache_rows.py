@@ -200,7 +200,7 @@ class Rows:
     def _path_rows(self, tree: TokenTree, node: int, paths: dict[int, list[int]]) -> list[int]:
         """Whom a child of `node` attends to inside the tree; what was read in earlier passes is added to `paths`."""
         if node not in paths:
-            paths[node] = [*self._path_rows(tree, tree.parents[node], paths), self._row_of[node]]
+            paths[node] = [self._row_of[above] for above in (ROOT, *tree.path(node))]
         return paths[node]
 
 
