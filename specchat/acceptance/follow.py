@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
@@ -10,9 +10,10 @@ import torch
 from specchat.acceptance.walk import walk
 from specchat.core.among import draw_among
 from specchat.core.best import best_token
+from specchat.core.context import Context
 from specchat.core.drawing import draw_each
 from specchat.core.noise import Stream
-from specchat.core.seams import Context, Reading
+from specchat.core.reading import Reading
 from specchat.core.transfer import sent
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.core.verdict import Verdict
@@ -30,6 +31,8 @@ class Follow:
     """
 
     lossless: Final = True
+    taps: Sequence[int] = ()
+    wants_q: Final = False
     wanted: Final = DrawKind.POINT
 
     def __init__(self, options: NoOptions) -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specchat.core.context import Context
 from specchat.core.noise import Stream
+from specchat.core.reading import Reading
 from specchat.core.sampling import Law
-from specchat.core.seams import Context, Reading
 from specchat.core.tree import Draw, DrawKind, TokenTree
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from specchat.acceptance.recursion import token_after
 from specchat.acceptance.walk import walk
-from specchat.core.seams import Context, Reading
+from specchat.core.context import Context
+from specchat.core.reading import Reading
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.core.verdict import Verdict
 from specchat.registry import NoOptions
@@ -22,6 +24,8 @@ class Recursive:
     """
 
     lossless: Final = True
+    taps: Sequence[int] = ()
+    wants_q: Final = False
     wanted: Final = DrawKind.WOR
 
     def __init__(self, options: NoOptions) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from specchat.core.seams import Reading
+from specchat.core.reading import Reading
 from specchat.core.tree import ROOT, TokenTree
 from specchat.core.verdict import Verdict, explain
 

@@ -86,8 +86,8 @@ class Ours:
                 case Spoken(round=round, texts=new):
                     tokens += round.emitted
                     texts += new
-                    passes, seconds = by_rows[len(round.tree)]
-                    by_rows[len(round.tree)] = (passes + 1, seconds + round.timings.verify_s)
+                    passes, seconds = by_rows[round.rows]
+                    by_rows[round.rows] = (passes + 1, seconds + round.timings.verify_s)
                 case Ended():
                     ended = event
                 case Begun():
@@ -107,7 +107,7 @@ class Ours:
         pair = self._pair
         settings = (configuration or self.configuration).settings
         draft = pair.draft.model if pair.draft else None
-        return Conversation(pair.target.model, draft, pair.vocabulary, settings, self._costs)
+        return Conversation(pair.target.model, draft, pair.vocabulary, settings, self._costs, pair.supplies)
 
     def _empty_caches(self) -> None:
         self._pair.target.model.prefill(())

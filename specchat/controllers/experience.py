@@ -45,6 +45,9 @@ class Experience:
         kept_promises: accepted nodes over those that the drafter's probabilities promised.
         passes: whether drafting ran a model.
         promises: whether guesses came with probabilities.
+        riders_per_row: riders over the rows of the trees they rode with.
+        learn_s, plain_learn_s: what learning took in rounds with guesses, and in those without.
+        primed: whether the last round had riders and no guess yet.
         plain_rounds: rounds without a guess since the last with one.
     """
 
@@ -55,6 +58,10 @@ class Experience:
         self.level_s = Average(memory, 0.0)
         self.tokens = Average(memory, 1.0)
         self.nodes = Average(memory, 1.0)
+        self.riders_per_row = Average(memory, 0.0)
+        self.learn_s = Average(memory, 0.0)
+        self.plain_learn_s = Average(memory, 0.0)
+        self.primed = False
         self.passes = False
         self.promises = False
         self.drafting_rounds = 0
@@ -65,16 +72,25 @@ class Experience:
         """Whether guesses cost no pass and come with their chances."""
         return self.promises and not self.passes
 
+    def rows(self, nodes: int) -> int:
+        """Rows of a pass over so many guesses, riders included."""
+        return math.ceil((1 + nodes) * (1.0 + self.riders_per_row.value))
+
     def add(self, round: Round) -> None:
         """Learn from a round."""
         tree = round.tree
+        self.primed = tree.drafted == 0 and round.riders > 0 and not self.primed
+        if round.budget.nodes:
+            self.riders_per_row.add(round.riders / len(tree))
         self.tokens.add(float(len(round.emitted)))
         self.nodes.add(float(tree.drafted))
         self.passes = self.passes or round.draft_passes > 0
         if tree.drafted == 0 and round.draft_passes == 0:
             self.plain_rounds += 1
+            self.plain_learn_s.add(round.timings.learn_s)
             return
         self.drafting_rounds += 1
+        self.learn_s.add(round.timings.learn_s)
         self.plain_rounds = 0
         self.level_s.add(round.timings.draft_s / max(*tree.depths, round.draft_passes, 1))
         if tree.drafted == 0:

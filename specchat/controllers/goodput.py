@@ -8,12 +8,16 @@ import math
 from specchat.controllers.experience import UNKNOWN_RATE, Experience
 from specchat.controllers.learnt_costs import LearntCosts
 from specchat.controllers.options import GoodputOptions
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.round import Round
-from specchat.core.seams import Budget, Context
 
 _NODE_SHARE = 0.004
 """What growing and judging a node takes on the host, as a share of a token (some 15 µs where one takes 4 ms)."""
+
+_NOTICED = 0.02
+"""What a round may cost beside its nodes, as a share of a plain one, before anybody asks whether it pays."""
 
 _TRIAL_ROUNDS = 4
 """Rounds of drafting at the beginning, before anything is concluded from them."""
@@ -40,7 +44,9 @@ class Goodput:
     While nothing is drafted nothing is learnt, so the drafter is tried again now and then, less often each time it
     fails. A draft model is tried only when a reply begins: catching up later would cost more than a trial can tell.
     Until then no passes of it are allowed, and what else the drafter has to say (`merge` looks up too) is judged by
-    itself.
+    itself. What a drafter has from its riders it has for the round after them, so its trials take two rounds.
+
+    Rows that ride along, and the time that learning takes where there are drafts, are part of what speculating costs.
 
     Reference: Liu et al., SmartSpec, arXiv:2406.14066. Differs: acceptance is tracked per depth, and nodes are chosen
     by their own chances instead of a length for all.
@@ -60,7 +66,7 @@ class Goodput:
         ceiling, seen = self._ceiling, self._all
         if ceiling.nodes == 0:
             return dataclasses.replace(ceiling, why="no nodes: fixed by you")
-        if seen.sure_of_itself:
+        if seen.sure_of_itself and not self._rounds_cost_too_much(seen):
             return self._what_pays(seen) or self._plain_or_trial(seen)
         depth, goodput = self.best_depth()
         if depth > 0 or seen.drafting_rounds < _TRIAL_ROUNDS:
@@ -74,15 +80,15 @@ class Goodput:
 
     def observe(self, round: Round) -> None:
         """Learn costs and acceptance from a round."""
-        self._costs.add(len(round.tree), round.timings.verify_s)
+        self._costs.add(round.rows, round.timings.verify_s)
         seen = self._all if round.budget.passes else self._free
         seen.add(round)
-        if round.tree.drafted or seen.plain_rounds % _SETTLED == 0:
+        if round.tree.drafted or round.riders or seen.plain_rounds % _SETTLED == 0:
             self._known = None
 
     def best_depth(self) -> tuple[int, float]:
         """The depth with the highest goodput, 0 for plain decoding, and that goodput in tokens per second."""
-        best, best_goodput = 0, 1.0 / self._costs.one_s
+        best, best_goodput = 0, self._plain_goodput(self._all)
         expected, reach, rate = 1.0, 1.0, UNKNOWN_RATE
         for depth in range(1, self._ceiling.depth + 1):
             rate = self._all.accepted[depth - 1].given(rate)  # where nobody has been yet it is as the depth before
@@ -99,11 +105,22 @@ class Goodput:
         Rounds without a guess hardly change what pays, so they are not made dearer by working it out again.
         """
         if self._known is None or self._known[0] is not seen:
-            round_s = self._costs.verify_s(1 + math.ceil(seen.nodes.value)) + seen.level_s.value
-            goodput = max(seen.tokens.value / round_s, 1.0 / self._costs.one_s)
+            rows = seen.rows(math.ceil(seen.nodes.value))
+            round_s = self._costs.verify_s(rows) + seen.level_s.value + seen.learn_s.value
+            goodput = max(seen.tokens.value / round_s, self._plain_goodput(seen))
             prices = self._prices(seen, goodput)
             self._known = seen, self._drafting(self._ceiling.depth, prices) if prices[0] < 1.0 else None
         return self._known[1]
+
+    def _plain_goodput(self, seen: Experience) -> float:
+        """Tokens per second of rounds without guesses."""
+        return 1.0 / (self._costs.one_s + seen.plain_learn_s.value)
+
+    def _rounds_cost_too_much(self, seen: Experience) -> bool:
+        """Whether what a round with guesses costs before its first node eats up what guesses bring."""
+        one_s = self._costs.one_s
+        extra_s = self._costs.verify_s(seen.rows(0)) - one_s + seen.learn_s.value - seen.plain_learn_s.value
+        return extra_s > _NOTICED * one_s and self.best_depth()[0] == 0
 
     def _drafting(self, depth: int, prices: tuple[float, ...]) -> Budget:
         self._patience = self._probe_every
@@ -112,7 +129,8 @@ class Goodput:
 
     def _round_s(self, depth: int) -> float:
         nodes = min(self._ceiling.nodes, math.ceil(depth * self._all.nodes_per_level.value))
-        return self._costs.verify_s(1 + nodes) + depth * self._all.level_s.value
+        rows = self._all.rows(nodes)
+        return self._costs.verify_s(rows) + depth * self._all.level_s.value + self._all.learn_s.value
 
     def _prices(self, seen: Experience, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
@@ -121,19 +139,23 @@ class Goodput:
         # Where the step from one row to two is the dearest, as in float32, each row's cost is at least the mean of the
         # rows that are likely.
         likely = max(2, math.ceil(seen.nodes.value))
-        least_s = (self._costs.verify_s(1 + likely) - self._costs.one_s) / likely
+        least_s = (self._costs.verify_s(seen.rows(likely)) - self._costs.one_s) / likely
+        each = 1.0 + seen.riders_per_row.value  # rows that come with a node, its own included
+        rows_s = list(self._costs.rows_s(math.ceil(self._ceiling.nodes * each)))
         prices: list[float] = []
-        for row_s in self._costs.rows_s(self._ceiling.nodes):
-            prices.append(worth * (max(row_s, least_s) + node_s))
+        for node in range(1, self._ceiling.nodes + 1):
+            prices.append(worth * (max(each * rows_s[math.ceil(node * each) - 1], least_s) + node_s))
             if prices[-1] > 1.0:
                 break  # no later row is cheaper, and no guess pays more
         return tuple(prices)
 
     def _plain_or_trial(self, seen: Experience) -> Budget:
         """No guesses; now and then a single one, less often each time that nothing comes of it."""
-        if seen.plain_rounds < self._patience:
+        due = seen.plain_rounds >= self._patience
+        if not due and not seen.primed:
             return Budget(nodes=0, depth=0, width=0, why=self._why_plain(seen))
-        seen.plain_rounds, self._patience = 0, self._patience * 2
+        if due:
+            seen.plain_rounds, self._patience = 0, self._patience * 2
         return Budget(1, 1, 1, why=_TRIAL)
 
     def _why_plain(self, seen: Experience) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.round import Round
-from specchat.core.seams import Budget, Context
 from specchat.registry import NoOptions
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specchat.core.seams import Budget, Reading
+from specchat.core.budget import Budget
+from specchat.core.reading import Reading
 from specchat.core.tree import TokenTree
 from specchat.core.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class Timings:
-    """Seconds spent drafting, verifying, and on everything else."""
+    """Seconds spent drafting, verifying, and on everything else.
+
+    Args:
+        learn_s: what of everything else the drafter took to learn from the round.
+    """
 
     draft_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
+    learn_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,9 @@ class Round:
         history: the live text; it ends with the root while the round is observed, and goes on afterwards.
         emitted: tokens this round added to the text, after any cut.
         draft_passes: forward passes of draft models.
-        timings: complete once the round is over; while it is observed, what has been measured so far.
+        timings: complete once the round is over; while it is observed, what has been measured so far. The controller
+            observes it after the drafter.
+        riders: rows that the drafter attached to the target's pass.
     """
 
     index: int
@@ -42,6 +50,12 @@ class Round:
     emitted: tuple[int, ...]
     draft_passes: int = 0
     timings: Timings = Timings()
+    riders: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows that the target's pass was asked for: the tree's and the riders'."""
+        return len(self.tree) + self.riders
 
     @property
     def accepted(self) -> int:

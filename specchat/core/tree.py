@@ -32,7 +32,8 @@ class Guess(NamedTuple):
     Args:
         token: the proposed token id.
         kind: what may be said about the draw.
-        q: (V,) the distribution it was drawn from, for IID and WOR; None for points.
+        q: (V,) the distribution it was drawn from, for IID and WOR. A point may carry the drafter's law at its place,
+            for rules that compare; that promises nothing about how the token was chosen.
         logprob: log-probability the drafter gives it, where it knows one; for showing and for ordering.
         proposer: the drafter's name.
     """

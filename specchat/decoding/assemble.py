@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS
+from specchat.core.budget import Budget
 from specchat.core.costs import Costs
 from specchat.core.sampling import Sampling
-from specchat.core.seams import AcceptanceRule, Budget, Drafter, Model
+from specchat.core.seams import AcceptanceRule, Drafter, Engine, Model, TreePolicy
 from specchat.core.tree import DrawKind
 from specchat.decoding.families import methods
 from specchat.decoding.pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
+from specchat.decoding.state_feed import StateFeed
 from specchat.drafters import DRAFTERS
-from specchat.drafters.parts import Parts
+from specchat.drafters.parts import NO_SUPPLIES, EngineFactory, Parts, Supplies
 from specchat.errors import CombinationError, UsageError, nearest
 from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
+
+_NESTED: Mapping[str, Any] = {
+    "drafter": "none",
+    "policy": "chain",
+    "rule": "follow",
+    "controller": "fixed",
+    "prune_layer": 0,
+}
+"""How a nested engine speculates unless its drafter says otherwise: not at all."""
 
 
 @dataclass(frozen=True)
@@ -75,25 +86,26 @@ def choose_drafter(settings: Settings) -> DrafterChoice:
     return _choice("none" if settings.controller == "off" else settings.drafter, settings)
 
 
-def make_drafter(choice: DrafterChoice, target: Model, draft: Model | None) -> Drafter:
+def make_drafter(choice: DrafterChoice, parts: Parts) -> Drafter:
     """Build the drafter from the parts it may need."""
     options = {member.name: member.options for member in choice.all()}
-    drafter: Drafter = DRAFTERS[choice.name].load()(choice.options, Parts(target.vocab_size, draft, options))
-    return drafter
+    return dataclasses.replace(parts, options=options).member(choice.name, options=choice.options)
 
 
 def assemble(
     settings: Settings,
     target: Model,
     draft: Model | None,
-    drafter: Drafter | None = None,
+    feed: StateFeed | None = None,
     costs: Costs | None = None,
+    supplies: Supplies = NO_SUPPLIES,
 ) -> Speculator:
     """The speculator these settings ask for.
 
     Args:
-        drafter: one to go on using (it has learnt something), instead of building it anew.
+        feed: one whose drafter is to go on being used (it has learnt something), instead of building it anew.
         costs: what passes cost on this machine, as far as it has been measured.
+        supplies: what the pair has for its drafters besides models.
 
     Raises:
         CombinationError: parts that cannot be right together.
@@ -102,14 +114,32 @@ def assemble(
     check_settings(settings, draft is not None)
     budget = Budget(settings.nodes, settings.depth, settings.width)
     controller = CONTROLLERS[settings.controller]
-    return Speculator(
+    policy: TreePolicy = _make(TREE_POLICIES[settings.policy], settings)
+    if settings.prune_layer:
+        policy = EarlyPruning(policy, target, settings.prune_layer, settings.prune_keep)
+    if feed is None:
+        engines = nested_engines(settings, supplies)
+        feed = StateFeed(
+            make_drafter(choose_drafter(settings), Parts(target, draft, supplies=supplies, make_engine=engines))
+        )
+    speculator = Speculator(
         target=target,
-        drafter=drafter or make_drafter(choose_drafter(settings), target, draft),
-        policy=_make(TREE_POLICIES[settings.policy], settings),
+        drafter=feed.drafter,
+        policy=policy,
         rule=_make(ACCEPTANCE_RULES[settings.rule], settings),
-        pruning=EarlyPruning(target, settings.prune_layer, settings.prune_keep) if settings.prune_layer else None,
         controller=controller.load()(controller.make_options(settings.options_for(controller.name)), budget, costs),
     )
+    speculator.feed = feed
+    return speculator
+
+
+def nested_engines(settings: Settings, supplies: Supplies) -> EngineFactory:
+    """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
+
+    def make(changes: Mapping[str, Any], model: Model, draft: Model | None) -> Engine:
+        return assemble(settings.but({**_NESTED, **changes}), model, draft, supplies=supplies)
+
+    return make
 
 
 def losslessness(rule: AcceptanceRule, name: str) -> Losslessness:

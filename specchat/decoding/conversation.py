@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise
 from specchat.core.round import Round
-from specchat.core.seams import Context, Drafter, Model
+from specchat.core.seams import Model
 from specchat.core.speedup import Gaps
 from specchat.decoding.assemble import (
     Losslessness,
@@ -23,9 +24,11 @@ from specchat.decoding.assemble import (
 from specchat.decoding.emission import Emission, Limits
 from specchat.decoding.plain_rounds import PlainRounds
 from specchat.decoding.speculate import Speculator
+from specchat.decoding.state_feed import StateFeed
 from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.drafters.parts import Supplies
 from specchat.errors import ModelError, UsageError
 from specchat.settings import Settings
 
@@ -93,6 +96,8 @@ class Conversation:
         vocabulary: Vocabulary,
         settings: Settings,
         costs: Costs | None = None,
+        supplies: Supplies | None = None,
+        *,
         plain_rounds: bool = False,
     ) -> None:
         self.target = target
@@ -101,9 +106,10 @@ class Conversation:
         self._settings = settings
         self._costs = costs
         self._plain_rounds = plain_rounds
+        self._supplies = supplies or Supplies(vocabulary)
         self._speculator = self._put_together(None)
         self._drafter_choice = choose_drafter(settings)
-        self._drafters = {self._drafter_choice: self._speculator.drafter}
+        self._feeds = {self._drafter_choice: self._speculator.feed}
         self._assembled: Settings | None = settings
 
     @property
@@ -122,7 +128,8 @@ class Conversation:
         `target` is one to use instead: the same weights with a cache of its own.
         """
         settings = self._settings.but(changes)
-        return Conversation(target or self.target, self._draft, self.vocabulary, settings, self._costs)
+        model = target or self.target
+        return Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._supplies)
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
@@ -172,7 +179,7 @@ class Conversation:
         watch = watch or Stopwatch()
         watch.start()
 
-        yield Begun(len(prompt), self.target.cached(context.history[:-1]), seed)
+        yield Begun(len(prompt), speculator.feed.reusable(self.target, context.history[:-1]), seed)
 
         def on_chunk(done: int, total: int) -> None:
             on_prefill(Prefilled(done, total, watch.seconds))
@@ -208,7 +215,6 @@ class Conversation:
             return len(texts)
 
         context.sampling = sampling(self._settings)
-        context.wanted = speculator.rule.wanted
         round = speculator.round(context, cut)
         ledger.add(round)
         return Spoken(round, tuple(texts), watch.seconds, emission.ended is not None)
@@ -218,15 +224,15 @@ class Conversation:
         if self._settings is not self._assembled:
             choice = choose_drafter(self._settings)
             stays = choice == self._drafter_choice
-            self._speculator = self._put_together(self._drafters.get(choice))
-            self._drafters[choice] = self._speculator.drafter
+            self._speculator = self._put_together(self._feeds.get(choice))
+            self._feeds[choice] = self._speculator.feed
             self._assembled, self._drafter_choice = self._settings, choice
             if not stays and context is not None:
-                self._speculator.drafter.start(context.history)
+                self._speculator.start(context.history)
         return self._speculator
 
-    def _put_together(self, drafter: Drafter | None) -> Speculator:
-        speculator = assemble(self._settings, self.target, self._draft, drafter, self._costs)
+    def _put_together(self, feed: StateFeed | None) -> Speculator:
+        speculator = assemble(self._settings, self.target, self._draft, feed, self._costs, self._supplies)
         if self._plain_rounds:
             speculator.controller = PlainRounds(speculator.controller)
         return speculator

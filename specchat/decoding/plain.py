@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from specchat.acceptance.follow import Follow
 from specchat.controllers.off import Off
-from specchat.core.seams import Budget, Context, Model
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.seams import Model
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.nothing import Nothing
 from specchat.drafters.parts import Parts
@@ -34,9 +36,7 @@ def measure_plain(target: Model, contexts: Sequence[int] = CONTEXTS) -> tuple[tu
 
 def _measure_at(target: Model, context_tokens: int) -> float:
     none = NoOptions()
-    plain = Speculator(
-        target, Nothing(none, Parts(target.vocab_size)), Chain(none), Follow(none), Off(none, Budget(nodes=0))
-    )
+    plain = Speculator(target, Nothing(none, Parts(target)), Chain(none), Follow(none), Off(none, Budget(nodes=0)))
     context = Context([0] * context_tokens, context_tokens, target.vocab_size)
     target.pretend(context_tokens - 1)
     seconds: list[float] = []

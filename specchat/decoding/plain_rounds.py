@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.round import Round
-from specchat.core.seams import Budget, Context, Controller
+from specchat.core.seams import Controller
 
 EVERY = 24
 """One round at least of so many is plain. It changes no text, and costs some 2 % of the speed."""

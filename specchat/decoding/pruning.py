@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.core.seams import Model, OnLayer
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.request import LayerHook
+from specchat.core.seams import Drafter, Model, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
 
 
@@ -22,23 +25,29 @@ class EarlyPruning:
     Reference: Zhong et al., ProPD, arXiv:2402.13485. Differs: the early head is not trained.
 
     Args:
+        policy: grows the trees.
         layer: after which layer, counted from 1.
         keep: how many of the most likely tokens are kept.
     """
 
+    policy: TreePolicy
     target: Model
     layer: int
     keep: int
 
-    def watching(self, tree: TokenTree) -> OnLayer | None:
-        """What to call after each layer of a pass over this tree; nothing for a plain round."""
+    @property
+    def taps(self) -> Collection[int]:
+        return self.policy.taps
+
+    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        return self.policy.grow(drafter, context, budget)
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """The policy's own looks, and one that prunes; a plain round needs none."""
         if tree.drafted == 0:
-            return None
-
-        def on_layer(layer: int, hidden: Tensor, nodes: Sequence[int]) -> Collection[int] | None:
-            return self._likely(tree, hidden, nodes) if layer == self.layer - 1 else None
-
-        return on_layer
+            return self.policy.hooks(tree)
+        prune = LayerHook(frozenset({self.layer - 1}), lambda layer, hidden, nodes: self._likely(tree, hidden, nodes))
+        return [*self.policy.hooks(tree), prune]
 
     def _likely(self, tree: TokenTree, hidden: Tensor, nodes: Sequence[int]) -> set[int]:
         places = {node: place for place, node in enumerate(nodes)}

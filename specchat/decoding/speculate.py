@@ -6,11 +6,14 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.request import PassRequest
 from specchat.core.round import Round, Timings
-from specchat.core.seams import AcceptanceRule, Context, Controller, Drafter, Model, OnLayer, TreePolicy
+from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.transfer import wait_for
 from specchat.core.tree import TokenTree
-from specchat.decoding.pruning import EarlyPruning
+from specchat.decoding.state_feed import StateFeed
 
 Cut = Callable[[Sequence[int]], int]
 """Emitted tokens → how many of them the reply still takes."""
@@ -23,19 +26,25 @@ def take_all(emitted: Sequence[int]) -> int:
 
 @dataclasses.dataclass
 class Speculator:
-    """Parts that fit together. `decoding.assemble` makes one; nothing else decides what fits."""
+    """Parts that fit together. `decoding.assemble` makes one; nothing else decides what fits.
+
+    Args:
+        feed: gives the drafter the states it asks for, and knows which it was given.
+    """
 
     target: Model
     drafter: Drafter
     policy: TreePolicy
     rule: AcceptanceRule
     controller: Controller
-    on_layer: OnLayer | None = None
-    pruning: EarlyPruning | None = None
+    feed: StateFeed = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.feed = StateFeed(self.drafter)
 
     def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
         """Read the prompt up to its last token, which is the first root. Synchronises: its time is no round's."""
-        self.target.prefill(history[:-1], on_chunk)
+        self.feed.read(self.target, history[:-1], on_chunk)
         self.drafter.start(history)
         wait_for(self.target.device)
 
@@ -50,13 +59,14 @@ class Speculator:
         """
         began = time.perf_counter()
         passes = self.drafter.passes
+        context.wanted, context.wants_q = self.rule.wanted, self.rule.wants_q
         budget = self.controller.plan(context)
         context.passes = budget.passes
         planned = time.perf_counter()
         tree = self.policy.grow(self.drafter, context, budget)
-        riders = self.drafter.riders(tree)
+        request = self._request(tree, budget)
         drafted = time.perf_counter()
-        reading = self.target.read(tree, riders=riders, taps=self.drafter.taps, on_layer=self._watching(tree))
+        reading = self.target.read(tree, request=request)
         read = time.perf_counter()
         verdict = self.rule.judge(tree, reading, context)
         verified = read if self.target.device.type == "cpu" else time.perf_counter()
@@ -73,14 +83,25 @@ class Speculator:
             verdict=verdict,
             emitted=tuple(verdict.emitted(tree)),
             draft_passes=self.drafter.passes - passes,
-            timings=Timings(draft_s, verify_s, time.perf_counter() - began - draft_s - verify_s),
+            timings=Timings(draft_s, verify_s),
+            riders=len(request.riders),
         )
+        kept = time.perf_counter()
+        self.feed.take(round)
         self.drafter.observe(round)
-        self.controller.observe(round)
+        learnt = time.perf_counter()
+        timings = Timings(draft_s, verify_s, learnt - began - draft_s - verify_s, learnt - kept)
+        self.controller.observe(dataclasses.replace(round, timings=timings))
         context.emit(round.emitted)
         other_s = time.perf_counter() - began - draft_s - verify_s
-        return dataclasses.replace(round, timings=Timings(draft_s, verify_s, other_s))
+        return dataclasses.replace(round, timings=dataclasses.replace(timings, other_s=other_s))
 
-    def _watching(self, tree: TokenTree) -> OnLayer | None:
-        """Who looks into the target's pass: whoever was named, or early pruning."""
-        return self.on_layer if self.pruning is None else self.pruning.watching(tree)
+    def _request(self, tree: TokenTree, budget: Budget) -> PassRequest:
+        """What drafter, policy and rule together ask of the target's pass over this tree."""
+        tap = self.drafter.text_tap
+        layers = frozenset() if tap is None else tap.layers
+        return PassRequest(
+            taps=layers.union(self.drafter.taps, self.policy.taps, self.rule.taps),
+            riders=tuple(self.drafter.riders(tree)) if budget.nodes else (),
+            hooks=tuple(self.policy.hooks(tree)),
+        )

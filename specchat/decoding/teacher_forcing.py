@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specchat.core.context import Context
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Sampling, law, penalise
-from specchat.core.seams import Context, Model
+from specchat.core.seams import Model
 from specchat.core.tree import ROOT, Guess, TokenTree
 
 _TOP = 10

@@ -7,16 +7,12 @@ import json
 from functools import cached_property
 from typing import Any, Protocol
 
+from specchat.core.vocabulary import TokenTable
 from specchat.models.files.foreign_errors import one_line
 
 
-class Vocabulary(Protocol):
+class Vocabulary(TokenTable, Protocol):
     """What the engine asks of a tokenizer."""
-
-    eos_ids: frozenset[int]
-
-    def token_bytes(self, token: int) -> bytes:
-        """The bytes a token adds to the text; empty for special tokens."""
 
     def token_label(self, token: int) -> str:
         """The token as the tree shows it: its text, `⟨e2⟩` for half characters, special tokens by name."""
@@ -60,6 +56,13 @@ class TransformersVocabulary:
 
     def token_bytes(self, token: int) -> bytes:
         return b"" if token in self._special else self._raw_bytes(token)
+
+    @property
+    def size(self) -> int:
+        return len(self.tokenizer)
+
+    def encode(self, text: str) -> list[int]:
+        return [int(token) for token in self.tokenizer.encode(text, add_special_tokens=False)]
 
     def token_label(self, token: int) -> str:
         return label(self._raw_bytes(token))

@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from specchat.core.best import best_tokens
+from specchat.core.context import Context
 from specchat.core.noise import Stream
+from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.sampling import Law, penalise, total_of
-from specchat.core.seams import Context, Proposal, Rider
+from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.core.truncation import truncate
 from specchat.drafters.options import DraftModelOptions
@@ -45,6 +48,7 @@ class DraftModel:
     """
 
     taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
 
     @staticmethod
     def draw_kinds(options: DraftModelOptions) -> frozenset[DrawKind]:
@@ -100,8 +104,11 @@ class DraftModel:
         tokens, logprobs = self._favourites(tree, nodes, context)
         if self._drawing == "coupled" or (self._drawing == "auto" and not context.sampling.greedy):
             positions = [context.position(tree, node) for node in nodes]
-            return _points(*_coupled(tokens, logprobs, positions, context), width)
-        return _points(tokens, logprobs, width)
+            tokens, logprobs = _coupled(tokens, logprobs, positions, context)
+        points = _points(tokens, logprobs, width)
+        if not context.wants_q:
+            return points
+        return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
 
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
@@ -134,6 +141,11 @@ class DraftModel:
         q = law.dense(context.vocab_size)
         tokens = self._sampled(law, node, width, context, context.position(tree, node))
         return [Guess(t, context.wanted, q, float(q[t].log()), "draft_model") for t in tokens]
+
+    def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
+        """The same points with the draft's law there."""
+        q = context.law_after(tree, node, self._logits[node]).dense(context.vocab_size)
+        return [point._replace(q=q) for point in points]
 
     def _sampled(self, law: Law, node: int, width: int, context: Context, position: int) -> list[int]:
         salt = (context.round, node)

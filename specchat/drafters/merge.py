@@ -10,8 +10,14 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
 
+from torch import Tensor
+
+from specchat.core.context import Context
+from specchat.core.reading import Reading
+from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Context, Drafter, Proposal, Reading, Rider
+from specchat.core.seams import Drafter, Proposal
+from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.options import MergeOptions
@@ -45,7 +51,7 @@ class Merge:
     """
 
     def __init__(self, options: MergeOptions, parts: Parts) -> None:
-        self._members: list[Drafter] = [_member(name, parts) for name in options.members]
+        self._members: list[Drafter] = [parts.member(name, place) for place, name in enumerate(options.members)]
         self._models = {index for index, name in enumerate(options.members) if DRAFTERS[name].needs_draft_model}
         self._sure = options.sure
         self._trust = _Trust()
@@ -55,6 +61,20 @@ class Merge:
     @property
     def taps(self) -> Collection[int]:
         return sorted({layer for member in self._members for layer in member.taps})
+
+    @property
+    def text_tap(self) -> StateTap | None:
+        """One tap for all members that want states of the text: each is given those of its own layers."""
+        taps = [member.text_tap for member in self._members]
+        wanted = [tap for tap in taps if tap is not None]
+        if not wanted:
+            return None
+
+        def take(states: TextStates) -> None:
+            for tap in wanted:
+                tap.take(states.only(tap.layers))
+
+        return StateTap(frozenset().union(*(tap.layers for tap in wanted)), take)
 
     @property
     def passes(self) -> int:
@@ -106,8 +126,8 @@ class Merge:
         believed = [(self._trust.probability(candidate), candidate) for candidate in candidates]
         believed.sort(key=_first, reverse=True)
         points = [
-            Guess(token, logprob=math.log(probability), proposer=_names(cell))
-            for probability, (token, cell, _) in believed[: max(0, width - len(draws))]
+            Guess(token, q=q, logprob=math.log(probability), proposer=_names(cell))
+            for probability, (token, cell, _, q) in believed[: max(0, width - len(draws))]
         ]
         return [*draws[:width], *points] if draws else points
 
@@ -118,11 +138,13 @@ class Merge:
 
 
 class _Candidate(NamedTuple):
-    """A token that points propose at one node: by whom, how surely, and what they make its probability."""
+    """A token that points propose at one node: by whom, how surely, what they make its probability, and the law of the
+    first of them that names one."""
 
     token: int
     cell: Cell
     claimed: float
+    q: Tensor | None = None
 
 
 class _Trust:
@@ -144,14 +166,15 @@ def _by_token(said: Sequence[Sequence[Guess]]) -> list[_Candidate]:
     """The points of all members, merged by token, in the order they were first said."""
     found: dict[int, _Candidate] = {}
     for guesses in said:
-        for rank, (token, kind, _, logprob, proposer) in enumerate(guesses):
+        for rank, (token, kind, q, logprob, proposer) in enumerate(guesses):
             if kind is not DrawKind.POINT:
                 continue
             claim = 0.5 ** (rank + 1) if logprob is None else min(1.0, math.exp(logprob))
             cell: Cell = ((proposer, _sureness(claim)),)
             if (before := found.get(token)) is not None:
                 cell, claim = before.cell + cell, max(before.claimed, claim)
-            found[token] = _Candidate(token, cell, claim)
+                q = q if before.q is None else before.q
+            found[token] = _Candidate(token, cell, claim, q)
     return list(found.values())
 
 
@@ -173,11 +196,5 @@ def _with_riders(reading: Reading, start: int, end: int) -> Reading:
         reading,
         rider_logits=reading.rider_logits[start:end],
         rider_states={layer: rows[start:end] for layer, rows in reading.rider_states.items()},
+        rider_likeliest=None if reading.rider_likeliest is None else reading.rider_likeliest[start:end],
     )
-
-
-def _member(name: str, parts: Parts) -> Drafter:
-    method = DRAFTERS[name]
-    options = parts.options.get(name)
-    drafter: Drafter = method.load()(method.options() if options is None else options, parts)
-    return drafter

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from specchat.core.context import Context
+from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Context, Proposal, Rider
+from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.drafters.parts import Parts
 from specchat.registry import NoOptions
@@ -15,6 +18,7 @@ class Nothing:
     """No guess for any node."""
 
     taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     @staticmethod

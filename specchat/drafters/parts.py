@@ -2,21 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from specchat.core.seams import Model
+from specchat.core.noise import Noise
+from specchat.core.seams import Drafter, Engine, Model, Weights
+from specchat.core.vocabulary import TokenTable
+from specchat.drafters import DRAFTERS
+
+EngineFactory = Callable[[Mapping[str, Any], Model, Model | None], Engine]
+"""(settings by name, the model that writes, its draft model) → an engine of its own."""
+
+
+@dataclass(frozen=True)
+class Supplies:
+    """What a pair has for its drafters besides models.
+
+    Args:
+        vocabulary, draft_vocabulary: the tokens of the target and of the draft model.
+        trained: drafter → file → where that verified file of trained weights lies.
+    """
+
+    vocabulary: TokenTable | None = None
+    draft_vocabulary: TokenTable | None = None
+    trained: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
+
+
+NO_SUPPLIES = Supplies()
+"""Models alone."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The pair's draft model, if it has one, and V.
+    """What one drafter may be built from.
 
     Args:
+        target: the target's weights. Its cache is not the drafter's to touch: it takes a twin or a view.
+        draft_model: the pair's, if it has one.
         options: options of the drafters that this one is made of, by name; defaults where a name is missing.
+        supplies: what else the pair has.
+        name: the drafter's, in its family's table.
+        label: tells this drafter from all others of the engine.
+        make_engine: see `engine`.
     """
 
-    vocab_size: int
+    target: Weights
     draft_model: Model | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    supplies: Supplies = NO_SUPPLIES
+    name: str = ""
+    label: str = ""
+    make_engine: EngineFactory | None = None
+
+    @property
+    def vocab_size(self) -> int:
+        """V, of the target."""
+        return self.target.vocab_size
+
+    @property
+    def trained(self) -> Mapping[str, Path]:
+        """Verified files of this drafter's trained weights, by name."""
+        return self.supplies.trained.get(self.name, {})
+
+    def noise(self, noise: Noise) -> Noise:
+        """Noise of this drafter's own, from that of a reply (`Context.noise`)."""
+        return noise.child(f"drafter/{self.label}")
+
+    def member(self, name: str, place: int = 0, options: Any = None) -> Drafter:
+        """A drafter that this one is made of, built from the same parts.
+
+        Args:
+            place: tells members of one name apart.
+            options: those of the settings, or its defaults, where None.
+        """
+        method = DRAFTERS[name]
+        chosen = options or self.options.get(name) or method.options()
+        label = f"{self.label}/{place}.{name}"
+        drafter: Drafter = method.load()(chosen, dataclasses.replace(self, name=name, label=label))
+        return drafter
+
+    def engine(self, settings: Mapping[str, Any], model: Model, draft: Model | None = None) -> Engine:
+        """A whole engine that writes with another model, to draft with.
+
+        It samples as the context of its rounds says. It speculates as `settings` say, and not at all where they are
+        silent.
+        """
+        assert self.make_engine is not None, "assemble hands out engines"
+        return self.make_engine(settings, model, draft)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from specchat.core.context import Context
+from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Context, Proposal, Rider
+from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import PromptLookupOptions
 from specchat.drafters.parts import Parts
@@ -32,6 +35,7 @@ class PromptLookup:
     """
 
     taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     def __init__(self, options: PromptLookupOptions, parts: Parts) -> None:

@@ -9,8 +9,11 @@ import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from specchat.core.context import Context
+from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Context, Proposal, Rider
+from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts
@@ -44,6 +47,7 @@ class Suffix:
     """
 
     taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     def __init__(self, options: SuffixOptions, parts: Parts) -> None:

@@ -6,8 +6,11 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from specchat.core.context import Context
+from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Context, Proposal, Rider
+from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import TokenRecyclingOptions
 from specchat.drafters.parts import Parts
@@ -33,6 +36,7 @@ class TokenRecycling:
     """
 
     taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     def __init__(self, options: TokenRecyclingOptions, parts: Parts) -> None:

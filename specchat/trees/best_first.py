@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import Final
 
-from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.request import LayerHook
+from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
 from specchat.trees.growth import Growth
 from specchat.trees.options import BestFirstOptions
@@ -35,10 +39,14 @@ class BestFirst:
     """
 
     keeps_draws: Final = True
+    taps: Sequence[int] = ()
 
     def __init__(self, options: BestFirstOptions) -> None:
         self._batch = options.batch
         self._floor = options.floor
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         growth = Growth(context, budget, self._floor)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.request import LayerHook
+from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
 from specchat.trees.levels import grow_by_levels
@@ -17,9 +21,13 @@ class Chain:
     """
 
     keeps_draws: Final = True
+    taps: Sequence[int] = ()
 
     def __init__(self, options: NoOptions) -> None:
         del options
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         return grow_by_levels(drafter, context, budget, [1] * budget.depth)

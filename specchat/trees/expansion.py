@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.request import LayerHook
+from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 from specchat.trees.levels import grow_by_levels
 from specchat.trees.options import ExpansionOptions
@@ -19,9 +23,13 @@ class Expansion:
     """
 
     keeps_draws: Final = True
+    taps: Sequence[int] = ()
 
     def __init__(self, options: ExpansionOptions) -> None:
         self._widths = options.per_depth()
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         widths = self._widths or (budget.width, *[1] * (budget.depth - 1))

@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specchat.core.seams import Budget, Context
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.trees.worth import after_drawing, chances
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
 from specchat.trees.growth import Growth
 

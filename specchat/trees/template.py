@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.request import LayerHook
+from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
 from specchat.trees.growth import Growth
 from specchat.trees.options import RankPath, TemplateOptions
@@ -28,12 +31,16 @@ class Template:
     """
 
     keeps_draws: Final = True
+    taps: Sequence[int] = ()
 
     def __init__(self, options: TemplateOptions) -> None:
         self._paths = options.rank_paths()
         self._counts = options.per_depth()
         self._rates = options.by_rank()
         self._known: dict[tuple[int, int, int], Mapping[RankPath, int]] = {}
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         growth = Growth(context, budget)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from contracts.kit import (
     Always,
+    LookedInto,
     Proposing,
     context_for,
     draft_says,
@@ -22,9 +23,9 @@ from contracts.kit import (
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.recursion import trials
+from specchat.core.budget import Budget
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.speculate import Speculator
@@ -42,21 +43,24 @@ PQ = pytest.mark.parametrize("rule", RULES)
 
 def draft_model(**options):
     method = DRAFTERS["draft_model"]
-    return method.load()(method.make_options(options), Parts(SMALL, scripted_draft(SMALL)))
+    return method.load()(method.make_options(options), Parts(scripted_target(SMALL), scripted_draft(SMALL)))
 
 
 def merged():
     method = DRAFTERS["merge"]
-    return method.load()(method.make_options({"of": "draft_model,suffix"}), Parts(SMALL, scripted_draft(SMALL)))
+    return method.load()(
+        method.make_options({"of": "draft_model,suffix"}), Parts(scripted_target(SMALL), scripted_draft(SMALL))
+    )
 
 
 def samples(rule, policy, drafter, on_layer=None, count=SAMPLES, budget=Budget(6, 2, 3)):  # noqa: B008
     target = scripted_target(SMALL)
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES[rule]), Always(budget))
+    policy = LookedInto(make_policy(TREE_POLICIES[policy]), on_layer)
+    parts = (policy, make_rule(ACCEPTANCE_RULES[rule]), Always(budget))
     texts, rounds = [], []
     for seed in range(count):
         context = context_for(WARM, seed, SMALL, PROMPT)
-        text, done = speak(Speculator(target, drafter, *parts, on_layer), 3, context)
+        text, done = speak(Speculator(target, drafter, *parts), 3, context)
         texts.append(text)
         rounds += done
     return texts, rounds

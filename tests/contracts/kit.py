@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise, Stream
+from specchat.core.request import LayerHook, PassRequest, Rider
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
-from specchat.core.seams import AcceptanceRule, Budget, Context, Controller, Drafter, Model, TreePolicy
+from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
 from specchat.decoding.speculate import Speculator
-from specchat.drafters.parts import Parts
+from specchat.drafters.parts import Parts, Supplies
 from specchat.models.other.scripted import Says, ScriptedModel, random_says
 from specchat.registry import Method, Table
 from specchat.settings import Settings
@@ -36,7 +39,7 @@ def every(table: Table) -> list[Any]:
 
 def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V) -> Drafter:
     """A drafter with its default options."""
-    drafter: Drafter = method.load()(method.options(), Parts(vocab_size, draft))
+    drafter: Drafter = method.load()(method.options(), Parts(scripted_target(vocab_size), draft))
     return drafter
 
 
@@ -79,6 +82,13 @@ class Letters:
         if token in self.eos_ids:
             return b""
         return self._texts.get(token, chr(ord("A") + token).encode())
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(character) - ord("A") for character in text]
 
     def token_label(self, token: int) -> str:
         return repr(token)
@@ -157,9 +167,16 @@ def collect(events: Iterable[Any]) -> Reply:
     return Reply([t for s in spoken for t in s.round.emitted], text, ended, begun, [s.round for s in spoken])
 
 
-def converse(target: Model, draft: Model | None = None, vocabulary: Any = None, **settings: Any) -> Conversation:
+def converse(
+    target: Model,
+    draft: Model | None = None,
+    vocabulary: Any = None,
+    supplies: Supplies | None = None,
+    **settings: Any,
+) -> Conversation:
     """A conversation with these settings."""
-    return Conversation(target, draft, vocabulary or Letters(target.vocab_size), Settings().but(settings))
+    vocabulary = vocabulary or Letters(target.vocab_size)
+    return Conversation(target, draft, vocabulary, Settings().but(settings), supplies=supplies)
 
 
 def reply(
@@ -177,7 +194,6 @@ def reply(
 def speak(speculator: Speculator, count: int, context: Context) -> tuple[list[int], list[Round]]:
     """At least `count` tokens from parts put together by hand, cut to `count`; and the rounds."""
     speculator.start(context.history)
-    context.wanted = speculator.rule.wanted
     began, rounds = len(context.history), []
     while len(context.history) - began < count:
         rounds.append(speculator.round(context))
@@ -203,6 +219,27 @@ def plain_text(target: Model, count: int, sampling: Sampling | None = None, seed
     return context.history[began:]
 
 
+# ------------------------------------------------------------------------------------- looks into the pass
+
+
+def requested(riders: Sequence[Rider] = (), taps: Collection[int] = (), look: Any = None) -> PassRequest:
+    """A request; `look` is called after every layer there may be."""
+    hooks = () if look is None else (LayerHook(frozenset(range(64)), look),)
+    return PassRequest(frozenset(taps), tuple(riders), hooks)
+
+
+class LookedInto:
+    """A tree policy whose trees' passes are looked into after every layer."""
+
+    taps: Sequence[int] = ()
+
+    def __init__(self, policy: TreePolicy, look: Any) -> None:
+        self.grow, self._hooks = policy.grow, requested(look=look).hooks
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return self._hooks
+
+
 # ---------------------------------------------------------------------------------------- drafters by hand
 
 
@@ -210,6 +247,7 @@ class Proposing:
     """A drafter made of one function (tree, node, width, context) → guesses; remembers what it was asked."""
 
     taps: Sequence[int] = ()
+    text_tap = None
     passes = 0
 
     def __init__(self, guess: Callable[[TokenTree, int, int, Context], Sequence[Guess]]) -> None:

@@ -12,12 +12,15 @@ import torch
 from frozen import FrozenRecorder
 from torch import Tensor
 
-from specchat.core.seams import Counters, Model, Reading
+from specchat.core.reading import Counters, Reading
+from specchat.core.request import PassRequest
+from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Rows
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
 from specchat.models.base.shape import Shape
+from specchat.models.base.sub_layers import SubLayers
 from specchat.models.cuda.graphs import GraphNetwork
 from specchat.models.files.families import FAMILIES
 from specchat.models.files.weight_source import TensorSource
@@ -195,27 +198,31 @@ def recorded_decoder(network: Any, context_tokens: int) -> Decoder:
     return Decoder(GraphNetwork(own.network, FrozenRecorder()), context_tokens)
 
 
+def native_decoder(network: Any, context_tokens: int) -> Decoder:
+    """The layers in C with a network's weights."""
+    return Decoder(NativeNetwork(Shape.of(network.config), source_of(network), "int8"), context_tokens)
+
+
 def native(family: str, context_tokens: int) -> Subject:
     """The layers in C. Its numbers are rounded, so the truth is itself, reading text without any tree from nothing."""
     network = shared_network(family)
 
     def make() -> Decoder:
-        return Decoder(NativeNetwork(Shape.of(network.config), source_of(network), "int8"), context_tokens)
+        return native_decoder(network, context_tokens)
 
     def last(tokens: Sequence[int], taps: Sequence[int] = ()) -> Reading:
         model = make()
         for token in tokens[:-1]:
             model.read(TokenTree(token, V).freeze())
             model.keep([])
-        return model.read(TokenTree(tokens[-1], V).freeze(), taps=taps)
+        return model.read(TokenTree(tokens[-1], V).freeze(), request=PassRequest(frozenset(taps)))
 
     def embedded(rows: Tensor) -> Tensor:
         one = make().network
         plan = Rows().plan_prefix(list(range(len(rows))))
         table = one.shape.turns(len(rows))
-        running = Pass(
-            plan, lambda tokens: rows.clone(), table, KVCache(layers, 64, one.keys_together), Counters(), None
-        )
+        cache, parts = KVCache(range(layers), 64, one.keys_together), SubLayers.of_all(layers)
+        running = Pass(plan, lambda tokens: rows.clone(), table, cache, Counters(), parts)
         return one.head(one.run(running)).logits[-1]
 
     layers = LAYERS[family]
@@ -241,6 +248,15 @@ MODELS: dict[str, Factory] = {
 if native_is_here():
     MODELS["native"] = native
 """A new implementation joins by one line, and every model test runs on it."""
+
+BUILDERS: dict[str, Callable[[Any, int], Model]] = {
+    "reference": ReferenceModel,
+    "decoder": own_decoder,
+    "graphs": recorded_decoder,
+}
+if native_is_here():
+    BUILDERS["native"] = native_decoder
+"""(network, context tokens) → a model with that network's weights, on every path that runs one."""
 
 
 def every_model() -> Iterator[Any]:

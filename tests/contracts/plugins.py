@@ -7,96 +7,18 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 from torch import Tensor
 
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.noise import Stream
+from specchat.core.reading import Reading
+from specchat.core.request import LayerHook, Rider
 from specchat.core.round import Round
 from specchat.core.sampling import law, penalise
-from specchat.core.seams import (
-    AcceptanceRule,
-    Budget,
-    Context,
-    Drafter,
-    Model,
-    Proposal,
-    Reading,
-    Rider,
-    TreePolicy,
-    TreeTransform,
-)
+from specchat.core.seams import AcceptanceRule, Drafter, Model, Proposal, TreePolicy, TreeTransform
+from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.speculate import Speculator
-
-# --------------------------------------------------------------------------------------- riders and taps
-
-
-class RidingDrafter:
-    """Two mask-like rows ride behind every node of the target's pass; their logits are the next proposal.
-
-    After a round the riders of the last accepted node have been asked in passing what comes second and third, so
-    the next tree costs no pass of any draft model.
-    """
-
-    taps: Collection[int] = ()
-    passes = 0
-
-    def __init__(self, mask: Tensor, length: int = 2) -> None:
-        self._mask = mask
-        self._length = length
-        self._next: list[int] = []
-
-    def start(self, history: Sequence[int]) -> None:
-        self._next = []
-
-    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        def guesses(node: int) -> list[Guess]:
-            depth = tree.depths[node]
-            return [Guess(self._next[depth], proposer="riding")] if depth < len(self._next) else []
-
-        return [guesses(node) for node in frontier]
-
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        riders: list[Rider] = []
-        for node in range(len(tree)):
-            for place in range(self._length):
-                riders.append(Rider(node, self._mask, after=len(riders) - 1 if place else None))
-        return riders
-
-    def observe(self, round: Round) -> None:
-        assert round.reading.rider_logits is not None, "riders went along"
-        last = ([ROOT, *round.tree.follow(round.emitted)])[-1]
-        rows = round.reading.rider_logits[last * self._length : (last + 1) * self._length]
-        self._next = [int(token) for token in rows.argmax(dim=-1)]
-
-
-class TappingDrafter:
-    """Looks at the target's states of a layer and proposes what its own head reads from them (EAGLE's need)."""
-
-    passes = 0
-
-    def __init__(self, layer: int, head: Callable[[Tensor], Tensor]) -> None:
-        self.taps: Collection[int] = (layer,)
-        self.states: list[Tensor] = []  # of every emitted token that was read, the newest last
-        self.texts: list[list[int]] = []
-        self._layer, self._head = layer, head
-
-    def start(self, history: Sequence[int]) -> None:
-        self.states, self.texts = [], []
-
-    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        if not self.states:
-            return [() for _ in frontier]
-        best = self._head(self.states[-1]).topk(width).indices.tolist()
-        return [[Guess(token, proposer="tapping") for token in best] for _ in frontier]
-
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        return ()
-
-    def observe(self, round: Round) -> None:
-        path = [ROOT, *round.tree.follow(round.emitted)]
-        for node in path:
-            self.states.append(round.reading.taps[self._layer][round.reading.row(node)])
-            self.texts.append([*round.history[: round.start], *round.tree.path_tokens(node)])
-
 
 # ------------------------------------------------------------------------------------- a nested engine
 
@@ -108,6 +30,7 @@ class NestedEngine:
     """
 
     taps: Collection[int] = ()
+    text_tap: StateTap | None = None
 
     def __init__(
         self, inner: Callable[[Model], Speculator], draft: Model, ahead: int = 4, label: str | None = "nested"
@@ -145,7 +68,6 @@ class NestedEngine:
         noise = context.noise if self._label is None else context.noise.child(self._label)
         inner = Context(list(context.history), context.prompt_tokens, context.vocab_size, context.sampling, noise)
         self._inner.start(inner.history)
-        inner.wanted = self._inner.rule.wanted
         while len(inner.history) < len(context.history) + self._ahead:
             self._inner.round(inner)
         return inner.history[len(context.history) :][: self._ahead]
@@ -161,6 +83,9 @@ class Residual:
     g is q for independent draws, and q without the proposer's earlier draws for draws without replacement. Then one
     draw from what remains: a point with that token stands, otherwise it is the bonus.
     """
+
+    taps: Collection[int] = ()
+    wants_q = False
 
     def __init__(self, wanted: DrawKind, lossless: bool = True) -> None:
         self.wanted = wanted
@@ -229,7 +154,9 @@ class OneDraw:
     """Wrong on purpose: follows, but with the noise of one position for all of them."""
 
     lossless = True
+    taps: Collection[int] = ()
     wanted = DrawKind.POINT
+    wants_q = False
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         token = context.law_after(tree, ROOT, reading.after(ROOT)).draw(context.noise, Stream.TARGET, 0)
@@ -245,7 +172,9 @@ class ArgmaxFirst:
     """Wrong on purpose: the first token after the prompt is the most likely one at any temperature."""
 
     lossless = True
+    taps: Collection[int] = ()
     wanted = DrawKind.POINT
+    wants_q = False
 
     def __init__(self, rule: AcceptanceRule) -> None:
         self._rule = rule
@@ -270,6 +199,7 @@ class SamplingDrafter:
     """
 
     taps: Collection[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     def __init__(
@@ -320,6 +250,7 @@ class Together:
     """Several drafters at once: their guesses stand side by side, and share a node where they agree."""
 
     taps: Collection[int] = ()
+    text_tap: StateTap | None = None
     passes = 0
 
     def __init__(self, *drafters: Drafter) -> None:
@@ -344,6 +275,11 @@ class Together:
 class AllOfThem:
     """A tree policy that gives every guess a place, so many levels deep: the law of the draws stays what it is."""
 
+    taps: Collection[int] = ()
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return ()
+
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         tree, frontier = TokenTree(context.root, context.vocab_size), [ROOT]
         for _ in range(budget.depth if budget.nodes else 0):
@@ -362,6 +298,11 @@ class AllOfThem:
 
 class Transformed:
     """A tree policy whose tree goes through a transform before anybody reads it."""
+
+    taps: Collection[int] = ()
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        return ()
 
     def __init__(self, policy: TreePolicy, transform: TreeTransform) -> None:
         self._policy, self._transform = policy, transform

@@ -20,7 +20,7 @@ from contracts.kit import (
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS
-from specchat.core.seams import Budget
+from specchat.core.budget import Budget
 from specchat.decoding.speculate import Speculator
 from specchat.trees import TREE_POLICIES
 

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 import torch
-from contracts.kit import random_tree
+from contracts.kit import random_tree, requested
 from contracts.models import HIDDEN, Subject, V, every_model, network_models
 
-from specchat.core.seams import Model, Reading, Rider
+from specchat.core.reading import Reading
+from specchat.core.request import LayerHook, PassRequest, Rider
+from specchat.core.seams import Model
+from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.cache_rows import LAZY_TOKENS
 
@@ -312,7 +315,7 @@ def test_taps_are_the_states_of_a_plain_pass_after_those_layers(subject):
     tree = random_tree(V, 8, 7)
     layers = range(subject.layers)
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, taps=layers)
+    reading = subject.model.read(tree, request=requested(taps=layers))
     assert set(reading.taps) == set(layers)
     for node in range(len(tree)):
         truth = subject.states([*PREFIX, 3, *tree.path_tokens(node)])
@@ -325,6 +328,29 @@ def test_taps_not_asked_for_are_not_there(subject):
     reading = subject.model.read(random_tree(V, 3, 0))
     assert not reading.taps
     assert reading.rider_logits is None
+
+
+@pytest.mark.parametrize("count", [1, LAZY_TOKENS, LAZY_TOKENS + 1, 300])
+def test_states_of_the_text_come_while_it_is_read_and_once(subject, count):
+    text, layers = [(7 * i + i // 9) % V for i in range(count)], frozenset(range(subject.layers))
+    taken: list[TextStates] = []
+    subject.model.prefill(text, tap=StateTap(layers, taken.append))
+    reading = subject.model.read(random_tree(V, 4, 0), request=requested(taps=layers))
+    late = reading.text_states
+    assert (late is None) == (count > LAZY_TOKENS)
+    every = [*taken, *([] if late is None else [late])]
+    assert [token for states in every for token in states.tokens] == text
+    assert [states.first for states in every] == [0, *(states.end for states in every[:-1])]
+    for position in {0, count // 2, count - 1}:
+        states = next(states for states in every if states.first <= position < states.end)
+        truth = subject.states(text[: position + 1])
+        for layer in layers:
+            torch.testing.assert_close(states.layers[layer][position - states.first], truth[layer], **CLOSE)
+
+
+def test_nobody_is_given_states_that_were_not_asked_for(subject):
+    subject.model.prefill(PREFIX[:3])
+    assert subject.model.read(random_tree(V, 3, 0)).text_states is None
 
 
 # ------------------------------------------------------------------------------------------------ riders
@@ -340,7 +366,7 @@ def test_a_rider_says_what_its_embedding_would_say_at_the_end_of_the_path(subjec
     follows = [int(subject.truth(text).argmax()) for text in texts]
     riders = [Rider(node, stand_in(subject, follows[node])) for node in range(len(tree))]
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, riders=riders, taps=[0])
+    reading = subject.model.read(tree, request=requested(riders, taps=[0]))
     assert reading.rider_logits.shape == (len(riders), V)
     for node, text in enumerate(texts):
         torch.testing.assert_close(reading.rider_logits[node], subject.truth([*text, follows[node]]), **CLOSE)
@@ -359,7 +385,7 @@ def test_riders_may_follow_each_other(subject):
         riders.append(Rider(2, stand_in(subject, token), after=place - 1 if place else None))
         chain.append(token)
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, riders=riders)
+    reading = subject.model.read(tree, request=requested(riders))
     for place in range(3):
         truth = subject.truth(chain[: len(text) + place + 1])
         torch.testing.assert_close(reading.rider_logits[place], truth, **CLOSE)
@@ -369,7 +395,7 @@ def test_a_rider_may_be_no_token_at_all(network):
     tree = random_tree(V, 5, 8)
     mask = torch.linspace(-1, 1, HIDDEN)
     network.model.prefill(PREFIX)
-    reading = network.model.read(tree, riders=[Rider(ROOT, mask), Rider(4, mask), Rider(4, -mask, after=1)])
+    reading = network.model.read(tree, request=requested([Rider(ROOT, mask), Rider(4, mask), Rider(4, -mask, after=1)]))
     root_text, text = [*PREFIX, 3], [*PREFIX, 3, *tree.path_tokens(4)]
     below_root = torch.stack([*map(network.embed, root_text), mask])
     below = torch.stack([*map(network.embed, text), mask])
@@ -378,11 +404,21 @@ def test_a_rider_may_be_no_token_at_all(network):
         torch.testing.assert_close(reading.rider_logits[place], network.truth_embedded(rows), **CLOSE)
 
 
+def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subject):
+    subject.model.prefill(PREFIX)
+    riders = [Rider(node, stand_in(subject, node)) for node in (0, 2, 3)]
+    reading = subject.model.read(random_tree(V, 5, 0), request=requested(riders))
+    if reading.rider_likeliest is not None:
+        best = reading.rider_logits.gather(1, reading.rider_likeliest.long())
+        assert torch.equal(best, reading.rider_logits.topk(best.shape[1]).values)
+    assert reading.best_after_riders([2, 0], 3) == reading.rider_logits[[2, 0]].topk(3).indices.tolist()
+
+
 def test_riders_leave_nothing_in_the_cache(subject):
     tree = random_tree(V, 6, 9)
     path = deepest(tree)
     subject.model.prefill(PREFIX)
-    subject.model.read(tree, riders=[Rider(node, stand_in(subject, 1)) for node in (0, 2, 4)])
+    subject.model.read(tree, request=requested([Rider(node, stand_in(subject, 1)) for node in (0, 2, 4)]))
     subject.model.keep(path)
     kept = [*PREFIX, 3, *(tree.tokens[n] for n in path)]
     assert subject.model.cached([*kept, 1, 1, 1, 1]) == len(kept)
@@ -400,12 +436,42 @@ def test_looking_after_each_layer_changes_nothing(subject):
         seen.append((layer, hidden.shape[0], tuple(nodes)))
 
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, on_layer=look)
+    reading = subject.model.read(tree, request=requested(look=look))
     everyone = tuple(range(len(tree)))
     assert seen == [(layer, len(tree), everyone) for layer in range(subject.layers)]
     assert reading.alive == frozenset(everyone)
     assert not reading.pruned
     check(subject, reading, PREFIX, tree, everyone)
+
+
+def test_only_named_layers_are_looked_at(subject):
+    seen: list[int] = []
+    named = LayerHook(frozenset({subject.layers - 1}), lambda layer, hidden, nodes: seen.append(layer))
+    subject.model.prefill(PREFIX)
+    subject.model.read(random_tree(V, 5, 0), request=PassRequest(hooks=(named,)))
+    assert seen == [subject.layers - 1]
+
+
+def test_of_two_looks_after_one_layer_the_second_sees_what_the_first_left(subject):
+    tree, (a, b, a1, b1, a2) = pruning_tree()
+    seen: list[tuple[int, ...]] = []
+
+    def drop(gone: int) -> LayerHook:
+        def look(layer: int, hidden: torch.Tensor, nodes: Sequence[int]) -> set[int]:
+            assert len(hidden) == len(nodes)
+            seen.append(tuple(nodes))
+            return set(nodes) - {gone}
+
+        return LayerHook(frozenset({0}), look)
+
+    subject.model.prefill(PREFIX)
+    reading = subject.model.read(tree, request=PassRequest(frozenset({0}), hooks=(drop(a1), drop(b))))
+    assert seen == [tuple(range(6)), (ROOT, a, b, b1)]
+    assert reading.alive == {ROOT, a}
+    assert reading.pruned == {a1: 0, a2: 0, b: 0, b1: 0}
+    check(subject, reading, PREFIX, tree, reading.alive)
+    subject.model.keep((a,))
+    check_next(subject, subject.model, [*PREFIX, 3, 4, 9])
 
 
 def pruning_tree() -> tuple[TokenTree, list[int]]:
@@ -427,7 +493,7 @@ def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_sam
         return set(nodes) - {a}  # the descendants are offered to stay, and must not
 
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, on_layer=drop_a)
+    reading = subject.model.read(tree, request=requested(look=drop_a))
     assert reading.alive == {ROOT, b, b1}
     assert reading.pruned == {a: 0, a1: 0, a2: 0}
     assert all(nodes == (ROOT, b, b1) for nodes in asked[1:])
@@ -439,7 +505,7 @@ def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_sam
 def test_the_root_stays_even_if_nobody_wants_it(subject):
     tree, _ = pruning_tree()
     subject.model.prefill(PREFIX)
-    reading = subject.model.read(tree, on_layer=lambda layer, hidden, nodes: ())
+    reading = subject.model.read(tree, request=requested(look=lambda layer, hidden, nodes: ()))
     assert reading.alive == {ROOT}
     check(subject, reading, PREFIX, tree, [ROOT])
     subject.model.keep(())
@@ -450,7 +516,7 @@ def test_nodes_read_before_count_as_staying(subject):
     tree, (a, b, a1, b1, _) = pruning_tree()
     subject.model.prefill(PREFIX)
     subject.model.read(tree, [ROOT, a, b])
-    reading = subject.model.read(tree, [a1, b1], on_layer=lambda layer, hidden, nodes: {b1})
+    reading = subject.model.read(tree, [a1, b1], request=requested(look=lambda layer, hidden, nodes: {b1}))
     assert reading.alive == {b1}
     assert reading.pruned == {a1: 0}
     check(subject, reading, PREFIX, tree, [b1])

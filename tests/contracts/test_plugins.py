@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
-import torch
 from contracts.kit import (
-    PROMPT,
     Always,
+    LookedInto,
     Proposing,
     V,
     context_for,
@@ -22,14 +19,12 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
-from contracts.models import HIDDEN, network_models, perturbed, shared_network
 from contracts.models import V as NETWORK_V
+from contracts.models import network_models, perturbed, shared_network
 from contracts.plugins import (
     Alternating,
     NestedEngine,
     Pruner,
-    RidingDrafter,
-    TappingDrafter,
     Together,
     Transformed,
     backwards,
@@ -38,8 +33,8 @@ from contracts.plugins import (
 )
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.speculate import Speculator
@@ -52,62 +47,13 @@ FOLLOW = ACCEPTANCE_RULES["follow"]
 
 
 def engine(target, drafter, policy=None, budget=None, on_layer=None) -> Speculator:
-    return Speculator(
-        target,
-        drafter,
-        policy or make_policy(TREE_POLICIES["expansion"]),
-        make_rule(FOLLOW),
-        Always(budget or Budget(8, 3, 2)),
-        on_layer,
-    )
+    policy = policy or make_policy(TREE_POLICIES["expansion"])
+    policy = policy if on_layer is None else LookedInto(policy, on_layer)
+    return Speculator(target, drafter, policy, make_rule(FOLLOW), Always(budget or Budget(8, 3, 2)))
 
 
 def network_plain(model, count, sampling, seed=7) -> list[int]:
     return plain_text(model, count, sampling, seed)
-
-
-# ------------------------------------------------------------------------------------------------ riders
-
-
-@pytest.mark.parametrize("choice", list(network_models()))
-@pytest.mark.parametrize("sampling", [Sampling(), WARM], ids=["greedy", "warm"])
-def test_riders_carry_the_next_proposal_and_the_text_is_unchanged(choice, sampling):
-    factory, family = choice
-    subject, mask = factory(family, 256), torch.linspace(-0.5, 0.5, HIDDEN)
-    drafter = RidingDrafter(mask)
-    context = context_for(sampling, vocab_size=NETWORK_V)
-    speculator = engine(subject.model, drafter, make_policy(TREE_POLICIES["chain"]), Budget(2, 2, 1))
-    text, rounds = speak(speculator, 20, context)
-    assert text == network_plain(subject.fresh(), 20, sampling)
-    assert sum(round.tree.drafted for round in rounds) >= len(rounds)
-    # Every round was one pass, and what was proposed is what a plain pass says at the places of the masks.
-    assert subject.model.counters.passes == len(rounds)
-    for before, after in itertools.pairwise(rounds):
-        read = [*context.history[: before.start], *before.tree.path_tokens(([ROOT, *before.verdict.path])[-1])]
-        rows = torch.stack([*map(subject.embed, read), mask, mask])
-        second = subject.truth_embedded(rows[: len(read) + 1])
-        third = subject.truth_embedded(rows)
-        assert after.tree.tokens[1:] == [int(second.argmax()), int(third.argmax())]
-
-
-# -------------------------------------------------------------------------------------------------- taps
-
-
-@pytest.mark.parametrize("choice", list(network_models()))
-@pytest.mark.parametrize("layer", [0, 1])
-def test_tapped_states_belong_to_the_accepted_text(choice, layer):
-    factory, family = choice
-    subject = factory(family, 256)
-    weight = shared_network(family).get_output_embeddings().weight.detach()
-    drafter = TappingDrafter(layer, lambda state: weight @ state)
-    context = context_for(WARM, vocab_size=NETWORK_V)
-    together = Together(drafter, make_drafter(DRAFTERS["prompt_lookup"], vocab_size=NETWORK_V))
-    together.taps = drafter.taps
-    text, _ = speak(engine(subject.model, together), 20, context)
-    assert text == network_plain(subject.fresh(), 20, WARM)
-    assert drafter.texts == [context.history[:end] for end in range(len(PROMPT), len(PROMPT) + len(drafter.texts))]
-    for tokens, state in zip(drafter.texts, drafter.states, strict=True):
-        torch.testing.assert_close(state, subject.states(tokens)[layer], atol=2e-4, rtol=2e-4)
 
 
 # --------------------------------------------------------------------------------------------- pruning
@@ -218,8 +164,11 @@ def test_merged_trees_share_prefixes_and_keep_both_draws():
 class Merging:
     """Two drafters, a tree each, merged as tries."""
 
+    taps = ()
+
     def __init__(self, policy, first, second):
         self._policy, self._first, self._second = policy, first, second
+        self.hooks = policy.hooks
 
     def grow(self, drafter, context, budget):
         trees = [self._policy.grow(one, context, budget) for one in (self._first, self._second)]

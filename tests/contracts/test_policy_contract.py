@@ -22,8 +22,10 @@ from contracts.kit import (
 )
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget, Context, Drafter
+from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from contracts.kit import PROMPT, V, context_for, every, make_rule, random_tree, scripted_target, target_says
+from contracts.kit import PROMPT, V, context_for, every, make_rule, random_tree, requested, scripted_target, target_says
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.sampling import Sampling
@@ -23,7 +23,7 @@ SAMPLINGS = {
 def judged(method, sampling, tree, seed=0, on_layer=None):
     context, target = context_for(sampling, seed), scripted_target()
     target.prefill(context.history[:-1])
-    reading = target.read(tree, on_layer=on_layer)
+    reading = target.read(tree, request=requested(look=on_layer))
     return make_rule(method).judge(tree, reading, context), reading
 
 

@@ -7,7 +7,7 @@ import dataclasses
 from contracts.kit import context_for, make_controller, reply, scripted_draft, scripted_target
 
 from specchat.controllers import CONTROLLERS
-from specchat.core.seams import Budget
+from specchat.core.budget import Budget
 
 
 def test_off_plans_no_nodes_and_no_draft_model_runs():

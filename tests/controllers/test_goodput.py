@@ -10,9 +10,11 @@ import torch
 from specchat.controllers.experience import expected_accepted, stood_by_depth
 from specchat.controllers.goodput import Goodput
 from specchat.controllers.options import GoodputOptions
+from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.costs import Costs, interpolate
+from specchat.core.reading import Reading
 from specchat.core.round import Round, Timings
-from specchat.core.seams import Budget, Context, Reading
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 
@@ -41,15 +43,27 @@ def chain(length, logprob=None):
     return tree.freeze()
 
 
-def a_round(drafted, accepted, verify_s=None, draft_s=0.0, passes=0, logprob=None, given=None):
+def a_round(
+    drafted,
+    accepted,
+    verify_s=None,
+    draft_s=0.0,
+    passes=0,
+    logprob=None,
+    given=None,
+    riders=0,
+    learn_s=0.0,
+    budget=None,
+):
     tree = chain(drafted, logprob)
     path = tuple(range(1, accepted + 1))
     reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
-    seconds = (given or costs()).verify_s(len(tree)) if verify_s is None else verify_s
+    seconds = (given or costs()).verify_s(len(tree) + riders) if verify_s is None else verify_s
     verdict = Verdict(path, 9, explain(tree, path))
-    timings = Timings(draft_s, seconds, 0.0)
+    timings = Timings(draft_s, seconds, 0.0, learn_s)
     emitted = tuple(verdict.emitted(tree))
-    return Round(0, 3, [1, 2, 3], Budget(drafted), tree, reading, verdict, emitted, passes, timings)
+    budget = budget or Budget(drafted)
+    return Round(0, 3, [1, 2, 3], budget, tree, reading, verdict, emitted, passes, timings, riders)
 
 
 def judged(tree, path, bonus=9):
@@ -270,3 +284,88 @@ def test_it_says_why_it_chose_so():
     modelled = taught(controller(), 0.1, draft_s=8.0, passes=8)
     assert modelled.plan(context(1)).why.endswith("trial with the next reply")
     assert controller(nodes=0).plan(context()).why == "no nodes: fixed by you"
+
+
+# ----------------------------------------------------------------------------------------- riders and learning
+
+
+@pytest.mark.parametrize("riders_per_node", [0, 1, 3])
+def test_riders_are_rows_like_any_other(riders_per_node):
+    """With r riders at every node a round of n guesses reads (1 + n)(1 + r) rows."""
+    given, rate = costs(per_row=0.1), 0.7
+    subject, generator = controller(given, memory=1024), torch.Generator().manual_seed(1)
+    for _ in range(3000):
+        accepted = 0
+        while accepted < 8 and float(torch.rand((), generator=generator)) < rate:
+            accepted += 1
+        subject.observe(a_round(8, accepted, given=given, riders=9 * riders_per_node))
+
+    def goodput(k):
+        rows = 1 + k if k == 0 else (1 + k) * (1 + riders_per_node)
+        return (1 - rate ** (k + 1)) / (1 - rate) / (1 + 0.1 * (rows - 1))
+
+    depth, _ = subject.best_depth()
+    assert goodput(depth) >= 0.97 * max(map(goodput, range(9)))
+    assert depth < 8 or riders_per_node == 0
+
+
+def test_a_guess_that_brings_riders_must_be_likelier():
+    def prices(riders):
+        subject = controller()
+        for _ in range(200):
+            subject.observe(a_round(3, 2, logprob=math.log(0.7), riders=riders))
+        return subject.plan(context(50)).prices
+
+    alone, ridden = prices(0), prices(8)
+    assert all(more > 1.5 * less for less, more in zip(alone, ridden, strict=True))
+    assert list(ridden) == sorted(ridden)
+
+
+@pytest.mark.parametrize("logprob", [None, math.log(0.8)])
+def test_learning_that_takes_longer_than_guesses_save_is_not_paid_for(logprob):
+    def plan(learn_s):
+        subject = taught(controller(), 0.8, logprob=logprob, learn_s=learn_s)
+        return subject.plan(context(50)).nodes
+
+    assert plan(0.0) > 0
+    assert plan(0.5) > 0
+    assert plan(20.0) == 0
+
+
+def test_learning_that_plain_rounds_pay_too_does_not_count_against_guesses():
+    subject = controller()
+    for _ in range(200):
+        subject.observe(a_round(0, 0, learn_s=1.0))
+        subject.observe(a_round(8, 6, learn_s=1.0))
+    assert subject.plan(context(50)).nodes > 0
+
+
+def test_a_trial_of_a_drafter_with_riders_takes_two_rounds():
+    subject = controller()
+    for _ in range(30):
+        subject.observe(a_round(8, 0, riders=9))
+    plans, nothing_yet = [], True
+    for index in range(1, 200):
+        plan = subject.plan(context(index))
+        plans.append(plan.nodes)
+        if plan.nodes and nothing_yet:  # its riders ride now; what they say can be guessed in the next round
+            subject.observe(a_round(0, 0, riders=1, budget=plan))
+            nothing_yet = False
+        elif plan.nodes:
+            subject.observe(a_round(1, 1, riders=2, budget=plan))
+            break
+        else:
+            subject.observe(a_round(0, 0))
+    assert plans[-2:] == [1, 1]
+
+
+def test_riders_that_lead_to_no_guess_do_not_keep_a_trial_going():
+    subject = controller()
+    for _ in range(30):
+        subject.observe(a_round(8, 0, riders=9))
+    tried = 0
+    for index in range(1, 400):
+        plan = subject.plan(context(index))
+        tried += plan.nodes > 0
+        subject.observe(a_round(0, 0, riders=1 if plan.nodes else 0, budget=plan))
+    assert tried <= 16

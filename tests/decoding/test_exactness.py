@@ -33,8 +33,8 @@ from contracts.plugins import AllOfThem, Together
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS
+from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget
 from specchat.core.tree import ROOT, Guess
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specchat.controllers import CONTROLLERS
+from specchat.core.budget import Budget
 from specchat.core.round import Round
-from specchat.core.seams import Budget
 from specchat.core.speedup import Gaps
 from specchat.decoding import speculate, stopwatch
 from specchat.decoding.conversation import Conversation, Ended, Spoken

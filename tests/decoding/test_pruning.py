@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from contracts.kit import make_policy
 
+from specchat.core.context import Context
 from specchat.core.noise import Noise
-from specchat.core.seams import Context
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.pruning import EarlyPruning
 from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
+from specchat.trees import TREE_POLICIES
 from tests.models.test_decoder import V, decoder, network, prompt
 
 TREE = {"drafter": "draft_model", "policy": "expansion", "controller": "fixed", "width": 4, "depth": 3, "nodes": 12}
@@ -52,7 +54,10 @@ def test_a_node_stays_if_its_token_is_likely_after_its_parent():
     states[unlikely, 6] = 9.0
     states[below[5], 5] = 9.0
     model = ScriptedModel(V, lambda text: torch.zeros(V))
-    stay = EarlyPruning(model, 1, 2).watching(tree.freeze())(0, states, range(len(tree)))
+    policy = EarlyPruning(make_policy(TREE_POLICIES["chain"]), model, 1, 2)
+    (hook,) = policy.hooks(tree.freeze())
+    assert hook.layers == {0}
+    stay = hook.look(0, states, range(len(tree)))
     assert stay == {ROOT, likely, below[7]}
 
 

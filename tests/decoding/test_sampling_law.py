@@ -39,9 +39,9 @@ from contracts.plugins import (
 )
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget
 from specchat.core.tree import DrawKind
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS

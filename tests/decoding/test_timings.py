@@ -11,8 +11,9 @@ from contracts.kit import Always, Proposing, V, context_for, counting_up, make_p
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers.goodput import Goodput
 from specchat.controllers.options import GoodputOptions
+from specchat.core.budget import Budget
 from specchat.core.costs import Costs
-from specchat.core.seams import Budget, Reading
+from specchat.core.reading import Reading
 from specchat.decoding import speculate
 from specchat.decoding.speculate import Speculator
 from specchat.models.other.scripted import ScriptedModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from contracts.kit import V, context_for, scripted_draft, target_says
+from contracts.kit import V, context_for, scripted_draft, scripted_target, target_says
 
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
@@ -15,7 +15,7 @@ from specchat.drafters.parts import Parts
 
 def test_the_probability_of_coupled_draws_is_about_how_often_the_target_agrees():
     method = DRAFTERS["draft_model"]
-    drafter = method.load()(method.options(), Parts(V, scripted_draft()))
+    drafter = method.load()(method.options(), Parts(scripted_target(V), scripted_draft()))
     said, drawn_before, agreed = 0.0, 0.0, 0
     tries = 600
     for seed in range(tries):

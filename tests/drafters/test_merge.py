@@ -23,9 +23,11 @@ from contracts.kit import (
 )
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
+from specchat.core.reading import Reading
+from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget, Reading, Rider
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.speculate import Speculator
@@ -39,12 +41,12 @@ from specchat.trees import TREE_POLICIES
 
 def build(name, draft=None, **options):
     method = DRAFTERS[name]
-    return method.load()(method.make_options(options), Parts(V, draft))
+    return method.load()(method.make_options(options), Parts(scripted_target(V), draft))
 
 
 def of(*members):
     """A merge of drafters made by hand."""
-    merged = Merge(MergeOptions("none"), Parts(V))
+    merged = Merge(MergeOptions("none"), Parts(scripted_target(V)))
     merged._members = list(members)
     merged._riders = [0] * len(members)
     return merged
@@ -195,6 +197,7 @@ class Riding:
     """Attaches so many riders, in a chain, and keeps what it is given back."""
 
     passes = 3
+    text_tap = None
 
     def __init__(self, layer, count, mark):
         self.taps = (layer, 7)
@@ -231,10 +234,11 @@ def test_every_member_sees_the_rows_of_its_own_riders():
     merged, tree = of(first, second), TokenTree(PROMPT[-1], V).freeze()
     merged.riders(tree)
     rows = torch.arange(5.0)[:, None].expand(5, V)
-    play(merged, tree, [2], rider_logits=rows, rider_states={4: rows * 10})
+    play(merged, tree, [2], rider_logits=rows, rider_states={4: rows * 10}, rider_likeliest=rows.int())
     assert first.seen.rider_logits[:, 0].tolist() == [0, 1]
     assert second.seen.rider_logits[:, 0].tolist() == [2, 3, 4]
     assert second.seen.rider_states[4][:, 0].tolist() == [20, 30, 40]
+    assert second.seen.rider_likeliest[:, 0].tolist() == [2, 3, 4]
 
 
 def test_members_learn():
@@ -250,11 +254,13 @@ def test_members_learn():
 
 
 def test_members_get_their_own_options():
-    merged = Merge(MergeOptions("suffix"), Parts(V, options={"suffix": SuffixOptions(factor=0.0, offset=0)}))
+    merged = Merge(
+        MergeOptions("suffix"), Parts(scripted_target(V), options={"suffix": SuffixOptions(factor=0.0, offset=0)})
+    )
     history = [1, 2, 3, 1, 2]
     merged.start(history)
     assert ask(merged, context=context_for(prompt=history)) == []
-    default = Merge(MergeOptions("suffix"), Parts(V))
+    default = Merge(MergeOptions("suffix"), Parts(scripted_target(V)))
     default.start(history)
     assert [guess.token for guess in ask(default, context=context_for(prompt=history))] == [3]
 

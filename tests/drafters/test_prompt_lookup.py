@@ -6,11 +6,12 @@ import math
 
 import pytest
 import torch
-from contracts.kit import V, context_for
+from contracts.kit import V, context_for, scripted_target
 from structures.operations import operations
 
+from specchat.core.budget import Budget
+from specchat.core.reading import Reading
 from specchat.core.round import Round
-from specchat.core.seams import Budget, Reading
 from specchat.core.tree import ROOT, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.drafters import DRAFTERS
@@ -19,7 +20,7 @@ from specchat.drafters.parts import Parts
 
 def built(**options):
     method = DRAFTERS["prompt_lookup"]
-    return method.load()(method.make_options(options), Parts(V))
+    return method.load()(method.make_options(options), Parts(scripted_target(V)))
 
 
 def guesses(drafter, context, width=4, tree=None, node=ROOT):

@@ -11,8 +11,8 @@ from contracts.kit import Always, V, context_for, make_policy, make_rule, plain_
 from structures.operations import operations
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
@@ -27,7 +27,7 @@ POLICIES = ["chain", "expansion", "best_first", "template"]
 
 def suffix(**options):
     method = DRAFTERS["suffix"]
-    return method.load()(method.make_options(options), Parts(BIG))
+    return method.load()(method.make_options(options), Parts(scripted_target(BIG)))
 
 
 def numbers(count, seed=0, below=BIG):
@@ -226,7 +226,7 @@ def test_nodes_that_others_proposed_are_matched_anew():
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8)], ids=["greedy", "warm"])
 def test_the_text_is_the_targets_own(policy, sampling):
     method = DRAFTERS["suffix"]
-    drafter, accepted = method.load()(method.options(), Parts(V)), 0
+    drafter, accepted = method.load()(method.options(), Parts(scripted_target(V))), 0
     for seed in (1, 1, 2):
         text, rounds = speak(engine(scripted_target(), drafter, policy), 80, context_for(sampling, seed))
         assert text == plain_text(scripted_target(), 80, sampling, seed)

@@ -9,6 +9,7 @@ import torch
 from contracts.kit import (
     PROMPT,
     Always,
+    LookedInto,
     Proposing,
     V,
     context_for,
@@ -22,8 +23,8 @@ from contracts.kit import (
 )
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
@@ -33,12 +34,13 @@ from specchat.trees import TREE_POLICIES
 
 def recycling(**options):
     method = DRAFTERS["token_recycling"]
-    return method.load()(method.make_options(options), Parts(V))
+    return method.load()(method.make_options(options), Parts(scripted_target(V)))
 
 
 def engine(drafter, policy="best_first", budget=Budget(16, 4, 8), on_layer=None):  # noqa: B008
-    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
-    return Speculator(scripted_target(), drafter, *parts, on_layer)
+    policy = LookedInto(make_policy(TREE_POLICIES[policy]), on_layer)
+    parts = (policy, make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
+    return Speculator(scripted_target(), drafter, *parts)
 
 
 def proposed(drafter, token, width=8):
@@ -51,7 +53,7 @@ class Watched:
 
     def __init__(self, drafter):
         self.inner, self.watcher = Proposing(counting_up), drafter
-        self.taps, self.passes = (), 0
+        self.taps, self.text_tap, self.passes = (), None, 0
         self.propose, self.riders = self.inner.propose, self.inner.riders
 
     def start(self, history):

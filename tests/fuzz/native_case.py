@@ -14,7 +14,7 @@ import transformers
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
-from specchat.core.seams import Rider
+from specchat.core.request import Adapter, LayerHook, PassRequest, Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.files.families import FAMILIES, Family
@@ -194,6 +194,17 @@ def _rows_to_pack(random: Random) -> None:
     kernels_for().pack(_as_c(stored), bits, room.data_ptr(), len(room))
 
 
+def _adapter(network: NativeNetwork, random: Random) -> Adapter:
+    """Factors of any small rank for some of the products."""
+    products = {"q": 0, "k": 1, "v": 2, "o": 3, "gate": 4, "up": 5, "down": 6}
+    factors = {}
+    for layer, name in ((layer, name) for layer in range(network.shape.layers) for name in products):
+        product, rank = network._layers[layer].products[products[name]], random.randint(1, 5)
+        if random.random() < 0.5:
+            factors[layer, name] = torch.randn(rank, product.inputs), torch.randn(product.out, rank)
+    return Adapter(factors)
+
+
 def _use(network: NativeNetwork, random: Random, whole: bool) -> None:
     """A prompt, trees with riders, taps and rows that drop out, and what remains of the path."""
 
@@ -201,7 +212,10 @@ def _use(network: NativeNetwork, random: Random, whole: bool) -> None:
         return states if whole else _states(states, random)
 
     model = Decoder(network, 512, drafts=random.random() < 0.5)
-    vocab_size = network.shape.vocab_size
+    vocab_size, layers = network.shape.vocab_size, range(network.shape.layers)
+    if random.random() < 0.3:
+        some = [[layer for layer in layers if random.random() < 0.5] for _ in range(2)]
+        model = model.view(skip_attention=some[0], skip_mlp=some[1])
     embed = network.embed
     network.embed = lambda tokens: change(embed(tokens))  # type: ignore[method-assign]
     token = partial(random.randrange, vocab_size)
@@ -213,11 +227,11 @@ def _use(network: NativeNetwork, random: Random, whole: bool) -> None:
             parent = random.randrange(len(tree))
             if tree.child(parent, guess) is None:
                 tree.add(parent, Guess(guess))
-        riders = [Rider(ROOT, torch.ones(network.shape.hidden))] if whole and random.random() < 0.3 else []
-        drop = random.random() < 0.3
-        reading = model.read(
-            tree.freeze(), riders=riders, taps=(0,), on_layer=(lambda layer, h, nodes: nodes[::2]) if drop else None
-        )
+        mask, adapters = torch.ones(network.shape.hidden), [None, _adapter(network, random)]
+        riders = [Rider(ROOT, mask, adapter=given) for given in adapters] if whole and random.random() < 0.5 else []
+        hooks = (LayerHook(frozenset(layers), lambda layer, hidden, nodes: nodes[::2]),)
+        request = PassRequest(frozenset({0}), tuple(riders), hooks if random.random() < 0.3 else ())
+        reading = model.read(tree.freeze(), request=request)
         model.head(change(reading.taps[0]))
         path = [node for node in range(1, len(tree)) if tree.parents[node] == ROOT][:1]
         model.keep([node for node in path if node in reading.alive])

@@ -3,14 +3,18 @@
 import pytest
 import torch
 import transformers
+from contracts.kit import requested
 from gguf import GGUFWriter
+from tiny_models import TOKENS, write_tokenizer
 
-from specchat.core.seams import Rider
+from specchat.config import ModelSpec, PathSource
+from specchat.core.request import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.base.windows import within_window
 from specchat.models.files import families
 from specchat.models.files.weight_source import GgufSource, TensorSource
+from specchat.models.loading import load_model
 from specchat.models.other.reference import ReferenceModel
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
@@ -176,7 +180,9 @@ def test_a_dropped_node_is_computed_no_further():
     whole = own.read(tree).logits
     spent = own.counters.node_layers
     own.prefill(prompt())
-    reading = own.read(tree, on_layer=lambda layer, hidden, nodes: {0, right, tip} if layer == 0 else None)
+    reading = own.read(
+        tree, request=requested(look=lambda layer, hidden, nodes: {0, right, tip} if layer == 0 else None)
+    )
     assert own.counters.node_layers - spent == 5 + 3 + 3
     assert reading.alive == {0, right, tip}
     assert set(reading.pruned.values()) == {0}
@@ -195,7 +201,7 @@ def test_riders_and_taps_agree_with_the_reference():
         tree, right, _ = branching_tree()
         model.prefill(prompt())
         riders = [Rider(right, embedding), Rider(right, embedding, after=0), Rider(ROOT, embedding)]
-        readings.append(model.read(tree, riders=riders, taps=(0, 2)))
+        readings.append(model.read(tree, request=requested(riders, taps=(0, 2))))
     first, second = readings
     torch.testing.assert_close(first.rider_logits, second.rider_logits, rtol=1e-4, atol=1e-3)
     for layer in (0, 2):
@@ -207,7 +213,7 @@ def test_an_early_head_on_the_last_layer_is_the_head():
     own = decoder(network("llama"))
     own.prefill(prompt())
     tree, _, _ = branching_tree()
-    reading = own.read(tree, taps=(2,))
+    reading = own.read(tree, request=requested(taps=(2,)))
     torch.testing.assert_close(own.head(reading.taps[2]), reading.logits)
 
 
@@ -243,3 +249,14 @@ def test_a_long_text_outgrows_the_first_cache():
 )
 def test_what_it_cannot_run_it_says(config, word):
     assert word in unsupported(config)
+
+
+def test_a_model_with_a_sliding_window_loads_with_its_whole_context(tmp_path):
+    config_class, extra = FAMILIES["gemma3"]
+    config = config_class(**(SIZES | {"vocab_size": len(TOKENS)}), **extra)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    spec = ModelSpec("gemma", (PathSource(tmp_path),), ())
+    loaded = load_model(spec, tmp_path, torch.device("cpu"), "float32")
+    assert isinstance(loaded.model, Decoder)
+    assert (loaded.model.context_tokens, loaded.notes) == (SIZES["max_position_embeddings"], ())

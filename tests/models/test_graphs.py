@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from contracts.kit import requested
 from frozen import FrozenRecorder, RefusingRecorder
 from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
 
-from specchat.core.seams import Rider
+from specchat.core.request import LayerHook, PassRequest, Rider
+from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.cuda.graphs import GraphNetwork
@@ -137,7 +139,7 @@ def test_riders_say_the_same_and_leave_tokens_alone():
             tree, right, tip = branching_tree()
             model.prefill(prompt(30 + first))
             riders = [Rider(right, embedding * first), Rider(right, embedding, after=0), Rider(ROOT, embedding)]
-            reading = model.read(tree, riders=riders)
+            reading = model.read(tree, request=requested(riders))
             said += [reading.logits, reading.rider_logits]
             model.keep([right, tip])
             said.append(model.read(chain(2)).logits)
@@ -147,16 +149,56 @@ def test_riders_say_the_same_and_leave_tokens_alone():
     both_say_the_same((plain, recorded), with_riders)
 
 
-def test_taps_and_dropped_nodes_go_through_the_eager_layers():
+def test_dropped_nodes_go_through_the_eager_layers():
     plain, recorded, recorder = pair_of_decoders()
     tree, _, _ = branching_tree()
+    hook = LayerHook(frozenset({0}), lambda layer, hidden, nodes: {0, 2, 4})
     readings = []
     for model in (plain, recorded):
         model.prefill(prompt(8))
-        readings.append(model.read(tree, taps=(1,), on_layer=lambda layer, *_: {0, 2, 4} if layer == 0 else None))
+        readings.append(model.read(tree, request=PassRequest(frozenset({1}), hooks=(hook,))))
     assert recorder.recordings == 0
     assert readings[0].alive == readings[1].alive
     torch.testing.assert_close(readings[0].taps[1], readings[1].taps[1])
+
+
+def test_taps_are_recorded_with_the_pass_and_outlive_the_next_one():
+    plain, recorded, recorder = pair_of_decoders()
+    embedding = torch.randn(64, generator=torch.Generator().manual_seed(2))
+
+    def tapped(model):
+        kept = []
+        for first, layers in ((5, {0, 2}), (6, {0, 2}), (7, {1}), (8, set())):
+            model.prefill(prompt(30 + 3 * first))  # three tokens of the text are read along
+            taken = model.read(bush(2, first), request=requested([Rider(ROOT, embedding)], layers))
+            assert set(taken.taps) == set(taken.rider_states) == layers
+            kept += [taken.taps[layer] for layer in sorted(layers)] + [taken.rider_states[i] for i in sorted(layers)]
+            kept += [taken.text_states.layers[layer] for layer in sorted(layers) if taken.text_states]
+            model.keep([1, 2])
+        return torch.cat(kept)
+
+    plain_states, recorded_states = tapped(plain), tapped(recorded)
+    torch.testing.assert_close(recorded_states, plain_states, rtol=1e-4, atol=1e-4)
+    assert recorder.replays > 0
+
+
+def test_views_and_prompts_with_taps_are_recorded():
+    plain, recorded, recorder = pair_of_decoders(context_tokens=1000)
+
+    def of(model):
+        taken = []
+        view = model.view(skip_attention=[0], skip_mlp=[1])
+        view.prefill(prompt(20), tap=StateTap(frozenset({2}), taken.append))
+        view.read(chain(2))
+        view.keep([1])
+        said = view.read(chain(3, 9), request=requested(taps=[2]))
+        return torch.cat([states.layers[2] for states in taken] + [said.taps[2]]), said.logits
+
+    before = recorder.recordings
+    (states, logits), (recorded_states, recorded_logits) = of(plain), of(recorded)
+    torch.testing.assert_close(recorded_states, states, rtol=1e-4, atol=1e-4)
+    assert_same(logits, recorded_logits)
+    assert recorder.recordings > before
 
 
 def test_a_cache_that_grew_is_recorded_anew():

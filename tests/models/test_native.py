@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from contracts.kit import requested
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, network, prompt, source_of, two_rounds
@@ -162,7 +163,9 @@ def test_dropping_rows_leaves_the_bits_of_those_that_stay():
     whole = own.read(tree).logits
     spent = own.counters.node_layers
     own.prefill(prompt())
-    reading = own.read(tree, on_layer=lambda layer, hidden, nodes: {0, right, tip} if layer == 0 else None)
+    reading = own.read(
+        tree, request=requested(look=lambda layer, hidden, nodes: {0, right, tip} if layer == 0 else None)
+    )
     assert own.counters.node_layers - spent == 5 + 3 + 3
     for node in (0, right, tip):
         assert torch.equal(reading.after(node), whole[node])

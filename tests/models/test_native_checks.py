@@ -10,6 +10,7 @@ import torch
 from test_decoder import V, branching_tree, network, prompt, two_rounds
 from test_native import native, needs_native
 
+from specchat.core.request import Adapter, PassRequest, Rider
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
 from specchat.models.base import prepared_source
@@ -29,7 +30,7 @@ pytestmark = needs_native
 @pytest.fixture(autouse=True)
 def no_check_before(monkeypatch):
     """Weights reach the kernels unchecked: what they refuse themselves is what is tested here."""
-    monkeypatch.setattr(prepared_source, "compare_weights", lambda shape, source: None)
+    monkeypatch.setattr(prepared_source, "check_weights", lambda source, shape: None)
 
 
 def loaded(change=lambda state: None, **shape):
@@ -129,6 +130,40 @@ def test_rows_that_lie_outside_the_cache_are_refused(monkeypatch, change):
     monkeypatch.setattr(kernels.Kernels, "layers", changed)
     with pytest.raises(ModelError, match="the native kernels refuse this"):
         own.read(TokenTree(5, V).freeze())
+
+
+WHICH = ctypes.c_int32 * 8
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: setattr(c, "kept", 2), "a layer's place in the cache is 2, not -1 to 1"),
+        (lambda c: setattr(c, "place_of", None), "a cache of 3 layers of 4|a cache of 2 layers of 3"),
+        (lambda c: setattr(c, "adapters", 99), "adapters is 99"),
+        (lambda c: setattr(c, "adapter_of", ctypes.addressof(FAR)), "a row's adapter is 7, not -1 to 0"),
+        (lambda c: ctypes.c_int32.from_address(c.low_rank).__setattr__("value", 5000), "rank is 5000, not 0 to 1024"),
+        (lambda c: ctypes.c_int32.from_address(c.low_rank + 4).__setattr__("value", 1), "an adapter of 1 inputs"),
+    ],
+)
+def test_parts_and_adapters_that_are_not_there_are_refused(monkeypatch, change, said):
+    own = native(network("llama"))
+    view = own.view(skip_mlp=[0]) if "place" in said else own.view(skip_attention=[1])
+    view.prefill(prompt())
+    layers = kernels.Kernels.layers
+
+    def changed(self, threads, decoder, rows, which):
+        change(rows)
+        return layers(self, threads, decoder, rows, which)
+
+    monkeypatch.setattr(kernels.Kernels, "layers", changed)
+    adapter = Adapter({(0, "q"): (torch.zeros(2, 64), torch.zeros(64, 2))})
+    riders = (Rider(0, torch.zeros(64), adapter=adapter),)
+    with pytest.raises(ModelError, match=said):
+        view.read(TokenTree(5, V).freeze(), request=PassRequest(riders=riders))
+
+
+FAR = WHICH(*[7] * 8)
 
 
 @pytest.mark.parametrize("place", [-1, 10_000, 3])

@@ -8,7 +8,7 @@ import transformers
 from real_weights import fetched
 from test_decoder import decoder, network
 
-from specchat.core.seams import Context
+from specchat.core.context import Context
 from specchat.decoding.assemble import assemble
 from specchat.decoding.teacher_forcing import forced
 from specchat.errors import ModelError

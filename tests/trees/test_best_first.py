@@ -9,9 +9,9 @@ import pytest
 import torch
 from contracts.kit import Proposing, context_for, make_policy
 
+from specchat.core.budget import Budget
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Budget
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.trees import TREE_POLICIES
 

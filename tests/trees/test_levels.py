@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from contracts.kit import Proposing, context_for, counting_up, make_policy
 
-from specchat.core.seams import Budget
+from specchat.core.budget import Budget
 from specchat.trees import TREE_POLICIES
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from contracts.kit import Proposing, context_for, make_policy
 
-from specchat.core.seams import Budget
+from specchat.core.budget import Budget
 from specchat.core.tree import ROOT, Guess
 from specchat.errors import UsageError
 from specchat.trees import TREE_POLICIES

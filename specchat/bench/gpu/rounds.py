@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Any
 
 from specchat.bench.gpu.clocks import wait_for
+from specchat.core.context import Context
 from specchat.core.noise import Noise
-from specchat.core.seams import Context
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.speculate import Speculator
 from specchat.models.own.decoder import Decoder
@@ -71,7 +71,6 @@ class Running:
         settings = Settings().but(changes)
         speculator = assemble(settings, model, None)
         context = Context(list(prompt), len(prompt), model.vocab_size, sampling(settings), Noise(0))
-        context.wanted = speculator.rule.wanted
         speculator.start(context.history)
         return cls(model, speculator, context)
 

@@ -89,13 +89,9 @@ def check_seeded(subject: Subject) -> Finding:
 def check_twin(subject: Subject) -> Finding:
     """Drafted for by itself, the target accepts everything but ties"""
     claim = "a draft model that is the target has everything accepted but ties"
-    twin = getattr(subject.target, "twin", None)
-    draft = twin() if twin is not None else None
-    if draft is None:
-        return Finding(claim, SKIPPED, "this kind of model cannot be given a second cache")
     shape = {"policy": "chain", "width": 1, "depth": 4, "nodes": 4, "max_tokens": subject.effort.twin_tokens}
     settings = subject.greedy_settings.but({**_BY_ONE, **shape, **NEUTRAL})
-    text = subject.write(settings, subject.prompts[0], draft=draft)
+    text = subject.write(settings, subject.prompts[0], draft=subject.target.twin())
     allowed = allowed_gap(subject.moved, sampling(settings))
     gaps = [gap for round in text.rounds if (gap := _rejection_gap(round)) is not None]
     worst = max(gaps, default=0.0)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from specchat.decoding.vocabulary import Vocabulary
+from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
+from specchat.drafters.parts import Supplies
 from specchat.models.loading import Loaded
 from specchat.models.machine import threads_for
 from specchat.models.own.decoder import Decoder
@@ -39,6 +40,14 @@ class LoadedPair:
                 loaded.model.network.threads = threads
         torch.set_num_threads(1 if self.target.kernels == "native" else threads)
         return dataclasses.replace(self, threads=threads)
+
+    @property
+    def supplies(self) -> Supplies:
+        """What drafters may be made from besides the models."""
+        own, draft = self.vocabulary, self.draft
+        shared = draft is None or draft.tokenizer is None or draft.tokenizer is self.target.tokenizer
+        other = own if shared or draft is None else TransformersVocabulary(draft.tokenizer, draft.eos_ids)
+        return Supplies(own, other if draft else None)
 
     @property
     def key(self) -> str:

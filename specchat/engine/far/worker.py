@@ -122,6 +122,7 @@ class Worker:
             loaded.vocabulary,
             settings,
             measuring.profile.costs if measuring.profile else None,
+            loaded.supplies,
             plain_rounds=True,
         )
         if loaded is not self._pair:

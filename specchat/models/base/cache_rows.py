@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.core.seams import Rider
+from specchat.core.request import Rider
 from specchat.core.tree import ROOT, TokenTree
 
 CHUNK_TOKENS = 256
@@ -31,6 +31,7 @@ class Plan:
         positions: (rows,) position in the text of every row, riders included: never the row's own number.
         mask: (rows, start + rows) bool, whom each row attends to.
         common: the first so many rows are attended to by all.
+        borrowed: positions of the first rows, where only these of their text are there.
     """
 
     start: int
@@ -40,6 +41,7 @@ class Plan:
     positions: list[int]
     mask: Tensor
     common: int
+    borrowed: tuple[int, ...] = ()
 
 
 class Rows:
@@ -51,11 +53,20 @@ class Rows:
         self._tree: TokenTree | None = None
         self._row_of: dict[int, int] = {}
         self._end = 0  # first row behind the tree's
+        self._borrowed: list[int] = []  # positions of the borrowed rows, which come first
+        self._borrowed_text = 0  # so many tokens of the prefix have no rows but those
+
+    @property
+    def held(self) -> int:
+        """Rows of the prefix: one per token, unless only some of it was borrowed."""
+        return len(self.prefix) - self._borrowed_text + len(self._borrowed)
 
     def rewind(self, tokens: Sequence[int]) -> list[int]:
         """Forget the tree and everything that differs from `tokens`; returns the tokens still to be read."""
         reused = common_prefix(self.prefix, tokens)
         del self.prefix[reused:]
+        if reused < self._borrowed_text:
+            self._borrow(reused, [position for position in self._borrowed if position < reused])
         self._forget_tree()
         return list(tokens[reused:])
 
@@ -85,20 +96,20 @@ class Rows:
 
     def plan_prefix(self, tokens: list[int]) -> Plan:
         """A pass that reads more prefix. Call `prefix_read` when it is done."""
-        start, count = len(self.prefix), len(tokens)
+        start, count, first = self.held, len(tokens), len(self.prefix)
         mask = torch.ones(count, start + count, dtype=torch.bool).tril(start)
-        return Plan(start, count, (), tokens, list(range(start, start + count)), mask, start)
+        return Plan(start, count, (), tokens, list(range(first, first + count)), mask, start, self._gaps())
 
     def prefix_read(self, tokens: list[int]) -> None:
         self.prefix.extend(tokens)
-        self._end = len(self.prefix)
+        self._end = self.held
 
     def plan_tree(self, tree: TokenTree, new_nodes: Sequence[int] | None, riders: Sequence[Rider]) -> Plan:
         """A pass that reads nodes of a tree, missing prefix first. Call `tree_read` when it is done."""
         if self._tree is not tree:
             assert not self._row_of, "the last round was neither kept nor rewound"
             self._tree = tree
-            self._end = len(self.prefix)
+            self._end = self.held
         nodes = tuple(range(len(tree)) if new_nodes is None else new_nodes)
         missing = self._missing
         start, first_node = self._end, self._end + len(missing)
@@ -106,13 +117,13 @@ class Rows:
         row_of.update({node: first_node + i for i, node in enumerate(nodes)})
         rows = len(missing) + len(nodes) + len(riders)
         mask = np.zeros((rows, start + rows), dtype=np.bool_)
-        mask[:, : len(self.prefix)] = True
+        mask[:, : self.held] = True
         if missing:
             mask[: len(missing), start:first_node] = np.tri(len(missing), dtype=np.bool_)
             mask[len(missing) :, start:first_node] = True
         seen = [self._path_rows(tree, node, row_of) for node in nodes]
-        positions = [start + i for i in range(len(missing))]
         after = len(self.prefix) + len(missing)
+        positions = list(range(len(self.prefix), after))
         positions += [after + tree.depths[node] for node in nodes]
         rider_row = first_node + len(nodes)
         for index, rider in enumerate(riders):
@@ -128,7 +139,7 @@ class Rows:
         for row, rows_seen in enumerate(seen, len(missing)):
             mask[row, rows_seen] = True
         tokens = [*missing, *(tree.tokens[n] for n in nodes)]
-        return Plan(start, len(missing), nodes, tokens, positions, torch.from_numpy(mask), len(self.prefix))
+        return Plan(start, len(missing), nodes, tokens, positions, torch.from_numpy(mask), self.held, self._gaps())
 
     def tree_read(self, plan: Plan) -> None:
         if self._missing:
@@ -153,14 +164,37 @@ class Rows:
 
     def pretend(self, tokens: int) -> None:
         """Count so many rows as read; no real text shares a prefix with them."""
-        self._forget_tree()
+        self._borrow(0, [])
         self.prefix = [-1] * tokens
+        self._forget_tree()
+
+    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
+        """Count the rows at these positions of a text as read, and its other tokens as left out."""
+        self.prefix = list(tokens)
+        self._borrow(len(tokens), positions)
+        self._forget_tree()
+
+    def known(self) -> list[int]:
+        """The tokens of the prefix that have a row."""
+        return [*(self.prefix[position] for position in self._borrowed), *self.prefix[self._borrowed_text :]]
+
+    def at(self, positions: Sequence[int]) -> list[int]:
+        """The rows of these positions of the prefix, which must not be among those left out."""
+        borrowed = {position: row for row, position in enumerate(self._borrowed)}
+        left_out = self._borrowed_text - len(self._borrowed)
+        return [borrowed[position] if position < self._borrowed_text else position - left_out for position in positions]
+
+    def _gaps(self) -> tuple[int, ...]:
+        return tuple(self._borrowed) if len(self._borrowed) < self._borrowed_text else ()
+
+    def _borrow(self, text: int, positions: Sequence[int]) -> None:
+        self._borrowed_text, self._borrowed = text, list(positions)
 
     def _forget_tree(self) -> None:
         self._tree = None
         self._row_of = {}
         self._missing = []
-        self._end = len(self.prefix)
+        self._end = self.held
 
     @staticmethod
     def _path_rows(tree: TokenTree, node: int, row_of: dict[int, int]) -> list[int]:

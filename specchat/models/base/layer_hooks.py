@@ -1,13 +1,15 @@
-"""Looking into a pass while it runs: taps of layers, and asking `on_layer` which nodes stay."""
+"""Looking into a pass while it runs: states of tapped layers, and hooks that say which nodes stay."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from specchat.core.seams import OnLayer, Reading
+from specchat.core.reading import Reading
+from specchat.core.request import LayerHook, PassRequest
+from specchat.core.states import TextStates
 from specchat.core.transfer import sent
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan, surviving
@@ -15,23 +17,37 @@ from specchat.models.base.head_output import Said
 
 
 class LayerWatch:
-    """Follows the rows of one pass: missing prefix first, then the nodes still alive, then riders.
+    """Follows the rows of one pass: tokens of the text first, then the nodes still alive, then riders.
 
     Riders stay to the end: what they say below a dropped node is of no use to anyone, and costs little.
     """
 
-    def __init__(self, tree: TokenTree, plan: Plan, taps: Collection[int], on_layer: OnLayer | None) -> None:
-        self._tree = tree
+    def __init__(self, plan: Plan, request: PassRequest, tree: TokenTree | None = None) -> None:
+        """Nothing seen yet.
+
+        Args:
+            tree: what the plan's nodes belong to; None where it reads text alone.
+        """
         self._plan = plan
-        self._taps = taps
-        self._on_layer = on_layer
+        self._request = request
+        self._tree = tree
         self._alive: list[int] = list(plan.nodes)
         self._pruned: dict[int, int] = {}
+        self._text: dict[int, Tensor] = {}
         self._states: dict[int, Tensor] = {}
         self._rider_states: dict[int, Tensor] = {}
 
     def wants(self, layer: int) -> bool:
-        return self._on_layer is not None or layer in self._taps
+        """Whether anybody looks at the states after this layer."""
+        return layer in self._request.taps or self.interrupts(layer)
+
+    def interrupts(self, layer: int) -> bool:
+        """Whether somebody must be asked there before the pass goes on."""
+        return any(layer in hook.layers for hook in self._request.hooks)
+
+    def tapped(self, layers: Iterable[int]) -> tuple[int, ...]:
+        """Which of these layers' states are kept."""
+        return tuple(layer for layer in layers if layer in self._request.taps)
 
     def rows(self) -> list[int]:
         """Rows of the whole pass that are still followed."""
@@ -44,27 +60,28 @@ class LayerWatch:
         """Look at the states of the rows followed; places among them that go on, or None where all do.
 
         Args:
-            hidden: (rows followed, d).
+            hidden: (rows followed, d); may be written over afterwards.
         """
-        missing, count = self._plan.missing, len(self._alive)
-        nodes, riders = hidden[missing : missing + count], hidden[missing + count :]
-        if layer in self._taps:
-            self._states[layer] = self._spread(nodes)
-            self._rider_states[layer] = riders.clone()
-        stay = self._on_layer(layer, nodes, tuple(self._alive)) if self._on_layer is not None else None
-        if stay is None:
-            return None
-        survivors = surviving(self._tree, self._alive, stay)
-        if len(survivors) == count:
-            return None
-        places = [place for place, node in enumerate(self._alive) if node in survivors]
-        self._pruned.update({node: layer for node in self._alive if node not in survivors})
-        self._alive = [self._alive[place] for place in places]
-        return [*range(missing), *(missing + place for place in places), *range(missing + count, len(hidden))]
+        if layer in self._request.taps:
+            self._keep(layer, hidden.clone())
+        going: list[int] | None = None
+        for hook in self._request.hooks:
+            if layer in hook.layers and (stay := self._ask(hook, layer, hidden)) is not None:
+                hidden = hidden[stay]
+                going = stay if going is None else [going[place] for place in stay]
+        return going
 
-    def reading(self, said: Said, riders: int) -> Reading:
+    def text_states(self) -> TextStates | None:
+        """The tapped states of the tokens of the text that were read; None where there are none."""
+        missing = self._plan.missing
+        if not missing or not self._text:
+            return None
+        return TextStates(self._plan.positions[0], tuple(self._plan.tokens[:missing]), self._text)
+
+    def reading(self, said: Said) -> Reading:
         """The reading of a pass, from what the head said of its living nodes and its riders, in that order."""
-        count = len(self._alive)
+        count, riders = len(self._alive), bool(self._request.riders)
+        likeliest = said.likeliest
         return Reading(
             nodes=self._plan.nodes,
             logits=self._spread(said.logits[:count]),
@@ -73,9 +90,29 @@ class LayerWatch:
             taps=self._states,
             rider_logits=said.logits[count:] if riders else None,
             rider_states=self._rider_states if riders else {},
-            likeliest=None if said.likeliest is None else self._spread(said.likeliest[:count]),
+            rider_likeliest=likeliest[count:] if riders and likeliest is not None else None,
+            likeliest=None if likeliest is None else self._spread(likeliest[:count]),
             totals=None if said.totals is None else self._spread(said.totals[:count]),
+            text_states=self.text_states(),
         )
+
+    def _keep(self, layer: int, hidden: Tensor) -> None:
+        missing, behind = self._plan.missing, self._plan.missing + len(self._alive)
+        self._text[layer] = hidden[:missing]
+        self._states[layer] = self._spread(hidden[missing:behind])
+        self._rider_states[layer] = hidden[behind:]
+
+    def _ask(self, hook: LayerHook, layer: int, hidden: Tensor) -> list[int] | None:
+        """Places among the rows followed that go on after a hook was asked."""
+        missing, count = self._plan.missing, len(self._alive)
+        stay = hook.look(layer, hidden[missing : missing + count], tuple(self._alive))
+        if stay is None or self._tree is None:
+            return None
+        survivors = surviving(self._tree, self._alive, stay)
+        places = [place for place, node in enumerate(self._alive) if node in survivors]
+        self._pruned.update({node: layer for node in self._alive if node not in survivors})
+        self._alive = [self._alive[place] for place in places]
+        return [*range(missing), *(missing + place for place in places), *range(missing + count, len(hidden))]
 
     def _spread(self, rows: Tensor) -> Tensor:
         """Rows of living nodes, put where all nodes of the plan have their rows; dropped ones are zero."""

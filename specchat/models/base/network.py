@@ -11,14 +11,16 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specchat.core.seams import Counters
+from specchat.core.reading import Counters
+from specchat.core.request import Rider
 from specchat.core.transfer import sent
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.head_output import Said
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.shape import Shape, View
-from specchat.models.base.windows import within_window
+from specchat.models.base.sub_layers import SubLayers
+from specchat.models.base.windows import windowed
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,9 @@ class Pass:
         embed: tokens → (n, d) rows.
         tables: for each view, (positions, 1, head_dim / 2) complex64, what rotates queries and keys at each position;
             None where nothing is rotated.
+        parts: what of the layers is computed.
         watch: looks into the pass; None where nobody does.
-        riders: (d,) each, what stands in for the embeddings of the last rows.
+        riders: the last rows, which have an embedding of their own.
     """
 
     plan: Plan
@@ -38,14 +41,17 @@ class Pass:
     tables: tuple[Tensor | None, ...]
     cache: KVCache
     counters: Counters
-    watch: LayerWatch | None
-    riders: Sequence[Tensor] = ()
+    parts: SubLayers
+    watch: LayerWatch | None = None
+    riders: Sequence[Rider] = ()
 
     @cached_property
     def hidden(self) -> Tensor:
         """(rows, d) embeddings, riders included; may be written over."""
         hidden = self.embed(self.plan.tokens)
-        return torch.cat([hidden, torch.stack(list(self.riders)).to(hidden)]) if self.riders else hidden
+        if not self.riders:
+            return hidden
+        return torch.cat([hidden, torch.stack([rider.embedding for rider in self.riders]).to(hidden)])
 
     @cached_property
     def turns(self) -> list[Tensor | None]:
@@ -55,14 +61,11 @@ class Pass:
 
     def masks(self, views: Sequence[View]) -> list[Tensor]:
         """For each view, (rows, seen) bool, whom each row attends to; on the host."""
-        plan = self.plan
-        return [
-            plan.mask if view.window is None else within_window(plan.mask, plan.common, view.window) for view in views
-        ]
+        return [windowed(self.plan, view.window) for view in views]
 
-    def watched(self, layers: int) -> bool:
-        """Whether anybody looks into the pass."""
-        return self.watch is not None and any(self.watch.wants(layer) for layer in range(layers))
+    def interrupted(self, layers: int) -> bool:
+        """Whether anybody must be asked before the pass is over."""
+        return self.watch is not None and any(self.watch.interrupts(layer) for layer in range(layers))
 
     def segments(self, layers: int) -> list[range]:
         """Runs of layers that nobody looks into, each up to and including one that somebody does."""

@@ -5,6 +5,24 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from specchat.models.base.cache_rows import Plan
+
+
+def windowed(plan: Plan, window: int | None) -> Tensor:
+    """(rows, seen) bool, whom each row of a pass attends to where layers see so many tokens back; None for all.
+
+    Rows of a text that was borrowed in part lie side by side though their tokens do not: there positions decide.
+    """
+    if window is None:
+        return plan.mask
+    mask = within_window(plan.mask, plan.common, window)
+    if plan.borrowed:
+        behind = torch.tensor(plan.positions)[:, None] - torch.tensor(plan.borrowed)
+        if bool((behind >= window).any()):
+            mask = mask.clone()
+            mask[:, : len(plan.borrowed)] &= behind < window
+    return mask
+
 
 def within_window(mask: Tensor, common: int, window: int) -> Tensor:
     """The same mask, each row's older rows left out; the mask itself where no text is longer.

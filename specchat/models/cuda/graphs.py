@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from specchat.core.request import Adapter
+from specchat.models.base.adapters import acting, adapters_of
 from specchat.models.base.head_output import Said
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
@@ -33,11 +35,15 @@ class Bucket:
         rows: rows, padding included.
         context: cache rows looked at.
         embedded: whether embeddings are given, rather than tokens to look up.
+        taps: layers whose states are left behind.
+        adapters: what acts on some of its rows.
     """
 
     rows: int
     context: int
     embedded: bool
+    taps: tuple[int, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
 
 
 @dataclass
@@ -55,9 +61,10 @@ class _Recorded:
 class GraphNetwork:
     """Runs a pass in the smallest bucket that holds it; what fits none goes through the eager layers.
 
-    Both use the same weights and the same cache, so they may take turns. The states that `run` returns lie in a buffer
-    that the next pass writes over. The head is not recorded: it is two kernels, and its results outlive the pass, so
-    a recording would add two copies to save one launch.
+    Both use the same weights and the same cache, so they may take turns. Taps and adapters are recorded too; a pass
+    that is interrupted by a hook is not. The states that `run` returns lie in a buffer that the next pass writes over.
+    The head is not recorded: it is two kernels, and its results outlive the pass, so a recording would add two copies
+    to save one launch.
 
     Args:
         pieces: what recorded layers do between products; the eager layers keep theirs.
@@ -77,6 +84,7 @@ class GraphNetwork:
         self._recorder = recorder
         self._inputs: dict[int, Inputs] = {}
         self._buffers: tuple[Tensor, Tensor] | None = None
+        self._tapped: dict[int, Tensor] = {}
         self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
         self._attention: dict[tuple[int, int], Attention] = {}
 
@@ -90,20 +98,29 @@ class GraphNetwork:
         plan = running.plan
         rows, end = plan.mask.shape
         width = next((bucket for bucket in _ROWS if bucket >= rows), None)
-        if width is None or end - plan.common >= WINDOW or running.watched(self.shape.layers):
+        if width is None or end - plan.common >= WINDOW or self._is_special(running):
             return self._eager.run(running)
         # One row more than are used: padding is written to the cache's last one.
         keys, values = running.cache.room_for(end + 1, self._eager.like)
         given = bool(running.riders) or self._eager.weights.table is None
-        bucket = Bucket(width, _context(end, keys.shape[2]), given)
+        taps = () if running.watch is None else running.watch.tapped(range(self.shape.layers))
+        bucket = Bucket(width, _context(end, keys.shape[2]), given, taps, adapters_of(running.riders))
         embedded, out = self._room()
         if given:
             embedded[:rows] = running.hidden
-        self._inputs_of(width).fill_(plan, spare=keys.shape[2] - 1)
+        self._inputs_of(width).fill_(plan, keys.shape[2] - 1, acting(running.riders, bucket.adapters))
         if not self._replay(bucket, running, keys, values):
             return self._eager.run(running)
-        running.counters.node_layers += rows * self.shape.layers
+        running.counters.node_layers += rows * running.parts.computed(range(self.shape.layers))
+        for layer in taps:
+            assert running.watch is not None, "somebody asked for them"
+            running.watch.after_layer(layer, self._tapped[layer][:rows])
         return out[:rows]
+
+    def _is_special(self, running: Pass) -> bool:
+        """Whether a pass does what no recording does: ask in the middle, or see part of a text through windows."""
+        windows = any(view.window is not None for view in self.shape.views)
+        return running.interrupted(self.shape.layers) or (windows and bool(running.plan.borrowed))
 
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
         """Do the pass that the buffers describe; False where it cannot be recorded."""
@@ -118,7 +135,7 @@ class GraphNetwork:
             return False
         try:
             attend = self._attention_for(bucket, keys, values)
-            static = self._static_pass(bucket, running.tables, keys, values, attend)
+            static = self._static_pass(bucket, running, keys, values, attend)
             recorded.replays[bucket] = static, self._recorder.record(static.compute)
         except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
             self.trouble = str(error).strip().split("\n")[0] or type(error).__name__
@@ -127,19 +144,25 @@ class GraphNetwork:
         return True
 
     def _static_pass(
-        self, bucket: Bucket, tables: tuple[Tensor | None, ...], keys: Tensor, values: Tensor, attend: Attention
+        self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor, attend: Attention
     ) -> StaticPass:
         embedded, out = self._room()
+        for layer in bucket.taps:
+            self._tapped.setdefault(layer, torch.zeros_like(out))
         return StaticPass(
             network=self._layers,
             inputs=self._inputs_of(bucket.rows),
             context=bucket.context,
-            tables=tables,
+            tables=running.tables,
             keys=keys,
             values=values,
             embedded=embedded if bucket.embedded else None,
             out=out,
+            tapped={layer: self._tapped[layer] for layer in bucket.taps},
             attend=attend,
+            parts=running.parts,
+            place_of=running.cache.place_of,
+            adapters=[self._layers.prepared(adapter) for adapter in bucket.adapters],
         )
 
     def _attention_for(self, bucket: Bucket, keys: Tensor, values: Tensor) -> Attention:
@@ -153,8 +176,8 @@ class GraphNetwork:
 
             def seconds(attend: Attention) -> float:
                 def all_layers() -> None:
-                    for layer in range(shape.layers):
-                        attend(queries, keys[layer, :, : bucket.context], values[layer, :, : bucket.context], mask)
+                    for place in range(len(keys)):
+                        attend(queries, keys[place, :, : bucket.context], values[place, :, : bucket.context], mask)
 
                 try:
                     all_layers()

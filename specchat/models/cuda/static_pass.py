@@ -3,10 +3,14 @@ rows are padded, and the cache is seen up to a fixed row."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor
 
+from specchat.models.base.adapters import AdaptedWhere, Factors
 from specchat.models.base.cache_rows import Plan
+from specchat.models.base.sub_layers import SubLayers
 from specchat.models.own.attention import Attention, folded_mask
 from specchat.models.own.eager import EagerNetwork, Ground
 
@@ -20,16 +24,17 @@ class Inputs:
     Args:
         rows: rows of the pass, padding included.
 
-    `tokens`, `positions` and `places` are (rows,) int64; `common` is (1,) int64, how many rows everybody sees;
-    `window` is (rows, WINDOW) bool, who sees the ones behind.
+    `tokens`, `positions`, `places` and `adapter_of` (−1 for none) are (rows,) int64; `common` is (1,) int64, how many
+    rows everybody sees; `window` is (rows, WINDOW) bool, who sees the ones behind.
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.rows = rows
         self._sent = torch.zeros(_bytes(rows), dtype=torch.uint8, device=device)
-        self.tokens, self.positions, self.places, self.common, self.window = _views(self._sent, rows)
+        parts = _views(self._sent, rows)
+        self.tokens, self.positions, self.places, self.adapter_of, self.common, self.window = parts
 
-    def fill_(self, plan: Plan, spare: int) -> None:
+    def fill_(self, plan: Plan, spare: int, acting: Sequence[int] = ()) -> None:
         """Tell the device about a pass. Does not wait for it.
 
         Padding rows are written to the cache row `spare`. They see the common rows and one that is read in this
@@ -38,12 +43,15 @@ class Inputs:
         pinned = self._sent.device.type == "cuda"
         # Lent by torch's allocator until the copy is done: a buffer of our own could be overwritten before.
         host = torch.zeros(len(self._sent), dtype=torch.uint8, pin_memory=pinned)
-        tokens, positions, places, common, window = _views(host, self.rows)
+        tokens, positions, places, adapter_of, common, window = _views(host, self.rows)
         rows, end = len(plan.positions), plan.mask.shape[1]
         tokens[: len(plan.tokens)] = torch.tensor(plan.tokens, dtype=torch.int64)
         positions[:rows] = torch.tensor(plan.positions)
         places[:rows] = torch.arange(plan.start, end)
         places[rows:] = spare
+        adapter_of[:] = -1
+        if acting:
+            adapter_of[rows - len(acting) : rows] = torch.tensor(acting)
         common[0] = plan.common
         window[:rows, : end - plan.common] = plan.mask[:, plan.common :]
         window[rows:, 0] = True
@@ -59,6 +67,10 @@ class StaticPass:
         keys, values: (layers, kv, capacity, head_dim), written in place.
         embedded: (≥ rows, d) embeddings to start from, or None to look the tokens up.
         out: (≥ rows, d), where the states after the last layer are left.
+        tapped: layer → (≥ rows, d), where the states after some layers are left too.
+        parts: which halves of layers are computed.
+        place_of: where a layer's keys and values lie in the cache.
+        adapters: what is added for the rows that the inputs say.
     """
 
     def __init__(
@@ -71,7 +83,11 @@ class StaticPass:
         values: Tensor,
         embedded: Tensor | None,
         out: Tensor,
+        tapped: Mapping[int, Tensor],
         attend: Attention,
+        parts: SubLayers,
+        place_of: Mapping[int, int],
+        adapters: Sequence[Factors] = (),
     ) -> None:
         self._network = network
         self._inputs = inputs
@@ -81,7 +97,11 @@ class StaticPass:
         self._values = values
         self._embedded = embedded
         self._out = out
+        self._tapped = tapped
         self._attend = attend
+        self._parts = parts
+        self._place_of = place_of
+        self._adapted = AdaptedWhere(adapters, inputs.adapter_of) if adapters else None
 
     def compute(self) -> None:
         """Run the layers on what the buffers hold. Doing it again changes nothing."""
@@ -98,9 +118,14 @@ class StaticPass:
                 for view in network.shape.views
             ],
             attend=self._attend,
+            parts=self._parts,
+            place_of=self._place_of,
+            adapted=self._adapted,
         )
         for index in range(network.shape.layers):
             hidden, added = network.layer(index, hidden, added, ground)
+            if index in self._tapped:
+                self._tapped[index][: inputs.rows] = hidden if added is None else hidden + added
         self._out[: inputs.rows] = hidden if added is None else hidden + added
 
     def _first(self) -> Tensor:
@@ -124,11 +149,11 @@ class StaticPass:
 
 
 def _bytes(rows: int) -> int:
-    return 8 * (3 * rows + 1) + rows * WINDOW
+    return 8 * (4 * rows + 1) + rows * WINDOW
 
 
-def _views(buffer: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Tokens, positions, places, common and window within the buffer's bytes."""
-    numbers = buffer[: 8 * (3 * rows + 1)].view(torch.int64)
-    window = buffer[8 * (3 * rows + 1) :].view(torch.bool).view(rows, WINDOW)
-    return numbers[:rows], numbers[rows : 2 * rows], numbers[2 * rows : 3 * rows], numbers[3 * rows :], window
+def _views(buffer: Tensor, rows: int) -> tuple[Tensor, ...]:
+    """Tokens, positions, places, adapter_of, common and window within the buffer's bytes."""
+    numbers = buffer[: 8 * (4 * rows + 1)].view(torch.int64)
+    window = buffer[8 * (4 * rows + 1) :].view(torch.bool).view(rows, WINDOW)
+    return *(numbers[i * rows : (i + 1) * rows] for i in range(4)), numbers[4 * rows :], window

@@ -287,8 +287,7 @@ class PairedSource(_Passing):
     def __init__(self, source: WeightSource, head_dim: int) -> None:
         super().__init__(source)
         self._head_dim = head_dim
-        # Halves → pairs: value i rotates with value i + head_dim / 2.
-        self._pairs = None if source.interleaved else torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
+        self._as_it_is = source.interleaved
 
     @property
     def interleaved(self) -> bool:
@@ -296,27 +295,26 @@ class PairedSource(_Passing):
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         stored = super().stored(name, layer)
-        if stored is None or self._pairs is None or name not in _PAIRED:
+        if stored is None or self._as_it_is or name not in _PAIRED:
             return stored
         return stored.permuted(self._order(stored.rows))
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
-        if self._pairs is None or name not in _PAIRED:
+        if self._as_it_is or name not in _PAIRED:
             return super().dense(name, layer, part, rows)
         weight = super().dense(name, layer, part)
         return weight[self._order(len(weight))[rows]]
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         group = super().four_bit(name, layer)
-        if group is None or self._pairs is None or name not in _PAIRED:
+        if group is None or self._as_it_is or name not in _PAIRED:
             return group
         return group.permuted(self._order(len(group.numbers)))
 
     def _order(self, rows: int) -> Tensor:
-        assert self._pairs is not None, "asked only where the order differs"
         if rows % self._head_dim:
             raise ModelError(f"{rows} rows of queries or keys are no whole heads of {self._head_dim}")
-        return (torch.arange(rows // self._head_dim)[:, None] * self._head_dim + self._pairs).flatten()
+        return paired_rows(rows, self._head_dim)
 
 
 class ScaledSource(_Passing):
@@ -336,3 +334,12 @@ class ScaledSource(_Passing):
 
     def embed(self, ids: list[int]) -> Tensor:
         return super().embed(ids) * self._embedding_scale
+
+
+def paired_rows(rows: int, head_dim: int) -> Tensor:
+    """(rows,) where each row of q or k stood before those that rotate together were put side by side.
+
+    Halves become pairs: value i of a head rotates with value i + head_dim / 2.
+    """
+    pairs = torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
+    return (torch.arange(rows // head_dim)[:, None] * head_dim + pairs).flatten()

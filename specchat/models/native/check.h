@@ -82,6 +82,27 @@ static int view_check(const Rows *r, const View *view) {
     return DONE;
 }
 
+/* Whether what is left out and what is added names layers, products and rows that there are. */
+static int parts_check(const Decoder *d, const Rows *r) {
+    if (r->place_of == NULL && r->kept != d->layers) return refuse("a cache of %d layers of %d", r->kept, d->layers);
+    for (int i = 0; i < d->layers && r->place_of; i++)
+        if (in_range("a layer's place in the cache", r->place_of[i], -1, r->kept - 1)) return REFUSED;
+    if (in_range("adapters", r->adapters, 0, r->rows)) return REFUSED;
+    for (int row = 0; row < r->rows && r->adapters; row++)
+        if (in_range("a row's adapter", r->adapter_of[row], -1, r->adapters - 1)) return REFUSED;
+    for (int i = 0; i < r->adapters * d->layers * ADAPTED; i++) {
+        const Layer *l = &d->layer[i / ADAPTED % d->layers];
+        const Product *each[ADAPTED] = {&l->qkv[0], &l->qkv[1], &l->qkv[2], &l->o, &l->gate_up[0], &l->gate_up[1], &l->down};
+        const LowRank *a = &r->low_rank[i];
+        if (in_range("an adapter's rank", a->rank, 0, MOST_RANK)) return REFUSED;
+        if (a->inputs != each[i % ADAPTED]->in || a->outputs != each[i % ADAPTED]->out)
+            return refuse("an adapter of %d inputs and %d outputs, not %d and %d", a->inputs, a->outputs,
+                          each[i % ADAPTED]->in, each[i % ADAPTED]->out);
+        if (a->rank && (a->down == NULL || a->up == NULL)) return refuse("an adapter without factors");
+    }
+    return DONE;
+}
+
 /* Whether a pass over these rows and layers stays within its buffers: asked at every pass, in no time that counts. */
 static int rows_check(const Decoder *d, const Rows *r, int first, int last) {
     if (first < 0 || first > last || last > d->layers) return refuse("layers %d to %d of %d", first, last, d->layers);
@@ -92,7 +113,7 @@ static int rows_check(const Decoder *d, const Rows *r, int first, int last) {
     if (in_range("rows to look at", r->end, 1, r->capacity)) return REFUSED;
     for (int i = 0; i < d->views; i++)
         if (view_check(r, &r->view[i])) return REFUSED;
-    return DONE;
+    return parts_check(d, r);
 }
 
 /* Whether so many rows of logits can be had in one call. */

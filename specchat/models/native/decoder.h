@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "adapter.h"
 #include "product.h"
 
 typedef struct {
@@ -38,6 +39,14 @@ typedef struct {
     uint16_t *keys;        /* (layers, kv_heads, capacity / LANES, head_dim, LANES) float16 */
     uint16_t *values;      /* (layers, kv_heads, capacity, head_dim) float16 */
     View view[VIEWS];
+    /* What is left out; NULL where nothing is. */
+    const int32_t *place_of; /* (layers), where among the cache's layers each one's rows lie, −1 without attention */
+    const uint8_t *mlp;      /* (layers), whether its MLP is computed */
+    int32_t kept;            /* layers of the cache; all of them where nothing is left out */
+    /* What is added to the products of some rows; none where nothing is. */
+    int32_t adapters;
+    const LowRank *low_rank;   /* (adapters, layers, ADAPTED) */
+    const int32_t *adapter_of; /* (rows), which of them acts on it, −1 for none */
 } Rows;
 
 /* Exponentials of a row's logits are summed up in stretches of so many. */

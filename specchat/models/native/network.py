@@ -12,10 +12,13 @@ import torch
 from torch import Tensor
 
 from specchat.models.base.head_output import Said
+from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
+from specchat.models.base.sub_layers import SubLayers
 from specchat.models.files.weight_source import WeightSource
+from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.handover import maybe_pointer, pointer
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
@@ -61,6 +64,9 @@ class _CRows(ctypes.Structure):
         *[(name, ctypes.c_int32) for name in ("rows", "end", "capacity")],
         *[(name, ctypes.c_void_p) for name in ("hidden", "places", "keys", "values")],
         ("view", _CView * _VIEWS),
+        *[(name, ctypes.c_void_p) for name in ("place_of", "mlp")],
+        *[(name, ctypes.c_int32) for name in ("kept", "adapters")],
+        *[(name, ctypes.c_void_p) for name in ("low_rank", "adapter_of")],
     ]
 
 
@@ -115,6 +121,7 @@ class NativeNetwork:
         self.nbytes = sum(product.nbytes for product in products)
         told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
         self._c_layers = (_CLayer * shape.layers)(*told)
+        self._adapters = AdapterTables(shape, shape.inner)
         self._c = _CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
             *(shape.inner, shape.vocab_size, len(shape.views), shape.gate == "gelu", shape.epsilon),
@@ -137,13 +144,12 @@ class NativeNetwork:
         return Said(logits, best[:, :vocab_size], summed)
 
     def run(self, running: Pass) -> Tensor:
-        rows = _Rows(running, self.shape)
+        rows = _Rows(running, self.shape, self._adapters)
         for layers in running.segments(self.shape.layers):
-            running.counters.node_layers += len(layers) * len(rows.hidden)
+            running.counters.node_layers += running.parts.computed(layers) * len(rows.hidden)
             self._kernels.layers(self.threads, self._c, rows.as_c(), layers)
             if running.watch is not None and running.watch.wants(layers.stop - 1):
-                # What is looked at must stay as it is: the layers that follow write over the rows.
-                stay = running.watch.after_layer(layers.stop - 1, rows.hidden.clone())
+                stay = running.watch.after_layer(layers.stop - 1, rows.hidden)
                 if stay is not None:
                     rows.drop(stay)
         return rows.hidden
@@ -170,7 +176,7 @@ class NativeNetwork:
 class _Rows:
     """The rows of one pass and where they lie."""
 
-    def __init__(self, running: Pass, shape: Shape) -> None:
+    def __init__(self, running: Pass, shape: Shape, adapters: AdapterTables) -> None:
         self.hidden = _floats(running.hidden)
         self._shape = shape
         self._turns = running.turns
@@ -181,17 +187,21 @@ class _Rows:
         self._places = torch.arange(start, end, dtype=torch.int32)
         like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.float16)
         self._keys, self._values = running.cache.room_for(end, like)
+        self._place_of, self._mlp = _left_out(running.parts, running.cache)
+        self._adapters, self._adapter_of = adapters.of(running.riders, len(self.hidden))
 
     def drop(self, stay: list[int]) -> None:
         """Go on with these rows alone; `stay` are places among the rows so far."""
         self.hidden, self._places = self.hidden[stay], self._places[stay]
         self._turns = [None if turns is None else turns[stay] for turns in self._turns]
         self._seen = [seen[stay] for seen in self._seen]
+        self._adapter_of = None if self._adapter_of is None else self._adapter_of[stay]
 
     def as_c(self) -> _CRows:
         """The same for C; valid as long as this lives and nothing is dropped."""
         shape, rows, end, capacity = self._shape, len(self.hidden), self._seen[0].shape[1], self._keys.shape[2]
-        cache = (torch.float16, shape.layers, shape.kv_heads, capacity, shape.head_dim)
+        kept = self._keys.shape[0]
+        cache = (torch.float16, kept, shape.kv_heads, capacity, shape.head_dim)
         views = [
             _CView(
                 common,
@@ -207,7 +217,24 @@ class _Rows:
             pointer("keys", self._keys, *cache),
             pointer("values", self._values, *cache),
             (_CView * _VIEWS)(*views),
+            maybe_pointer("places in the cache", self._place_of, torch.int32, shape.layers),
+            maybe_pointer("which MLPs are computed", self._mlp, torch.bool, shape.layers),
+            *(kept, 0 if self._adapters is None else self._adapters.count),
+            None if self._adapters is None else ctypes.addressof(self._adapters.table),
+            maybe_pointer("which adapters act", self._adapter_of, torch.int32, rows),
         )
+
+
+def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor | None]:
+    """(layers,) int32 where each layer's rows lie, −1 without attention; (layers,) bool which MLPs are computed.
+
+    None where nothing is left out.
+    """
+    if parts.complete:
+        return None, None
+    every = range(parts.layers)
+    places = [cache.place_of.get(layer, -1) for layer in every]
+    return torch.tensor(places, dtype=torch.int32), torch.tensor([layer in parts.mlp for layer in every])
 
 
 def _floats(states: Tensor) -> Tensor:

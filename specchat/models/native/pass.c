@@ -23,6 +23,7 @@ typedef struct {
     Rounded x, inner;
     float *qkv, *mixed, *hidden;
     float *added; /* (rows, hidden), what a norm goes over before it is added to the state */
+    float *gates; /* (rows, 2 · inter), what adapters add to gate and up; NULL where there are none */
     float *weights; /* (threads, SET, room for weights) */
 } Pass;
 
@@ -148,6 +149,17 @@ static void round_mixed(Pass *p, int row) {
     round_row(p->mixed + (size_t)row * length, length, &p->x, row);
 }
 
+/* What adapters add to LANES outputs of gate and up. */
+static void add_to_gates(const Pass *p, int first, int count, int column, vf *gate, vf *up) {
+    int inter = p->decoder->inter;
+    for (int r = 0; r < count; r++) {
+        if (p->rows->adapter_of[first + r] < 0) continue;
+        const float *added = p->gates + (size_t)(first + r) * 2 * (size_t)inter + column;
+        gate[r] += load_lanes(added, inter - column);
+        up[r] += load_lanes(added + inter, inter - column);
+    }
+}
+
 /* Gate and up for whole groups of outputs, silu(gate) · up, and rounded for the product that follows. */
 static void gate_groups(void *job, int from, int to, int thread) {
     (void)thread;
@@ -162,6 +174,7 @@ static void gate_groups(void *job, int from, int to, int thread) {
                 vf a[TILE], b[TILE];
                 block_of(gate, 2 * g + half, &p->x, first / TILE, count, a);
                 block_of(up, 2 * g + half, &p->x, first / TILE, count, b);
+                if (p->gates) add_to_gates(p, first, count, g * GROUP + half * LANES, a, b);
                 for (int r = 0; r < count; r++)
                     store(inner[r] + half * LANES, (p->decoder->gelu ? gelu16(a[r]) : silu16(a[r])) * b[r]);
             }
@@ -192,15 +205,25 @@ static void mixed_rows(void *job, int from, int to, int thread) {
 
 enum { FEW_ROWS = 8 }; /* what is done row by row is too little to share out for so many */
 
-/* Add a product to the states; with a norm, the product normalised. */
-static void add_product(Pass *p, const Product *product, const Rounded *x, const float *norm) {
+/* Add to products what adapters make of their input; rows without one are left alone. */
+static void adapt(Pass *p, int first, int count, const Rounded *x, float *out, int width) {
+    if (p->rows->adapters == 0) return;
+    Adapt job = {p->rows->low_rank, p->rows->adapter_of, p->decoder->layers, (int)(p->layer - p->decoder->layer),
+                 first, count, x, out, width};
+    together(p->team, adapt_rows, &job, p->rows->rows, 1);
+}
+
+/* Add a product to the states; with a norm, the product normalised. `adapted` is its number among adapted products. */
+static void add_product(Pass *p, const Product *product, int adapted, const Rounded *x, const float *norm) {
     int rows = p->rows->rows;
-    multiply(p->team, product, 1, x, rows, norm ? p->added : p->hidden, norm == NULL);
+    float *to = norm ? p->added : p->hidden;
+    multiply(p->team, product, 1, x, rows, to, norm == NULL);
+    adapt(p, adapted, 1, x, to, product->out);
     p->norm = norm;
     if (norm) together(p->team, add_rows, p, rows, FEW_ROWS);
 }
 
-static void layer_pass(Pass *p) {
+static void attention_half(Pass *p) {
     Team *team = p->team;
     const Decoder *d = p->decoder;
     int rows = p->rows->rows;
@@ -208,16 +231,24 @@ static void layer_pass(Pass *p) {
     p->x.groups = (d->hidden + GROUP - 1) / GROUP;
     together(team, norm_rows, p, rows, FEW_ROWS);
     multiply(team, p->layer->qkv, 3, &p->x, rows, p->qkv, false);
+    adapt(p, FIRST_QKV, 3, &p->x, p->qkv, (d->heads + 2 * d->kv_heads) * d->head_dim);
     together(team, turn_rows, p, rows, FEW_ROWS);
     together(team, attend_sets, p, sets_of(p) * d->kv_heads, 1);
     p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
     together(team, mixed_rows, p, rows, FEW_ROWS);
-    add_product(p, &p->layer->o, &p->x, p->layer->post_attention_norm);
+    add_product(p, &p->layer->o, FIRST_O, &p->x, p->layer->post_attention_norm);
+}
+
+static void mlp_half(Pass *p) {
+    Team *team = p->team;
+    int rows = p->rows->rows, inter = p->decoder->inter;
     p->norm = p->layer->mlp_norm;
-    p->x.groups = (d->hidden + GROUP - 1) / GROUP;
+    p->x.groups = (p->decoder->hidden + GROUP - 1) / GROUP;
     together(team, norm_rows, p, rows, FEW_ROWS);
+    if (p->gates) memset(p->gates, 0, (size_t)rows * 2 * (size_t)inter * sizeof(float));
+    adapt(p, FIRST_GATE, 2, &p->x, p->gates, 2 * inter);
     together(team, gate_groups, p, p->inner.groups, 1);
-    add_product(p, &p->layer->down, &p->inner, p->layer->post_mlp_norm);
+    add_product(p, &p->layer->down, FIRST_DOWN, &p->inner, p->layer->post_mlp_norm);
 }
 
 static size_t up_to_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -248,6 +279,7 @@ static void lay_out(Pass *p, char *base, size_t *bytes) {
     p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
     p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
     p->added = part(base, bytes, rows * (size_t)d->hidden * sizeof(float));
+    p->gates = p->rows->adapters ? part(base, bytes, rows * 2 * (size_t)d->inter * sizeof(float)) : NULL;
     p->weights = part(base, bytes, (size_t)p->team->threads * SET * (size_t)room_for_weights(p) * sizeof(float));
 }
 
@@ -264,9 +296,13 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     for (int i = first; i < last; i++) {
         p.layer = &decoder->layer[i];
         p.view = &rows->view[p.layer->view];
-        p.keys = rows->keys + layer_bytes * (size_t)i;
-        p.values = rows->values + layer_bytes * (size_t)i;
-        layer_pass(&p);
+        int place = rows->place_of ? rows->place_of[i] : i;
+        if (place >= 0) {
+            p.keys = rows->keys + layer_bytes * (size_t)place;
+            p.values = rows->values + layer_bytes * (size_t)place;
+            attention_half(&p);
+        }
+        if (rows->mlp == NULL || rows->mlp[i]) mlp_half(&p);
     }
     free(memory);
     return DONE;

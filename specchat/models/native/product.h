@@ -61,6 +61,16 @@ static void round_row(const float *x, int length, const Rounded *to, int row) {
         round_group(x + g * GROUP, length - g * GROUP < GROUP ? length - g * GROUP : GROUP, to, row, g);
 }
 
+/* A row as it was rounded: (groups · GROUP). */
+static void unrounded_row(const Rounded *x, int row, float *to) {
+    for (int g = 0; g < x->groups; g++) {
+        size_t at = (size_t)(row / TILE) * (size_t)x->groups + (size_t)g;
+        const int8_t *numbers = x->numbers + at * GROUP * TILE + row % TILE * 4;
+        float scale = x->scales[at * TILE + (size_t)(row % TILE)];
+        for (int i = 0; i < GROUP; i++) to[g * GROUP + i] = scale * (float)numbers[i / 4 * TILE * 4 + i % 4];
+    }
+}
+
 enum { AHEAD = 4096 }; /* bytes: weights come from memory, and its own guesses end at every page */
 
 /* One block of outputs for `count` rows; always inlined with constants, so that the sums stay in registers. */

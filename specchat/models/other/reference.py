@@ -9,15 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.core.seams import Counters, OnLayer, Reading, Rider
+from specchat.core.reading import Counters, Reading
+from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
+from specchat.core.states import StateTap
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan, Rows, common_prefix
 from specchat.models.base.head_output import Said
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.shape import windows_of
-from specchat.models.base.windows import within_window
+from specchat.models.base.sub_layers import SubLayers
+from specchat.models.base.windows import windowed
 from specchat.models.files.families import FAMILIES
+from specchat.models.other.reference_adapters import adapted_products
+from specchat.models.other.reference_view import without_parts
 
 
 class ReferenceModel:
@@ -27,16 +32,33 @@ class ReferenceModel:
     rows or none. The counters say so.
     """
 
-    def __init__(self, network: Any, context_tokens: int) -> None:
-        self._network = network.eval()
-        self._decoder = network.get_decoder()
+    def __init__(
+        self,
+        network: Any,
+        context_tokens: int,
+        parts: SubLayers | None = None,
+        source: ReferenceModel | None = None,
+    ) -> None:
+        """Nothing read yet.
+
+        Args:
+            parts: what of the network is computed; None for all.
+            source: the model whose rows `borrow` copies.
+        """
+        self._whole = network.eval()
+        self._parts = parts or SubLayers.of_all(len(network.get_decoder().layers))
+        self._network = without_parts(network, self._parts)
+        self._source = source
+        self._decoder = self._network.get_decoder()
         self._layers = list(self._decoder.layers)
+        self.layers = len(self._layers)
+        self.hidden_size: int = network.get_input_embeddings().weight.shape[1]
         self.vocab_size: int = network.get_output_embeddings().weight.shape[0]
         self.context_tokens = context_tokens
         self.counters = Counters()
         self.device: torch.device = network.get_input_embeddings().weight.device
         self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
-        self.cache = KVCache(len(self._layers), context_tokens)
+        self.cache = KVCache(self._parts.attention, context_tokens)
         self._rows = Rows()
         config = network.config
         windows = windows_of(config) if config.model_type in FAMILIES else ()
@@ -47,35 +69,72 @@ class ReferenceModel:
         return common_prefix(self._rows.prefix, tokens)
 
     @torch.inference_mode()
-    def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        on_chunk: Callable[[int, int], None] | None = None,
+        tap: StateTap | None = None,
+    ) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
-        self._rows.read_prefix(tokens, lambda plan: self._pass(plan, wanted=list), on_chunk)
+
+        def read(plan: Plan) -> None:
+            watch = LayerWatch(plan, LOGITS_ONLY if tap is None else PassRequest(taps=tap.layers))
+            with self._watched(watch):
+                self._pass(plan, wanted=list)
+            if tap is not None and (states := watch.text_states()) is not None:
+                tap.take(states)
+
+        self._rows.read_prefix(tokens, read, on_chunk)
+
+    @torch.inference_mode()
+    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
+        """Hold copies of the source's rows at these positions of a text, and nothing else of it."""
+        assert self._source is not None, "rows are borrowed from the model that this one was made from"
+        held = self._source.cached(tokens)
+        some = [position for position in positions if position < held]
+        self.cache.copy_rows_(self._source.cache, self._source._rows.at(some))
+        self._rows.borrow(tokens[:held], some)
 
     @torch.inference_mode()
     def read(
-        self,
-        tree: TokenTree,
-        new_nodes: Sequence[int] | None = None,
-        riders: Sequence[Rider] = (),
-        taps: Collection[int] = (),
-        on_layer: OnLayer | None = None,
+        self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
     ) -> Reading:
         """Read nodes of a tree in one pass: all of it, or the new ones."""
-        plan = self._rows.plan_tree(tree, new_nodes, riders)
-        watch = LayerWatch(tree, plan, taps, on_layer)
+        plan = self._rows.plan_tree(tree, new_nodes, request.riders)
+        watch = LayerWatch(plan, request, tree)
         with self._watched(watch):
-            logits = self._pass(plan, watch.rows, [rider.embedding for rider in riders])
+            logits = self._pass(plan, watch.rows, request.riders)
         self._rows.tree_read(plan)
-        return watch.reading(Said(logits[plan.missing :]), len(riders))
+        return watch.reading(Said(logits[plan.missing :]))
 
     def twin(self) -> ReferenceModel:
         """The same network with a cache of its own."""
-        return ReferenceModel(self._network, self.context_tokens)
+        return self.view()
+
+    def view(
+        self,
+        layers: Collection[int] | None = None,
+        skip_attention: Collection[int] = (),
+        skip_mlp: Collection[int] = (),
+    ) -> ReferenceModel:
+        """The same network without some layers or halves of layers, with a cache of its own.
+
+        Raises:
+            ModelError: layers of a form that is not known.
+        """
+        parts = self._parts.without(layers, skip_attention, skip_mlp)
+        return ReferenceModel(self._whole, self.context_tokens, parts, source=self)
+
+    @torch.inference_mode()
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) what the first layer gets for these tokens."""
+        embedded: Tensor = self._network.get_input_embeddings()(torch.tensor(list(tokens), device=self.device))
+        return embedded
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the accepted path, forget the rest of the tree."""
-        start = len(self._rows.prefix)
+        start = self._rows.held
         self.cache.keep_rows_(start, self._rows.keep(path))
 
     @torch.inference_mode()
@@ -87,24 +146,25 @@ class ReferenceModel:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
         self._rows.pretend(tokens)
 
-    def _pass(self, plan: Plan, wanted: Callable[[], list[int]], embeddings: Sequence[Tensor] = ()) -> Tensor:
+    def _pass(self, plan: Plan, wanted: Callable[[], list[int]], riders: Sequence[Rider] = ()) -> Tensor:
         """One forward pass; (rows wanted, V) logits. Which rows are wanted is asked when the pass is done."""
         rows = len(plan.positions)
-        embedded = self._network.get_input_embeddings()(torch.tensor([plan.tokens], device=self.device))
-        if embeddings:
-            extra = torch.stack(list(embeddings)).to(embedded)
+        embedded = self.embed(plan.tokens).unsqueeze(0)
+        if riders:
+            extra = torch.stack([rider.embedding for rider in riders]).to(embedded)
             embedded = torch.cat([embedded, extra.unsqueeze(0)], dim=1)
         self.cache.write_at(plan.start)
-        hidden = self._decoder(
-            inputs_embeds=embedded,
-            attention_mask=self._masks(plan),
-            position_ids=torch.tensor([plan.positions], device=self.device),
-            past_key_values=self.cache,
-            use_cache=True,
-        ).last_hidden_state[0]
+        with adapted_products(self._whole.get_decoder().layers, riders):
+            hidden = self._decoder(
+                inputs_embeds=embedded,
+                attention_mask=self._masks(plan),
+                position_ids=torch.tensor([plan.positions], device=self.device),
+                past_key_values=self.cache,
+                use_cache=True,
+            ).last_hidden_state[0]
         self.counters.passes += 1
         self.counters.rows += rows
-        self.counters.node_layers += rows * len(self._layers)
+        self.counters.node_layers += rows * self._parts.computed(range(self.layers))
         return self._head(hidden[wanted()])
 
     def _masks(self, plan: Plan) -> Tensor | dict[str, Tensor]:
@@ -112,7 +172,7 @@ class ReferenceModel:
         whole = plan.mask.to(self.device)[None, None]
         if self._window is None:
             return whole
-        last = within_window(plan.mask, plan.common, self._window).to(self.device)[None, None]
+        last = windowed(plan, self._window).to(self.device)[None, None]
         if getattr(self._network.config, "layer_types", None) is None:
             return last
         return {"full_attention": whole, "sliding_attention": last}
@@ -140,7 +200,7 @@ class ReferenceModel:
 
             return hook
 
-        wanted = [layer for layer in range(len(self._layers)) if watch.wants(layer)]
+        wanted = [layer for layer in range(self.layers) if watch.wants(layer)]
         hooks = [self._layers[layer].register_forward_hook(after_layer(layer)) for layer in wanted]
         try:
             yield

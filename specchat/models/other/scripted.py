@@ -9,9 +9,14 @@ import torch
 from torch import Tensor
 
 from specchat.core.noise import Noise, Stream
-from specchat.core.seams import Counters, OnLayer, Reading, Rider
+from specchat.core.reading import Counters, Reading
+from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
+from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import TokenTree
-from specchat.models.base.cache_rows import Plan, Rows, common_prefix, surviving
+from specchat.models.base.cache_rows import Plan, Rows, common_prefix
+from specchat.models.base.head_output import Said
+from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.sub_layers import SubLayers
 
 Says = Callable[[Sequence[int]], Tensor]
 """(tokens so far) → (V,) logits of the next one."""
@@ -21,61 +26,96 @@ class ScriptedModel:
     """Computes logits from the tokens themselves, with the same bookkeeping of rows as a real model.
 
     Its single layer's state of a node is the node's logits, so taps, pruning and riders can be tried on it. A
-    rider answers for the text in which the greedy continuation stands where the riders stand.
+    rider answers for the text in which the greedy continuation stands where the riders stand. Without its attention
+    the layer knows the last token alone, and without its MLP it says nothing: all logits are 0.
 
     Args:
         says: (tokens so far) → (V,) logits.
         pace_s: how long a pass pretends to take.
     """
 
-    def __init__(self, vocab_size: int, says: Says, context_tokens: int = 4096, pace_s: float = 0.0) -> None:
-        self.vocab_size = vocab_size
+    layers = 1
+
+    def __init__(
+        self,
+        vocab_size: int,
+        says: Says,
+        context_tokens: int = 4096,
+        pace_s: float = 0.0,
+        parts: SubLayers | None = None,
+        source: ScriptedModel | None = None,
+    ) -> None:
+        self.vocab_size = self.hidden_size = vocab_size
         self.context_tokens = context_tokens
         self.counters = Counters()
         self.device = torch.device("cpu")
-        self._says = says
+        self._script = says
         self._pace_s = pace_s
+        self._parts = parts or SubLayers.of_all(self.layers)
+        self._source = source
         self._rows = Rows()
 
     def twin(self) -> ScriptedModel:
         """The same script with a memory of its own."""
-        return ScriptedModel(self.vocab_size, self._says, self.context_tokens, self._pace_s)
+        return self.view()
+
+    def view(
+        self,
+        layers: Collection[int] | None = None,
+        skip_attention: Collection[int] = (),
+        skip_mlp: Collection[int] = (),
+    ) -> ScriptedModel:
+        """The same script without its layer, or without half of it."""
+        parts = self._parts.without(layers, skip_attention, skip_mlp)
+        return ScriptedModel(self.vocab_size, self._script, self.context_tokens, self._pace_s, parts, self)
+
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """(n, V) nothing but zeros: the script knows tokens by their numbers."""
+        return torch.zeros(len(tokens), self.hidden_size)
 
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
         return common_prefix(self._rows.prefix, tokens)
 
-    def prefill(self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
-        """Remember the tokens; there is nothing to compute."""
-        self._rows.read_prefix(tokens, self._count, on_chunk)
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        on_chunk: Callable[[int, int], None] | None = None,
+        tap: StateTap | None = None,
+    ) -> None:
+        """Remember the tokens; there is nothing to compute but states that somebody wants."""
+
+        def read(plan: Plan) -> None:
+            self._count(plan)
+            if tap is not None:
+                tap.take(self._text_states(plan, tap.layers))
+
+        self._rows.read_prefix(tokens, read, on_chunk)
+
+    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
+        """Know a text by some of its tokens alone."""
+        assert self._source is not None, "rows are borrowed from the model that this one was made from"
+        held = self._source.cached(tokens)
+        self._rows.borrow(tokens[:held], [position for position in positions if position < held])
 
     def read(
-        self,
-        tree: TokenTree,
-        new_nodes: Sequence[int] | None = None,
-        riders: Sequence[Rider] = (),
-        taps: Collection[int] = (),
-        on_layer: OnLayer | None = None,
+        self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
     ) -> Reading:
         """What the script says after every node."""
-        plan = self._rows.plan_tree(tree, new_nodes, riders)
+        plan = self._rows.plan_tree(tree, new_nodes, request.riders)
         if self._pace_s > 0:  # sleeping for no time at all still gives the processor away
             time.sleep(self._pace_s)
         self._count(plan)
+        watch = LayerWatch(plan, request, tree)
+        missing = torch.zeros(plan.missing, self.vocab_size)
+        if request.taps and plan.missing:
+            missing = self._text_states(plan, {0}).layers[0]
         self._rows.tree_read(plan)
-        logits = torch.stack([self._says(self._text(tree, node)) for node in plan.nodes])
-        rider_logits = torch.stack([self._rider(tree, riders, i) for i in range(len(riders))]) if riders else None
-        stay = on_layer(0, logits, plan.nodes) if on_layer is not None else None
-        alive = frozenset(plan.nodes if stay is None else surviving(tree, plan.nodes, stay))
-        return Reading(
-            nodes=plan.nodes,
-            logits=logits,
-            alive=alive,
-            pruned={node: 0 for node in plan.nodes if node not in alive},
-            taps=dict.fromkeys(taps, logits),
-            rider_logits=rider_logits,
-            rider_states={} if rider_logits is None else dict.fromkeys(taps, rider_logits),
-        )
+        nodes = [self._says(self._text(tree, node)) for node in plan.nodes]
+        riders = [self._rider(tree, request.riders, index) for index in range(len(request.riders))]
+        states = torch.cat([missing, torch.stack([*nodes, *riders])])
+        stay = watch.after_layer(0, states)
+        return watch.reading(Said((states if stay is None else states[stay])[plan.missing :]))
 
     def head(self, hidden: Tensor) -> Tensor:
         """(n, V) logits: a scripted state is the logits themselves."""
@@ -90,10 +130,23 @@ class ScriptedModel:
     def _count(self, plan: Plan) -> None:
         self.counters.passes += 1
         self.counters.rows += len(plan.positions)
-        self.counters.node_layers += len(plan.positions)
+        self.counters.node_layers += self._parts.computed(range(self.layers)) * len(plan.positions)
+
+    def _says(self, text: Sequence[int]) -> Tensor:
+        """(V,) the layer's state after a text, which is also what the model says next."""
+        if not self._parts.mlp:
+            return torch.zeros(self.vocab_size)
+        return self._script(text if self._parts.attention else text[-1:])
+
+    def _text_states(self, plan: Plan, layers: Collection[int]) -> TextStates:
+        """The states of the tokens of the text that a pass reads."""
+        known, tokens = self._rows.known(), plan.tokens[: plan.missing]
+        rows = [self._says([*known, *tokens[: end + 1]]) for end in range(plan.missing)]
+        states = torch.stack(rows) if rows else torch.zeros(0, self.vocab_size)
+        return TextStates(len(self._rows.prefix), tuple(tokens), dict.fromkeys(layers, states))
 
     def _text(self, tree: TokenTree, node: int) -> list[int]:
-        return [*self._rows.prefix, tree.tokens[0], *tree.path_tokens(node)]
+        return [*self._rows.known(), tree.tokens[0], *tree.path_tokens(node)]
 
     def _rider(self, tree: TokenTree, riders: Sequence[Rider], index: int) -> Tensor:
         text = self._text(tree, riders[index].parent)

@@ -1,0 +1,61 @@
+"""What a round knows: the text so far, how the target samples, the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from specchat.core.noise import Noise
+from specchat.core.sampling import Counts, Law, Sampling, law, penalise
+from specchat.core.tree import DrawKind, TokenTree
+
+
+@dataclass
+class Context:
+    """What a round knows: the text so far, how the target samples, the noise.
+
+    Args:
+        history: prompt and reply so far; the last token is the root. Grows by `emit`.
+        prompt_tokens: how many of them are the prompt.
+        vocab_size: V.
+        wanted: the kind of draws the acceptance rule can use best; a drafter that cannot draw so proposes points.
+        wants_q: whether the rule looks at the draft's law behind points too.
+        round: rounds done so far in this reply.
+        passes: whether drafters may run passes of draft models in this round; the budget says so.
+    """
+
+    history: list[int]
+    prompt_tokens: int
+    vocab_size: int
+    sampling: Sampling = field(default_factory=Sampling)
+    noise: Noise = field(default_factory=lambda: Noise(0))
+    wanted: DrawKind = DrawKind.POINT
+    wants_q: bool = False
+    round: int = 0
+    passes: bool = True
+    counts: Counts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = Counts(frozenset(self.history[: self.prompt_tokens]))
+        self.counts.reply.update(self.history[self.prompt_tokens :])
+
+    @property
+    def root(self) -> int:
+        return self.history[-1]
+
+    def position(self, tree: TokenTree, node: int) -> int:
+        """Index in the text of the token that follows `node`; all decisions about it use this position's noise."""
+        return len(self.history) + tree.depths[node]
+
+    def emit(self, tokens: Sequence[int]) -> None:
+        """Append what a round emitted."""
+        self.history.extend(tokens)
+        self.counts.reply.update(tokens)
+        self.round += 1
+
+    def law_after(self, tree: TokenTree, node: int, logits: Tensor) -> Law:
+        """The processed law of the token that follows `node`, from its raw (V,) logits."""
+        path = tree.path_tokens(node) if self.sampling.penalised else ()
+        return law(penalise(logits, self.sampling, self.counts, path), self.sampling)

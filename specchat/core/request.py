@@ -1,0 +1,76 @@
+"""What a pass over a tree is asked for besides logits: states of layers, extra rows, a look between two layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter:
+    """Low-rank additions to a network's products, for the rows that name it.
+
+    Where the network computes W x, such a row gets W x + up (down x); the others keep their bits.
+
+    Args:
+        factors: (layer, product) → down (rank, inputs) and up (outputs, rank). The products are q, k, v, o, gate, up
+            and down; rows of q and k are in transformers' order. Whatever is missing is left alone.
+    """
+
+    factors: Mapping[tuple[int, str], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Rider:
+    """An extra row that a drafter attaches to the target's own pass, so that its next proposal costs no pass.
+
+    The row attends to the prefix, to its parent node's path, and to the riders it comes after.
+
+    Args:
+        parent: the node it hangs below.
+        embedding: (d,) what stands in for a token's embedding (a mask or prompt embedding).
+        after: index of the rider it follows, or None where it follows the node itself.
+        adapter: what is added to the network's products for this row alone.
+    """
+
+    parent: int
+    embedding: Tensor
+    after: int | None = None
+    adapter: Adapter | None = None
+
+
+@dataclass(frozen=True)
+class LayerHook:
+    """A look at the states after some layers while the pass runs. Nodes may be dropped there.
+
+    Args:
+        layers: after which layers `look` is called; layers count from 0. The others cost nothing.
+        look: called with (layer, hidden states (R, d) of the nodes still alive, those nodes). Returns the nodes that
+            stay, or None to only look. A node that goes takes its subtree with it; the root stays. The states may be
+            written over after the call: whoever keeps them copies them.
+    """
+
+    layers: frozenset[int]
+    look: Callable[[int, Tensor, Sequence[int]], Collection[int] | None]
+
+
+@dataclass(frozen=True)
+class PassRequest:
+    """What is asked of one pass, by all parts of an engine together.
+
+    Args:
+        taps: layers whose states are wanted: of every node, of every rider, and of the tokens of the text that are read
+            in the same pass. Layers count from 0; tap i is the state after layer i.
+        riders: extra rows; their results come back in the same order.
+        hooks: looks between layers. Where several drop nodes after one layer, each sees what the one before left.
+    """
+
+    taps: frozenset[int] = frozenset()
+    riders: tuple[Rider, ...] = ()
+    hooks: tuple[LayerHook, ...] = ()
+
+
+LOGITS_ONLY = PassRequest()
+"""Nothing besides logits."""

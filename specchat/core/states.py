@@ -1,0 +1,58 @@
+"""Hidden states of the text itself, as the target computed them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TextStates:
+    """States of neighbouring tokens of the text.
+
+    Args:
+        first: position in the text of the first of them.
+        tokens: (n,) the tokens.
+        layers: layer → (n, d) states after that layer; row i belongs to `tokens[i]`.
+    """
+
+    first: int
+    tokens: tuple[int, ...]
+    layers: Mapping[int, Tensor]
+
+    @property
+    def end(self) -> int:
+        """Position behind the last of them."""
+        return self.first + len(self.tokens)
+
+    def since(self, position: int) -> TextStates:
+        """Those from this position on."""
+        skipped = max(0, position - self.first)
+        rows = {layer: states[skipped:] for layer, states in self.layers.items()}
+        return TextStates(self.first + skipped, self.tokens[skipped:], rows)
+
+    def only(self, layers: Collection[int]) -> TextStates:
+        """Those after these layers."""
+        return TextStates(self.first, self.tokens, {layer: self.layers[layer] for layer in layers})
+
+    def then(self, others: TextStates) -> TextStates:
+        """These, and the others right behind them."""
+        assert others.first == self.end, "states of a text have no gap"
+        rows = {layer: torch.cat([states, others.layers[layer]]) for layer, states in self.layers.items()}
+        return TextStates(self.first, self.tokens + others.tokens, rows)
+
+
+@dataclass(frozen=True)
+class StateTap:
+    """Who wants the states of a text while it is read.
+
+    Args:
+        layers: after which layers.
+        take: called with the states of every stretch that was read, in the order of the text.
+    """
+
+    layers: frozenset[int]
+    take: Callable[[TextStates], None]

@@ -1,0 +1,22 @@
+"""What the tokens of a model are: enough to go over from one model's tokens to another's."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class TokenTable(Protocol):
+    """Tokens and the bytes they stand for."""
+
+    eos_ids: frozenset[int]
+    """Tokens that end a reply."""
+
+    @property
+    def size(self) -> int:
+        """How many tokens there are; numbers from 0."""
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes a token adds to the text; empty for special tokens."""
+
+    def encode(self, text: str) -> list[int]:
+        """A text as tokens, nothing added before or behind it."""

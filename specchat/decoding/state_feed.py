@@ -1,0 +1,69 @@
+"""Gives a drafter the target's states of the text: of every token exactly once, whatever happens to the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from specchat.core.round import Round
+from specchat.core.seams import Drafter, Model
+from specchat.core.states import StateTap, TextStates
+from specchat.core.transfer import sent
+from specchat.core.tree import ROOT
+
+
+class StateFeed:
+    """A drafter, and the tokens whose states it was given.
+
+    States exist only while a token is read. So where the target holds tokens that the drafter was not given (another
+    drafter was in use, or the text is another one), those are read again.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self._given: list[int] = []
+
+    def reusable(self, target: Model, text: Sequence[int]) -> int:
+        """How many leading tokens of the text need not be read."""
+        cached = target.cached(text)
+        return cached if self.drafter.text_tap is None else min(cached, self._known(text))
+
+    def read(self, target: Model, text: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
+        """Make the target hold a text. States of tokens that are put off come with the next round."""
+        tap = self.drafter.text_tap
+        if tap is None:
+            target.prefill(text, on_chunk)
+            return
+        known = self._known(text)
+        del self._given[known:]
+        if target.cached(text) > known:
+            target.prefill(text[:known])
+        target.prefill(text, on_chunk, StateTap(tap.layers, self._give))
+
+    def take(self, round: Round) -> None:
+        """Give the states of what a round read of the text: the root, the accepted path, and what was put off."""
+        tap, reading = self.drafter.text_tap, round.reading
+        if tap is None:
+            return
+        path = (ROOT, *round.verdict.path)
+        rows = sent(torch.tensor([reading.row(node) for node in path]), reading.logits.device)
+        states = {layer: reading.taps[layer][rows] for layer in tap.layers}
+        tokens = tuple(round.tree.tokens[node] for node in path)
+        read = TextStates(round.start - 1, tokens, states)
+        before = reading.text_states
+        self._give(read if before is None else before.only(tap.layers).then(read))
+
+    def _give(self, states: TextStates) -> None:
+        tap, known = self.drafter.text_tap, len(self._given)
+        assert tap is not None, "it asked for states"
+        assert states.first <= known, "a text is read from what the drafter knows on"
+        if states.end > known:
+            new = states.since(known)
+            tap.take(new)
+            self._given.extend(new.tokens)
+
+    def _known(self, text: Sequence[int]) -> int:
+        """How many leading tokens of the text it was given."""
+        pairs = enumerate(zip(self._given, text, strict=False))
+        return next((place for place, (one, other) in pairs if one != other), min(len(self._given), len(text)))

@@ -1,0 +1,322 @@
+"""Methods as tables hold them, each the smallest that needs one capability of the seams. Only tests list them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.acceptance.follow import Follow
+from specchat.core.context import Context
+from specchat.core.reading import Reading
+from specchat.core.request import Adapter, LayerHook, Rider
+from specchat.core.round import Round
+from specchat.core.seams import Drafter, Proposal
+from specchat.core.states import StateTap, TextStates
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.core.verdict import Verdict
+from specchat.drafters import DRAFTERS
+from specchat.drafters.parts import Parts
+from specchat.registry import Method, NoOptions, Table, option
+from specchat.trees import TREE_POLICIES
+from specchat.trees.expansion import Expansion
+from specchat.trees.options import ExpansionOptions
+
+
+class _Quiet:
+    """What most drafters do not need."""
+
+    taps: Collection[int] = ()
+    text_tap: StateTap | None = None
+    passes = 0
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        return ()
+
+    def start(self, history: Sequence[int]) -> None: ...
+
+    def observe(self, round: Round) -> None: ...
+
+
+def chain_of(tree: TokenTree, frontier: Sequence[int], tokens: Sequence[int], name: str) -> list[list[Guess]]:
+    """A written continuation, handed out level by level along its own path."""
+
+    def guesses(node: int) -> list[Guess]:
+        depth = tree.depths[node]
+        on_path = depth < len(tokens) and tree.path_tokens(node) == list(tokens[:depth])
+        return [Guess(tokens[depth], proposer=name)] if on_path else []
+
+    return [guesses(node) for node in frontier]
+
+
+@dataclass(frozen=True)
+class StatefulOptions:
+    layer: int = option(0, "whose states it takes", minimum=0)
+
+
+class Stateful(_Quiet):
+    """Keeps the states of the whole text, and guesses what the target's own head reads from the last of them."""
+
+    def __init__(self, options: StatefulOptions, parts: Parts) -> None:
+        self._head = parts.target.head
+        self.layer = options.layer
+        self.text_tap = StateTap(frozenset({options.layer}), self._take)
+        self.tokens: list[int] = []
+        self.states: list[Tensor] = []
+        self.given: list[tuple[int, int]] = []  # (first, end) of every delivery
+
+    def _take(self, states: TextStates) -> None:
+        assert set(states.layers) == {self.layer}, "only what was asked for"
+        assert states.first <= len(self.tokens), "no gap"
+        assert states.layers[self.layer].shape[0] == len(states.tokens) > 0
+        del self.tokens[states.first :], self.states[states.first :]
+        self.tokens += states.tokens
+        self.states += list(states.layers[self.layer])
+        self.given.append((states.first, states.end))
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        if not self.states:
+            return [() for _ in frontier]
+        best = self._head(self.states[-1][None])[0].topk(width).indices.tolist()
+        return [[Guess(token, proposer="stateful") for token in best] for _ in frontier]
+
+
+class Stateful2(Stateful):
+    """Another of the kind, so that two may be merged."""
+
+
+class Trained(Stateful):
+    """Reads the last state with a head of its own, from a verified file."""
+
+    def __init__(self, options: StatefulOptions, parts: Parts) -> None:
+        super().__init__(options, parts)
+        weight = load_file(parts.trained["head.safetensors"])["weight"]
+        self._head = lambda states: states.float() @ weight.t()
+
+
+@dataclass(frozen=True)
+class RidingOptions:
+    length: int = option(2, "riders behind every node", minimum=1)
+    adapted: bool = option(False, "whether an adapter acts on them")
+
+
+class Riding(_Quiet):
+    """Mask-like rows ride behind every node of the target's pass; what they say is the next proposal."""
+
+    def __init__(self, options: RidingOptions, parts: Parts) -> None:
+        self.mask = parts.target.embed([0])[0]
+        self.length = options.length
+        made = torch.Generator().manual_seed(0)
+        down, up = (0.2 * torch.randn(*shape, generator=made) for shape in ((2, 32), (32, 2)))
+        self.adapter = Adapter({(0, "q"): (down, up), (1, "o"): (down, up)}) if options.adapted else None
+        self._next: list[int] = []
+
+    def start(self, history: Sequence[int]) -> None:
+        self._next = []
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        return chain_of(tree, frontier, self._next, "riding")
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        places = [place if place else None for _ in tree.tokens for place in range(self.length)]
+        after = [None if place is None else index - 1 for index, place in enumerate(places)]
+        return [Rider(i // self.length, self.mask, before, self.adapter) for i, before in enumerate(after)]
+
+    def observe(self, round: Round) -> None:
+        if round.riders:
+            last = ([ROOT, *round.tree.follow(round.emitted)])[-1]
+            rows = range(last * self.length, (last + 1) * self.length)
+            self._next = [best[0] for best in round.reading.best_after_riders(rows, 1)]
+
+
+class _Drafting(_Quiet):
+    """Drafts with a model made from the target, as `draft_model` drafts with another."""
+
+    def __init__(self, parts: Parts, model: Any) -> None:
+        self.model = model
+        self._inner: Drafter = dataclasses.replace(parts, draft_model=model).member("draft_model")
+        self.propose = self._inner.propose
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return self.model.counters.passes
+
+    def start(self, history: Sequence[int]) -> None:
+        self._inner.start(history)
+
+    def observe(self, round: Round) -> None:
+        self._inner.observe(round)
+
+
+class SelfDrafting(_Drafting):
+    """The target without an attention and an MLP drafts for the target."""
+
+    def __init__(self, options: NoOptions, parts: Parts) -> None:
+        super().__init__(parts, parts.target.view(skip_attention=[1], skip_mlp=[0]))
+
+
+class PartOfCache(_Drafting):
+    """The target with the first and the last few rows of its own cache drafts for the target."""
+
+    def __init__(self, options: NoOptions, parts: Parts) -> None:
+        super().__init__(parts, parts.target.twin())
+
+    def start(self, history: Sequence[int]) -> None:
+        text = history[:-1]
+        self.model.borrow(text, [*range(min(2, len(text))), *range(max(2, len(text) - 6), len(text))])
+        super().start(history)
+
+
+class Nested(_Quiet):
+    """A whole engine over a thinner target writes ahead, with draws whose law is known."""
+
+    @staticmethod
+    def draw_kinds(options: NoOptions) -> frozenset[DrawKind]:
+        return frozenset({DrawKind.POINT, DrawKind.IID})
+
+    def __init__(self, options: NoOptions, parts: Parts) -> None:
+        self.model = parts.target.view(layers=range(parts.target.layers - 1))
+        self._engine = parts.engine({"drafter": "prompt_lookup", "nodes": 2, "depth": 2, "width": 1}, self.model)
+        self._noise = parts.noise
+        self._written: list[Guess] = []
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return self.model.counters.passes
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        if list(frontier) == [ROOT]:
+            self._written = self._write(context, 3)
+        tokens = [guess.token for guess in self._written]
+        chain = chain_of(tree, frontier, tokens, "nested")
+        return [[self._written[tree.depths[node]]] if one else [] for node, one in zip(frontier, chain, strict=True)]
+
+    def _write(self, context: Context, count: int) -> list[Guess]:
+        """So many guesses, drawn by the inner engine with noise that belongs to this drafter and this round."""
+        noise = self._noise(context.noise).child(str(context.round))
+        inner = Context(list(context.history), context.prompt_tokens, context.vocab_size, context.sampling, noise)
+        self._engine.start(inner.history)
+        draws = context.wanted is DrawKind.IID and not context.sampling.greedy
+        written: list[Guess] = []
+        while len(written) < count:
+            before = dataclasses.replace(inner, history=list(inner.history))
+            round = self._engine.round(inner)
+            for node, token in zip((ROOT, *round.verdict.path), round.emitted, strict=True):
+                law = before.law_after(round.tree, node, round.reading.after(node))
+                q = law.dense(context.vocab_size) if draws else None
+                written.append(Guess(token, DrawKind.IID if draws else DrawKind.POINT, q, proposer="nested"))
+        return written[:count]
+
+
+class OtherTokens(_Quiet):
+    """The draft model has another vocabulary; texts go over as bytes."""
+
+    def __init__(self, options: NoOptions, parts: Parts) -> None:
+        assert parts.draft_model is not None, "the table says that it needs one"
+        assert parts.supplies.vocabulary is not None, "a pair has a vocabulary"
+        assert parts.supplies.draft_vocabulary is not None, "a draft model has one too"
+        self._model = parts.draft_model
+        self._own, self._other = parts.supplies.vocabulary, parts.supplies.draft_vocabulary
+        self._next: list[int] = []
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return self._model.counters.passes
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        if list(frontier) == [ROOT]:
+            self._next = self._continue(b"".join(map(self._own.token_bytes, context.history)).decode())
+        return chain_of(tree, frontier, self._next, "other_tokens")
+
+    def _continue(self, text: str) -> list[int]:
+        tokens = self._other.encode(text)
+        assert max(tokens) < self._other.size
+        for _ in range(2):
+            self._model.prefill(tokens[:-1])
+            tokens.append(
+                int(self._model.read(TokenTree(tokens[-1], self._model.vocab_size).freeze()).after(0).argmax())
+            )
+            self._model.keep(())
+        return self._own.encode(b"".join(map(self._other.token_bytes, tokens[-2:])).decode())
+
+
+class LooksTwice:
+    """Follows, and on the way looks at the target's states and at the draft's law behind points."""
+
+    lossless = True
+    wanted = DrawKind.POINT
+    wants_q = True
+    taps: ClassVar[Collection[int]] = (1,)
+
+    def __init__(self, options: NoOptions) -> None:
+        self._follow = Follow(options)
+        self.laws: list[tuple[int, Tensor]] = []
+        self.states: list[Tensor] = []
+
+    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        self.states.append(reading.taps[1])
+        self.laws += [(draw.guess.token, q) for draw in tree.draws(ROOT) if (q := draw.guess.q) is not None]
+        return self._follow.judge(tree, reading, context)
+
+
+class DropsSome(Expansion):
+    """Gives guesses places side by side, and drops every fourth node after the first layer."""
+
+    taps: Sequence[int] = (0,)
+
+    def __init__(self, options: ExpansionOptions) -> None:
+        super().__init__(options)
+        self.looked: list[int] = []
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        def look(layer: int, hidden: Tensor, nodes: Sequence[int]) -> Collection[int]:
+            self.looked.append(layer)
+            return [node for node in nodes if node % 4 or node == ROOT]
+
+        return [LayerHook(frozenset({0}), look)] if tree.drafted else []
+
+
+def _method(name: str, made: type, options: type = NoOptions, **more: Any) -> Method:
+    return Method(name, f"{__name__}:{made.__name__}", "only for tests", "none", options=options, **more)
+
+
+PLUGINS: dict[str, tuple[Table, Method]] = {
+    method.name: (table, method)
+    for table, methods in (
+        (
+            DRAFTERS,
+            (
+                _method("stateful", Stateful, StatefulOptions),
+                _method("stateful2", Stateful2, StatefulOptions),
+                _method("trained", Trained, StatefulOptions),
+                _method("riding", Riding, RidingOptions),
+                _method("self_drafting", SelfDrafting),
+                _method("part_of_cache", PartOfCache),
+                _method("nested", Nested),
+                _method("other_tokens", OtherTokens, needs_draft_model=True),
+            ),
+        ),
+        (TREE_POLICIES, (_method("drops_some", DropsSome, ExpansionOptions),)),
+        (ACCEPTANCE_RULES, (_method("looks_twice", LooksTwice),)),
+    )
+    for method in methods
+}
+
+
+@contextmanager
+def listed() -> Iterator[None]:
+    """Within it, the plug-ins stand in their families' tables."""
+    for table, method in PLUGINS.values():
+        table._methods[method.name] = method
+    try:
+        yield
+    finally:
+        for table, method in PLUGINS.values():
+            del table._methods[method.name]

@@ -1,0 +1,194 @@
+"""Methods that need one capability each, assembled from settings on every model path: the text stays the target's."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from contracts.kit import PROMPT, Letters, collect, converse, reply
+from contracts.models import BUILDERS, HIDDEN, V, shared_network
+from contracts.table_plugins import PLUGINS, listed
+from safetensors.torch import save_file
+
+from specchat.core.context import Context
+from specchat.core.noise import Noise
+from specchat.core.sampling import Sampling
+from specchat.core.tree import ROOT, DrawKind, TokenTree
+from specchat.core.verdict import Reason
+from specchat.drafters.parts import Supplies
+
+TREE = {"policy": "expansion", "controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 24}
+
+
+@pytest.fixture(autouse=True)
+def tables():
+    with listed():
+        yield
+
+
+@pytest.fixture(params=list(BUILDERS))
+def build(request):
+    """A model of one path, over weights that all of them share."""
+    return lambda: BUILDERS[request.param](shared_network("llama"), 512)
+
+
+class Backwards(Letters):
+    """The same characters as `Letters`, numbered from the other end."""
+
+    def token_bytes(self, token):
+        return super().token_bytes(self._size - 1 - token)
+
+    def encode(self, text):
+        return [self._size - 1 - token for token in super().encode(text)]
+
+
+@pytest.fixture
+def supplies(tmp_path):
+    file = tmp_path / "head.safetensors"
+    save_file({"weight": shared_network("llama").get_output_embeddings().weight.detach().clone()}, file)
+    return Supplies(Letters(V), Backwards(V), {"trained": {"head.safetensors": file}})
+
+
+DRAFTERS_OF_TESTS = [
+    {"drafter": "stateful"},
+    {"drafter": "trained", "method_options": {"trained.layer": 1}},
+    {"drafter": "riding", "width": 1},
+    {"drafter": "riding", "width": 1, "method_options": {"riding.adapted": True}},
+    {"drafter": "self_drafting"},
+    {"drafter": "part_of_cache"},
+    {"drafter": "nested", "width": 1},
+    {"drafter": "other_tokens", "width": 1},
+    {"drafter": "merge", "method_options": {"merge.of": "stateful,stateful2,riding", "stateful2.layer": 2}},
+    {"drafter": "merge", "method_options": {"merge.of": "self_drafting,suffix"}},
+    {"drafter": "self_drafting", "policy": "drops_some"},
+    {"drafter": "self_drafting", "rule": "looks_twice"},
+    {"drafter": "merge", "rule": "looks_twice", "method_options": {"merge.of": "self_drafting,suffix"}},
+]
+
+
+def named(settings):
+    words = [
+        settings["drafter"],
+        *settings.get("method_options", {}).values(),
+        settings.get("policy"),
+        settings.get("rule"),
+    ]
+    return "-".join(str(word) for word in words if word)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("settings", DRAFTERS_OF_TESTS, ids=named)
+def test_what_the_seams_carry_never_changes_the_text(build, supplies, settings, temperature):
+    target, draft = build(), build()
+    changes = {**TREE, **settings, "temperature": temperature}
+    said = collect(converse(target, draft, supplies.vocabulary, supplies, **changes).reply(PROMPT, 7))
+    plain = reply(build(), controller="off", temperature=temperature, max_tokens=24)
+    assert said.tokens == plain.tokens
+    assert said.ledger.drafted > 0
+
+
+def test_every_plug_in_is_assembled():
+    used = {word for settings in DRAFTERS_OF_TESTS for word in named(settings).replace(",", "-").split("-")}
+    assert set(PLUGINS) <= used
+
+
+# -------------------------------------------------------------------------------------------- what they were given
+
+
+def conversed(build, supplies=None, **settings):
+    conversation = converse(build(), build(), None, supplies, **{**TREE, **settings})
+    said = collect(conversation.reply(PROMPT, 7))
+    return conversation, conversation._speculator, said
+
+
+def test_a_view_of_the_target_reads_on_its_own_and_is_often_right(build):
+    conversation, speculator, said = conversed(build, drafter="self_drafting")
+    model = speculator.drafter.model
+    assert model is not conversation.target
+    assert 0 < model.counters.node_layers < 3 * model.counters.rows
+    assert conversation.target.counters.node_layers == 3 * conversation.target.counters.rows
+    assert said.ledger.draft_passes > 0
+
+
+def test_a_part_of_the_targets_cache_is_not_read_again(build):
+    prompt = [(7 * i + 3) % V for i in range(60)]
+    conversation = converse(build(), None, **{**TREE, "drafter": "part_of_cache"})
+    collect(conversation.reply(prompt, 7))
+    again = [*prompt, 5, 9, 2, 4]
+    drafter = conversation._speculator.drafter
+    before = drafter.model.counters.rows
+    said = collect(conversation.reply(again, 7))
+    assert drafter.model.counters.rows - before < 40 + 4 * len(said.rounds), "the prompt came from the target's cache"
+
+
+def test_riders_without_an_adapter_say_what_a_plain_pass_says_behind_the_path(build):
+    network = shared_network("llama")
+    _, speculator, said = conversed(build, drafter="riding", width=1, policy="chain")
+    assert all(round.riders == 2 * len(round.tree) for round in said.rounds)
+    table, mask = network.get_input_embeddings().weight.detach(), speculator.drafter.mask
+    agreed = 0
+    for before, following in itertools.pairwise(said.rounds):
+        read = [*PROMPT, *said.tokens][: before.start + before.accepted]
+        rows = torch.stack([*table[read], mask, mask])
+        with torch.no_grad():
+            logits = network(inputs_embeds=rows[None], use_cache=False).logits[0, -2:]
+        agreed += following.tree.tokens[1:] == logits.argmax(dim=-1).tolist()
+    exact = "Native" not in type(getattr(speculator.target, "network", None)).__name__
+    assert agreed == len(said.rounds) - 1 if exact else agreed > 0.6 * len(said.rounds)
+
+
+@pytest.mark.parametrize("drafter", ["self_drafting", "merge"])
+def test_the_rule_finds_the_states_and_laws_it_asked_for(build, drafter):
+    asked = {"drafter": drafter, "method_options": {"merge.of": "self_drafting"}}
+    conversation, speculator, said = conversed(build, **asked, rule="looks_twice", temperature=0.7)
+    rule = speculator.rule
+    assert [states.shape for states in rule.states] == [(len(round.tree), HIDDEN) for round in said.rounds]
+    drafted = [round for round in said.rounds if round.tree.drafted]
+    assert len(rule.laws) == sum(len(round.tree.draws(ROOT)) for round in drafted) > 0
+    for token, q in rule.laws:
+        assert q.shape == (V,)
+        assert float(q.sum()) == pytest.approx(1.0)
+        assert float(q[token]) > 0
+    assert conversation.losslessness.lossless
+
+
+def test_the_policy_drops_nodes_where_it_said_it_would_look(build):
+    _, speculator, said = conversed(build, drafter="self_drafting", policy="drops_some", nodes=9, width=3)
+    assert set(speculator.policy.looked) == {0}
+    assert len(speculator.policy.looked) == sum(round.tree.drafted > 0 for round in said.rounds)
+    assert any(Reason.PRUNED in round.verdict.reasons for round in said.rounds)
+    assert all(set(round.reading.taps) == {0} for round in said.rounds)
+
+
+def test_a_nested_engine_draws_from_the_law_it_names(build):
+    _, speculator, said = conversed(build, drafter="nested", width=1, rule="multi_step", temperature=0.8)
+    draws = [draw for round in said.rounds for node in range(len(round.tree)) for draw in round.tree.draws(node)]
+    assert draws
+    assert all(draw.guess.kind is DrawKind.IID for draw in draws)
+    inner = speculator.drafter.model.twin()
+    for round in said.rounds[:3]:
+        text = [*PROMPT, *said.tokens][: round.start]
+        for node in range(len(round.tree)):
+            for draw in round.tree.draws(node):
+                whole = [*text, *round.tree.path_tokens(node)]
+                inner.prefill(whole[:-1])
+                alone = TokenTree(whole[-1], V).freeze()
+                context = Context(whole, len(PROMPT), V, Sampling(temperature=0.8))
+                expected = context.law_after(alone, ROOT, inner.read(alone).after(ROOT)).dense(V)
+                inner.keep(())
+                torch.testing.assert_close(draw.guess.q.double(), expected.double(), atol=1e-4, rtol=1e-3)
+
+
+def test_members_and_drafters_have_noise_of_their_own(build):
+    parts = []
+    with pytest.MonkeyPatch.context() as patch:
+        from contracts import table_plugins
+
+        made = table_plugins.Stateful.__init__
+        patch.setattr(table_plugins.Stateful, "__init__", lambda s, o, p: (parts.append(p), made(s, o, p))[1])
+        converse(build(), None, drafter="merge", method_options={"merge.of": "stateful,stateful2"})
+        converse(build(), None, drafter="stateful")
+    noises = {part.noise(Noise(3)) for part in parts}
+    assert len(noises) == 3
+    assert Noise(3) not in noises
