@@ -13,7 +13,7 @@ from specchat.config import Catalog, PairSpec, load_catalog
 from specchat.decoding.families import FAMILIES, methods
 from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS
-from specchat.tui.control.commands import help_sections
+from specchat.tui.control.commands.registry import help_sections
 from specchat.tui.control.key_bindings import every_key, shown
 
 ROOT = Path(__file__).parents[1]

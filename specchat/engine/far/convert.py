@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -75,7 +74,7 @@ def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.Rou
             reasons=[reason.value for reason in verdict.reasons],
         ),
         pieces=pieces,
-        timings=events.Timings(**dataclasses.asdict(round.timings)),
+        timings=events.Timings(round.timings.draft_s, round.timings.verify_s, round.timings.other_s),
         draft_passes=round.draft_passes,
         why=budget.why,
     )

@@ -11,6 +11,7 @@ from specchat.models.machine import process_bytes
 
 def free_memory() -> None:
     """Give back the memory of models that nothing refers to."""
+    gc.unfreeze()  # what a pair's loading set aside
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # else what was freed still counts as taken
