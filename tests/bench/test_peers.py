@@ -10,7 +10,7 @@ import torch
 from racers import quick_pair, quick_settings
 
 from specchat.bench.energy import EnergyMeter
-from specchat.bench.peers.peer import Pass, Peer
+from specchat.bench.peer import Pass, Peer
 from specchat.bench.peers.run_peers import find_peers
 from specchat.bench.peers.transformers_generate import _Generate
 

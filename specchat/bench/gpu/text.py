@@ -16,7 +16,7 @@ from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.rounds import wide_trees
 from specchat.bench.gpu.setup import Setup
 from specchat.bench.gpu.shapes import large, middling
-from specchat.bench.peers.peer import Peer
+from specchat.bench.peer import Peer
 from specchat.bench.peers.transformers_generate import peers_over
 from specchat.bench.proof.check_text import check_greedy
 from specchat.bench.proof.effort import EFFORTS

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specchat.bench.peers.peer import Peer
+from specchat.bench.peer import Peer
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
