@@ -19,6 +19,8 @@ def named(size: tuple[int, int]) -> str:
 
 async def begin(pilot, links: list[FakeLink], **more) -> None:
     await pilot.pause()
+    while not links:  # on a busy machine the first paint takes its time
+        await pilot.pause(0.02)
     links[0].put(hello(), ready(**more))
     await settle(pilot, links[0])
 

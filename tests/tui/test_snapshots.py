@@ -46,6 +46,8 @@ async def settle(pilot, link: FakeLink) -> None:
 
 async def chat(pilot, links: list[FakeLink], upto: int | None, finish: bool) -> None:
     await pilot.pause()
+    while not links:  # on a busy machine the first paint takes its time
+        await pilot.pause(0.02)
     links[0].put(hello(), ready())
     await settle(pilot, links[0])
     pilot.app.views.prompt.write("How does it work?")

@@ -21,6 +21,7 @@ from specchat.errors import nearest, short
 from specchat.tui import screens, widgets
 from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.text.key_names import NAMED_KEYS, name_of, names_of
+from specchat.tui.textual_fixes.keys import key_of_character
 
 NOWHERE = "none"
 """The key of a binding that the user turned off."""
@@ -158,10 +159,8 @@ def _owners() -> list[type[DOMNode]]:
 
 def _normal(key: str) -> str:
     """A key as Textual sends it: `.` is `full_stop`."""
-    from textual.keys import _character_to_key
-
     key = key.strip()
-    return _character_to_key(key) if len(key) == 1 else key
+    return key_of_character(key) if len(key) == 1 else key
 
 
 def _parsed(key: str) -> str:

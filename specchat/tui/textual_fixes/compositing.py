@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-import textual
 from rich.console import Console
 from rich.control import Control
 from rich.segment import Segment
@@ -24,7 +23,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-TESTED = ("8.2.",)
+from specchat.tui.textual_fixes.version import tested
 
 Columns = tuple[int, int]
 Lines = dict[int, dict[Columns, Strip | None]]
@@ -158,7 +157,7 @@ class MainScreen(Screen[None]):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        if textual.__version__.startswith(TESTED):
+        if tested():
             self._compositor = Sparing()
 
     def on_mount(self) -> None:

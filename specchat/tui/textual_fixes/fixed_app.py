@@ -5,6 +5,8 @@ from __future__ import annotations
 from textual.app import App
 from textual.filter import Monochrome, NoColor
 
+from specchat.tui.textual_fixes.version import tested
+
 
 class FixedApp(App[None]):
     """Everything here uses attributes that are private to Textual."""
@@ -22,11 +24,13 @@ class FixedApp(App[None]):
 
     def filter_all_colours(self) -> None:
         """Draw without colours, where Textual would draw shades of grey."""
+        if not tested():
+            return
         self._filters = [NoColor() if isinstance(one, Monochrome) else one for one in self._filters]
 
     def _end_batch(self) -> None:
         """Draw what changed within a batch when it ends: Textual 8.2.8 leaves it until something else happens."""
         super()._end_batch()
-        if not self._batch_count:
+        if tested() and not self._batch_count:
             for screen in self.screen_stack:
                 screen.check_idle()

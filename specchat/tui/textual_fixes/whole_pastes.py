@@ -9,13 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-import textual
 from textual._xterm_parser import BRACKETED_PASTE_START, XTermParser
 from textual.driver import Driver
 from textual.events import Paste
 from textual.message import Message
 
-from specchat.tui.textual_fixes.compositing import TESTED
+from specchat.tui.textual_fixes.version import tested
 
 _ESCAPE = "\x1b"
 
@@ -57,7 +56,7 @@ class WholePastes(XTermParser):
 
 def take_pastes_whole(driver: type[Driver]) -> None:
     """Let drivers of this kind read with it."""
-    if textual.__version__.startswith(TESTED):
+    if tested():
         for kind in driver.__mro__:
             module = sys.modules[kind.__module__]
             if getattr(module, "XTermParser", None) is XTermParser:

@@ -7,14 +7,13 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.document._document import EditResult, Location
-from textual.document._edit import Edit
 from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.tui.state.completion import Completion
 from specchat.tui.state.pasted_text import Pastes, is_long, plain
 from specchat.tui.state.prompt_history import History
+from specchat.tui.textual_fixes.editing import Edit, EditResult, Location
 
 
 class Prompt(TextArea):

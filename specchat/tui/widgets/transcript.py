@@ -12,14 +12,14 @@ from textual.geometry import Size
 from textual.layout import DockArrangeResult
 from textual.message import Message
 from textual.reactive import Reactive, reactive
-from textual.scrollbar import ScrollBar
-from textual.widget import Widget
 from textual.widgets import Markdown
 
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import code_blocks
+from specchat.tui.textual_fixes.anchors import begin_following, is_following
 from specchat.tui.widgets.messages import MessageView, NoteView, UserView, text_of
 from specchat.tui.widgets.mounted_page import TURNED_LINES, Page
+from specchat.tui.widgets.reading_place import ReadingPlace
 from specchat.tui.widgets.reply_view import ReplyView
 from specchat.tui.widgets.welcome import Welcome
 
@@ -57,7 +57,7 @@ class Transcript(VerticalScroll):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.page = Page(self)
-        self._read: tuple[Widget, int] | None = None  # what is being read: a view, and lines of it above the window
+        self._reading = ReadingPlace(self)
         self._turning = asyncio.Lock()
 
     def watch_chosen(self, before: int | None, now: int | None) -> None:
@@ -242,13 +242,14 @@ class Transcript(VerticalScroll):
 
     async def clear(self) -> None:
         """Begin with an empty page."""
-        self.chosen = self._read = None
+        self.chosen = None
+        self._reading.forget()
         await self.page.clear()
         self.from_top()
 
     def follow(self) -> None:
         """Go to the end and stay there."""
-        self._read = None
+        self._reading.forget()
         if self.max_scroll_y > 0:
             self.anchor()
 
@@ -266,9 +267,11 @@ class Transcript(VerticalScroll):
         super().watch_scroll_y(old_value, new_value)
         if self.page.newer:
             self.release_anchor()  # the end of the page is not the end of the chat
-        following = self._anchored and not self._anchor_released
-        self._read = None if following else self._at_top()
-        if new_value != old_value and not following:
+        if is_following(self):
+            self._reading.forget()
+            return
+        self._reading.remember(self.views)
+        if new_value != old_value:
             self.call_later(self._reach, -1 if new_value < old_value else 1)
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
@@ -278,13 +281,9 @@ class Transcript(VerticalScroll):
         """
         result = super().arrange(size, optimal)
         lowest = result.spatial_map.total_region.bottom - size.height
-        if lowest > 0 and not self._anchored:
-            self._anchored, self._anchor_released = True, False
-        if self._read is not None:
-            view, above = self._read
-            for placement in result.placements:
-                if placement.widget is view:
-                    self._stay(max(0, min(placement.region.y + above, lowest)))
+        if lowest > 0:
+            begin_following(self)
+        self._reading.keep(result.placements, lowest)
         return result
 
     async def _reach(self, step: int) -> None:
@@ -292,16 +291,3 @@ class Transcript(VerticalScroll):
         left = self.scroll_y if step < 0 else self.max_scroll_y - self.scroll_y
         if left < AHEAD_PAGES * self.size.height and not self._turning.locked() and await self.turn(step, lines=1):
             self.call_after_refresh(self._reach, step)
-
-    def _at_top(self) -> tuple[Widget, int] | None:
-        top = round(self.scroll_y)
-        for child in self.children:
-            if child.virtual_region.bottom > top and isinstance(child, UserView | ReplyView):
-                return child, top - child.virtual_region.y
-        return None
-
-    def _stay(self, scroll_y: int) -> None:
-        """Scroll without a word: this happens in the middle of a layout, which is about to draw."""
-        self.set_reactive(Widget.scroll_y, scroll_y)
-        self.set_reactive(Widget.scroll_target_y, scroll_y)
-        self.vertical_scrollbar.set_reactive(ScrollBar.position, scroll_y)

@@ -1,0 +1,25 @@
+"""Which versions of Textual our use of its private attributes is tested with."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+
+import textual
+
+TESTED = ("8.2.",)
+"""How the version begins. With any other, the fixes are off or use public functions: slower, but never broken."""
+
+
+@cache
+def tested() -> bool:
+    """Whether private attributes may be used; where not, the log says so once."""
+    known = textual.__version__.startswith(TESTED)
+    if not known:
+        wanted = ", ".join(f"{version}*" for version in TESTED)
+        logging.getLogger(__name__).warning(
+            "Textual %s is not one of the tested versions (%s): drawing and pasting may be slower",
+            textual.__version__,
+            wanted,
+        )
+    return known
