@@ -10,18 +10,6 @@ import specchat
 
 PACKAGE = Path(specchat.__file__).parent
 
-APP = frozenset(
-    f"specchat.tui.{name}"
-    for name in (
-        "app", "control.commands", "control.context_limit", "control.engine_session", "control.event_dispatch",
-        "control.playback_speed", "control.prompt_controller", "control.races", "control.round_animation",
-        "control.tour",
-    )
-)  # fmt: skip
-
-EXCEPTIONS = (APP,)
-"""Circles that are known: a circle of more than two modules must lie within one of them."""
-
 Graph = Mapping[str, set[str]]
 
 
@@ -75,13 +63,7 @@ def circles(graph: Graph) -> list[set[str]]:
 
 
 def test_no_import_circle_has_more_than_two_modules() -> None:
-    large = [circle for circle in circles(imports(PACKAGE)) if len(circle) > 2]
-    assert [sorted(circle) for circle in large if not any(circle <= known for known in EXCEPTIONS)] == []
-
-
-def test_every_exception_is_still_needed() -> None:
-    large = [circle for circle in circles(imports(PACKAGE)) if len(circle) > 2]
-    assert [known for known in EXCEPTIONS if not any(circle <= known for circle in large)] == []
+    assert [sorted(circle) for circle in circles(imports(PACKAGE)) if len(circle) > 2] == []
 
 
 def test_a_circle_through_a_function_is_found(tmp_path: Path) -> None:
