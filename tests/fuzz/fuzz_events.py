@@ -10,7 +10,7 @@ import msgspec
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import EventReader, encode
-from tests.fuzz.mutations import mutated, shifted
+from tests.fuzz.message_mutations import mutated, shifted
 from tests.fuzz.streams import before_ready, others, reply
 
 ATTEMPTS = 6

@@ -16,7 +16,7 @@ from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.fuzz.mutations import HOSTILE
+from tests.fuzz.message_mutations import HOSTILE
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ufeff]")
 
