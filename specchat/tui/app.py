@@ -131,7 +131,7 @@ class SpecchatApp(TerminalApp):
         yield views.status
 
     async def on_mount(self) -> None:
-        """Paint first, then start the engine."""
+        """Draw the first screen, then start the engine."""
         self.set_keymap(self.keys)
         self.listen_for_end()
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # others drew on the terminal
@@ -149,14 +149,14 @@ class SpecchatApp(TerminalApp):
             self.call_after_refresh(self.control.current_chat.open, self._first_chat)
 
     async def on_unmount(self) -> None:
-        """What is being fetched stops; the next time goes on from there."""
+        """Stop downloads; the next start resumes them."""
         await self.control.pairs.close()
 
     class Tick(Message):
-        """It is time to look for events."""
+        """Asks the app to take the events that arrived."""
 
     async def on_specchat_app_tick(self) -> None:
-        """Take everything that arrived, show it once, and rest."""
+        """Apply all events that arrived, then draw once."""
         owed = self.control.pump.begin()
         events = self.control.session.link.drain() if self.control.session.link else []
         with self.batch_update():
@@ -164,7 +164,7 @@ class SpecchatApp(TerminalApp):
         self.call_after_refresh(self.control.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
-        """Run a command, or say it to the model."""
+        """Run a command, or send the text to the model."""
         await self.control.prompt_controller.submit(event.text)
 
     @on(Prompt.Nothing)
@@ -174,7 +174,7 @@ class SpecchatApp(TerminalApp):
         await self.control.tour.next()
 
     def on_prompt_taken_back(self) -> None:
-        """What waits is being edited again."""
+        """Put the queued message back into the prompt."""
         self.control.prompt_controller.take_back()
 
     async def on_text_area_changed(self, event: TextArea.Changed) -> None:
@@ -183,19 +183,19 @@ class SpecchatApp(TerminalApp):
         await self.control.prompt_controller.changed(event.text_area.text)
 
     def on_settings_form_chosen(self, event: SettingsForm.Chosen) -> None:
-        """Change it between two rounds."""
+        """Change a live setting; it applies from the next round."""
         self.control.session.change(event.name, event.value)
 
     async def on_settings_form_reload_asked(self, event: SettingsForm.ReloadAsked) -> None:
-        """Load the models again with these."""
+        """Load the pair again with these settings."""
         await self.control.session.load(event.changes)
 
     async def on_settings_form_save_asked(self, event: SettingsForm.SaveAsked) -> None:
-        """Write them down."""
+        """Save the settings, as `/save` does."""
         await self.ports.attempt(COMMANDS["save"].run(self.control.actions, "pair" if event.into_pair else ""))
 
     def on_settings_form_left(self) -> None:
-        """Back to writing."""
+        """Hide the settings and focus the prompt."""
         self.control.side_panel.toggle_settings()
 
     def on_race_screen_leave_asked(self) -> None:
@@ -209,31 +209,31 @@ class SpecchatApp(TerminalApp):
     @on(RaceScreen.AgainAsked)
     @on(BenchScreen.AgainAsked)
     def _race_again(self) -> None:
-        """Hold the same race or benchmark once more."""
+        """Run the same race or benchmark again."""
         self.control.races.again()
 
     async def on_alert_answered(self, event: Alert.Answered) -> None:
-        """Do what the button says."""
+        """Do what the chosen button of the alert stands for."""
         await self.control.events.answered(event.choice)
 
     def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
-        """Copy it."""
+        """Copy the text to the clipboard."""
         self.control.actions.copy(event.text, event.what)
 
     def on_transcript_shortened(self) -> None:
-        """What has gone is not needed any more."""
+        """Collect the memory of removed messages, once the app is idle."""
         self.control.garbage.soon()
 
     async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
-        """Answer again."""
+        """Generate another answer to this message."""
         await self.ports.attempt(self.control.session.ask_again(event.turn))
 
     def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
-        """Say it differently."""
+        """Put this message into the prompt, to be sent in another wording."""
         self.control.session.edit(event.turn)
 
     async def on_transcript_switch_asked(self, event: Transcript.SwitchAsked) -> None:
-        """Read another branch."""
+        """Show another branch of the chat."""
         await self.control.session.switch(event.turn, event.step)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -280,7 +280,7 @@ class SpecchatApp(TerminalApp):
 
 
 def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
-    """Run the app until the user leaves, then let go of the engine, the chats' file and the terminal's title."""
+    """Run the app until the user leaves, then close the engine and the chat store and restore the terminal's title."""
     try:
         app.run(mouse=mouse)
     finally:

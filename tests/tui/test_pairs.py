@@ -100,7 +100,7 @@ async def test_leaving_stops_what_is_being_fetched(tmp_path):
         pulls(d, tmp_path / "gate")
         await d.say("/pair smol-1.7b")
         await until(d, "⇣ smol-1.7b 40 %")
-        process = d.app.control.pairs._errands["smol-1.7b"]._process
+        process = d.app.control.pairs._processes["smol-1.7b"]._process
     assert process.returncode is not None
 
 

@@ -114,7 +114,7 @@ async def test_a_round_in_slow_motion_is_laid_out_first_and_judged_depth_by_dept
         before = d.app.chat.turns[-1].reply.text
         await telling(d, fresh)
         pictures = []
-        while not d.app.control.round_animation.told:
+        while not d.app.control.round_animation.finished:
             await d.pilot.pause()
             pictures.append(d.drawn(d.app.views.tree_panel).split("\n─")[0].split("─ earlier")[0])
             assert d.app.chat.turns[-1].reply.text == before, "it is no part of the chat yet"

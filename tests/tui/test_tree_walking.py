@@ -191,7 +191,7 @@ async def test_a_node_of_the_first_round_stays_chosen_while_the_round_is_still_b
         await d.reply(upto=0, finish=False)
         d.app.control.speed.hold()
         d.link.put(broad())
-        while d.app.control.round_animation.told:
+        while d.app.control.round_animation.finished:
             await d.pilot.pause(0.01)
         d.app.control.round_animation._timer.pause()
         d.app.views.tree_panel.focus()

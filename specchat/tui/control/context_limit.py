@@ -80,7 +80,7 @@ class ContextLimit:
         if self._session.send(Count(self._ids, messages)):
             self._asked[self._ids] = then
 
-    async def hear(self, event: Counted | Failed | Died) -> None:
+    async def apply(self, event: Counted | Failed | Died) -> None:
         """An answer to a count, or what went wrong with it or with a prompt."""
         if isinstance(event, Died):
             text = self._pending

@@ -49,7 +49,7 @@ class EngineSession:
         self._chat, self._views, self._pump, self._archive, self._ports = chat, views, pump, archive, ports
         self._tour, self._garbage, self._before_reply = tour, garbage, before_reply
         self._factory = factory
-        self._courtesy = EnginePriority()
+        self._priority = EnginePriority()
         self._demo = demo
         self._in_demo = False
 
@@ -74,7 +74,7 @@ class EngineSession:
         shared = self.engine_pid > 0 and ready is not None and wants_every_core(ready)
         self._pump.shared = shared
         if shared:
-            self._courtesy.give_way()
+            self._priority.give_way()
 
     def send(self, command: Command) -> bool:
         """Send this to the engine; False if there is none."""
@@ -232,7 +232,7 @@ class EngineSession:
             await asyncio.to_thread(old.close)
         self._chat.engine.phase, self._chat.engine.problem = "starting", ""
         try:
-            self.link = await self._courtesy.start(lambda: factory(self._pump.wake))
+            self.link = await self._priority.start(lambda: factory(self._pump.wake))
         except SpecchatError as error:
             self._chat.engine.phase, self._chat.engine.problem = "dead", str(error)
             self._ports.redraw()

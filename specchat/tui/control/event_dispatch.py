@@ -58,7 +58,7 @@ class EventDispatch:
         chat.apply(event)
         await self._react(event, change)
         if isinstance(event, Counted | Failed | Died):
-            await self._context_limit.hear(event)
+            await self._context_limit.apply(event)
         if was_writing and chat.running is None:
             self._garbage.soon()
             await self._context_limit.ended()
@@ -97,7 +97,7 @@ class EventDispatch:
 
     async def _ready(self, event: Ready) -> None:
         self._session.share_cores()
-        self._actions.settings_files.look()
+        self._actions.settings_files.read()
         self._side.show_fields()
         for note in event.notes:
             await self._transcript.note(note, "warn")

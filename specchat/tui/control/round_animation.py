@@ -1,6 +1,6 @@
-"""Rounds told slowly: laid out at once, judged depth by depth, and only then part of the chat.
+"""Rounds shown slowly: the tree at once, then its verdict depth by depth; only then the round joins the chat.
 
-At full speed a round is part of the chat at once, and what fell in it is seen for a moment behind the text.
+At full speed a round joins the chat at once, and its rejected tokens are shown for a moment behind the text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FALLEN_S = 0.2
 
 
 class RoundAnimation:
-    """Keeps a round back until it has been told; what follows it waits behind it. Idle, it costs nothing."""
+    """Holds a round, and the events after it, until its animation has ended. Idle, it costs nothing."""
 
     def __init__(self, chat: Chat, views: ChatViews, speed: PlaybackSpeed, pump: EventPump, ports: AppPorts) -> None:
         self._chat, self._views, self._speed, self._pump, self._ports = chat, views, speed, pump, ports
@@ -46,12 +46,12 @@ class RoundAnimation:
 
     @property
     def round(self) -> RoundDone | None:
-        """The round that is being told."""
+        """The round that is being animated."""
         first = self._kept[0] if self._kept else None
         return first if isinstance(first, RoundDone) else None
 
     @property
-    def told(self) -> bool:
+    def finished(self) -> bool:
         """Whether its whole verdict has been seen, or nobody wants to see it any more."""
         return self.round is None or self._depth > len(self.round.verdict.path) + 1 or not self._heard(self.round)
 
@@ -59,7 +59,7 @@ class RoundAnimation:
         """What may be applied now. Only the newest round is told slowly; whatever it overtakes is due at once."""
         waiting = [*self._kept, *events]
         at = self._newest(waiting)
-        overtaken = self.told or any(isinstance(event, RoundDone) for event in events)
+        overtaken = self.finished or any(isinstance(event, RoundDone) for event in events)
         if not self._slowly or any(_final(event) for event in events) or (overtaken and at is None):
             self._stop()
             return waiting
@@ -72,15 +72,15 @@ class RoundAnimation:
     def advance(self) -> None:
         """Let the verdict of one depth more be seen; after the last one the round is part of the chat."""
         self._depth += self._stride
-        if self.told:
+        if self.finished:
             self._pump.wake()
         else:
             self._show()
 
-    def again(self) -> None:
+    def redraw(self) -> None:
         """Everything else has been drawn anew: so is the round that is being told, or what fell in the last one."""
         rounds = self._chat.rounds
-        if not self.told:
+        if not self.finished:
             self._show()
         elif rounds and rounds[-1] is not self._seen:
             self._seen = rounds[-1]

@@ -51,12 +51,12 @@ class ScreenUpdate:
         writing = chat.running is not None
         if not writing or self._pump.due("tree", TREE_S):
             self._draw_tree()
-        self._animation.again()
+        self._animation.redraw()
         if not writing or self._pump.due("figures", FIGURES_S):
             views.stats.show(self._facts())
             self._form().show_effect(chat.engine.effect)
             views.status.repaint()
-        self._terminal.look()
+        self._terminal.update_title()
         views.queued_message.look()
         views.prompt.waiting = chat.queued or ""
         welcome = views.transcript.welcome
@@ -70,7 +70,7 @@ class ScreenUpdate:
     def _draw_tree(self) -> None:
         chat, speed = self._chat, self._speed
         self._views.tree_panel.show(
-            chat.rounds, chat.figures, frozen=speed.still, telling=not self._animation.told, pace=speed.words
+            chat.rounds, chat.figures, frozen=speed.still, telling=not self._animation.finished, pace=speed.words
         )
         self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.words)
 

@@ -41,7 +41,7 @@ class AddPairScreen(ModalScreen[str | None]):
     def __init__(self, command: Callable[..., list[str]]) -> None:
         super().__init__()
         self._command = command
-        self._errand: OwnProcess | None = None
+        self._process: OwnProcess | None = None
 
     def compose(self) -> ComposeResult:
         """The lines, and room for what stands against them."""
@@ -62,36 +62,36 @@ class AddPairScreen(ModalScreen[str | None]):
         empty = [id for id in ("name", "target") if not self._text(id)]
         if empty:
             self.query_one(f"#{empty[0]}").focus()
-        elif self._errand is None:
+        elif self._process is None:
             self.run_worker(self._add(), exclusive=True)
 
     def action_leave(self) -> None:
         """Stop looking; else close."""
-        if self._errand is not None:
-            self._errand.call_off()
+        if self._process is not None:
+            self._process.call_off()
         else:
             self.dismiss(None)
 
     async def on_unmount(self) -> None:
         """Nobody waits for the answer."""
-        if self._errand is not None:
-            await self._errand.end()
+        if self._process is not None:
+            await self._process.end()
 
     async def _add(self) -> None:
         name, draft = self._text("name"), self._text("draft")
         words = ["models", "add", name, "--target", self._text("target"), *(["--draft", draft] if draft else [])]
-        self._errand = errand = OwnProcess(self._command(*words))
+        self._process = process = OwnProcess(self._command(*words))
         self._say([(f"looking at it … {hint(self, 'add_pair.close', 'stops')}", "bonus")])
         try:
-            added = await errand.run()
+            added = await process.run()
         finally:
-            self._errand = None
+            self._process = None
         if added:
             self.dismiss(name)
-        elif errand.called_off:
+        elif process.called_off:
             self._say([("stopped; nothing was written", "dim")])
         else:
-            lines = [line for line in errand.words if line.startswith("specchat: ")] or [errand.last_words]
+            lines = [line for line in process.words if line.startswith("specchat: ")] or [process.last_words]
             self._say([("\n".join("✕ " + line.removeprefix("specchat: ") for line in lines), "bad")])
 
     def _text(self, id: str) -> str:

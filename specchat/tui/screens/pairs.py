@@ -34,9 +34,9 @@ class PairsScreen(ModalScreen[str | None]):
         Binding("a", "add", "add a pair of your own", show=False, id="pairs.add"),
     ]
 
-    def __init__(self, choosing: PairLibrary, in_use: str, held_bytes: int) -> None:
+    def __init__(self, library: PairLibrary, in_use: str, held_bytes: int) -> None:
         super().__init__()
-        self._choosing = choosing
+        self._library = library
         self._list = PairList()
         self._list.shelf = Shelf(in_use=in_use, held_bytes=held_bytes)
 
@@ -48,13 +48,13 @@ class PairsScreen(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         """Show what is known at once, then what has to be looked up."""
-        self._choosing.watch(self._look)
+        self._library.watch(self._look)
         self._list.focus()
         self._read()
 
     def on_unmount(self) -> None:
         """Nobody looks any more; what is being fetched goes on."""
-        self._choosing.watch(None)
+        self._library.watch(None)
 
     def on_pair_list_asked(self, event: PairList.Asked) -> None:
         """Load, fetch, stop or forget."""
@@ -62,23 +62,23 @@ class PairsScreen(ModalScreen[str | None]):
         match event.what:
             case "choose" if event.pair.refusal:
                 self._say(f"{name} cannot work, see above")
-            case "choose" if name in self._choosing.fetching:
+            case "choose" if name in self._library.fetching:
                 self._say(f"{name} is being fetched; x stops that")
-            case "choose" if self._choosing.waits(event.pair):
-                self._choosing.fetch(name)
+            case "choose" if self._library.waits(event.pair):
+                self._library.fetch(name)
             case "choose":
                 self.dismiss(name)
-            case "stop" if not self._choosing.call_off(name):
+            case "stop" if not self._library.call_off(name):
                 self._say(f"{name} is not being fetched")
             case "start":
-                self._do(self._choosing.begin_with, name)
+                self._do(self._library.begin_with, name)
             case "forget":
-                self._do(self._choosing.forget, name)
+                self._do(self._library.forget, name)
 
     async def action_add(self) -> None:
         """Ask for a new pair, and show it."""
-        if self._choosing.here:
-            await self.app.push_screen(AddPairScreen(self._choosing.command), self._added)
+        if self._library.here:
+            await self.app.push_screen(AddPairScreen(self._library.command), self._added)
         else:
             self._say("the engine runs elsewhere: use `specchat models add` there")
 
@@ -99,7 +99,7 @@ class PairsScreen(ModalScreen[str | None]):
     def _read(self) -> None:
         """Take the pairs anew; what their files say follows."""
         try:
-            pairs = self._choosing.known()
+            pairs = self._library.known()
         except SpecchatError as error:
             self._say(str(error))
             return
@@ -109,7 +109,7 @@ class PairsScreen(ModalScreen[str | None]):
         self._list.show(
             replace(
                 self._list.shelf,
-                first=self._choosing.first,
+                first=self._library.first,
                 pairs=[_with_verdict(p, before.get(p.name)) for p in pairs],
             )
         )
@@ -117,15 +117,15 @@ class PairsScreen(ModalScreen[str | None]):
 
     async def _judge(self) -> None:
         for pair in list(self._list.shelf.pairs):
-            judged = await self._choosing.judged(pair)
+            judged = await self._library.judged(pair)
             shelf = self._list.shelf
             self._list.show(replace(shelf, pairs=[judged if p.name == judged.name else p for p in shelf.pairs]))
 
     def _look(self) -> None:
         """Something was fetched, or a little more of it."""
-        fetching, shelf = dict(self._choosing.fetching), self._list.shelf
+        fetching, shelf = dict(self._library.fetching), self._list.shelf
         ended = shelf.fetching.keys() - fetching.keys()
-        self._list.show(replace(shelf, fetching=fetching, failed=dict(self._choosing.failed)))
+        self._list.show(replace(shelf, fetching=fetching, failed=dict(self._library.failed)))
         if ended:
             self._say("")
             self._read()

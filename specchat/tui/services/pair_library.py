@@ -49,7 +49,7 @@ class PairLibrary:
         self._notify, self._redraw, self._load, self._run, self._key_of = notify, redraw, load, run, key_of
         self._pairs = pairs
         self._judge = judge
-        self._errands: dict[str, OwnProcess] = {}
+        self._processes: dict[str, OwnProcess] = {}
         self._watch: Callable[[], None] = lambda: None
 
     def known(self) -> list[PairInfo]:
@@ -96,13 +96,13 @@ class PairLibrary:
 
     def call_off(self, name: str) -> bool:
         """Stop fetching this pair; the next time goes on from there. False if it was not being fetched."""
-        if errand := self._errands.get(name):
-            errand.call_off()
-        return errand is not None
+        if process := self._processes.get(name):
+            process.call_off()
+        return process is not None
 
     async def close(self) -> None:
         """Stop everything that is under way."""
-        await asyncio.gather(*(errand.end() for errand in self._errands.values()))
+        await asyncio.gather(*(process.end() for process in self._processes.values()))
 
     def watch(self, told: Callable[[], None] | None) -> None:
         """Tell this one whenever something has changed; None: nobody."""
@@ -137,23 +137,23 @@ class PairLibrary:
         return f"specchat begins with {name} from now on ({start_with(name).file.name})"
 
     async def _fetch(self, name: str) -> None:
-        errand = self._errands[name] = OwnProcess(
+        process = self._processes[name] = OwnProcess(
             self.command("models", "pull", name, "--output", "jsonl"), lambda line: self._heard(name, line)
         )
         self._look()
         try:
-            done = await errand.run()
+            done = await process.run()
         finally:
-            del self._errands[name], self.fetching[name]
+            del self._processes[name], self.fetching[name]
         if done:
             self._chat.fetched = name
             key = self._key_of("pair")
             self._notify(f"{name} is here; {f'{key} or ' if key else ''}/pair {name} loads it", "good")
-        elif errand.called_off:
+        elif process.called_off:
             self._notify(f"stopped fetching {name}; the next time goes on from there")
         else:
-            self.failed[name] = errand.last_words
-            self._notify(f"{name} was not fetched: {errand.last_words}", "bad")
+            self.failed[name] = process.last_words
+            self._notify(f"{name} was not fetched: {process.last_words}", "bad")
         self._look()
 
     def _heard(self, name: str, line: bytes) -> None:

@@ -21,7 +21,7 @@ class SettingsFiles:
         self._chat = chat
         self._here = here
 
-    def look(self) -> None:
+    def read(self) -> None:
         """Read what the pair in use was shipped with and starts with, as far as this machine knows the pair."""
         self.shipped = self.saved = None
         ready = self._chat.engine.ready
@@ -49,5 +49,5 @@ class SettingsFiles:
         methods = hello.methods if hello else []
         options = {f"{method.name}.{info.name}": info.default for method in methods for info in method.options}
         saved = save(ready.pair, self._chat.engine.settings, into_pair=into_pair, options=options)
-        self.look()
+        self.read()
         return saved

@@ -53,8 +53,8 @@ class TerminalWindow:
         self._advised = False
         self._tool = clipboard.local_tool()
 
-    def look(self) -> None:
-        """The chat may have changed: so may the title."""
+    def update_title(self) -> None:
+        """Set the title where the chat has changed it."""
         if not self._options.title or os.environ.get("TERM") in ("linux", "dumb"):
             return
         title = title_of(self._chat)
@@ -63,7 +63,7 @@ class TerminalWindow:
             self._title = title
 
     def leave(self) -> None:
-        """The terminal's title is what it was."""
+        """Restore the terminal's title."""
         if self._title is not None and sys.__stdout__ is not None and sys.__stdout__.isatty():
             with contextlib.suppress(OSError):
                 sys.__stdout__.write(RESTORE_TITLE)
