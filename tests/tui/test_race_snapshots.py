@@ -11,9 +11,16 @@ from test_snapshots import app_of
 from specchat.tui.state.race_series import Asked
 
 
-async def race(pilot, links: list[FakeLink], upto: int | None) -> None:
-    d = Driver(pilot.app, pilot, links)
+async def connected(pilot, links: list[FakeLink]) -> Driver:
+    """The app once it has its engine: on a busy machine the first paint takes its time."""
     await pilot.pause()
+    while not links:
+        await pilot.pause(0.02)
+    return Driver(pilot.app, pilot, links)
+
+
+async def race(pilot, links: list[FakeLink], upto: int | None) -> None:
+    d = await connected(pilot, links)
     await d.hear(hello(), ready(settings=ready().settings | {"seed": 7}))
     pilot.app.control.races.clock = Clock()
     await d.say("/race How does speculative decoding work?")
@@ -39,8 +46,7 @@ def test_a_benchmark(snap_compare, size):
     links: list[FakeLink] = []
 
     async def before(pilot) -> None:
-        d = Driver(pilot.app, pilot, links)
-        await pilot.pause()
+        d = await connected(pilot, links)
         await d.hear(hello(), ready(settings=ready().settings | {"seed": 7}))
         pilot.app.control.races.clock = Clock()
         pilot.app.control.races._questions = lambda: (
