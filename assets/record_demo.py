@@ -52,7 +52,7 @@ def main(file: Path) -> None:
 
 def _chat(engine: Engine) -> Iterator[events.Event]:
     stream = _heard(engine)
-    yield _ready_and_measured(engine, stream)
+    yield _ready(engine, stream)
     messages: list[events.Message] = []
     for number, question in enumerate(QUESTIONS, 1):
         messages.append(events.Message("user", question))
@@ -70,17 +70,12 @@ def _chat(engine: Engine) -> Iterator[events.Event]:
         messages.append(events.Message("assistant", reply))
 
 
-def _ready_and_measured(engine: Engine, stream: Iterator[events.Event]) -> events.Ready:
-    """The pair, with plain decoding measured, so that the speed-ups in the recording are measured ones."""
+def _ready(engine: Engine, stream: Iterator[events.Event]) -> events.Ready:
+    """The pair."""
     engine.send(events.Load(SETTINGS))
     for event in stream:
-        match event:
-            case events.Ready(plain=None):
-                print("measuring plain decoding …")
-            case events.PlainSpeed():
-                engine.send(events.Load(SETTINGS))  # the same pair, told again with what was measured
-            case events.Ready():
-                return event
+        if isinstance(event, events.Ready):
+            return event
     raise SystemExit("the engine said no more")
 
 

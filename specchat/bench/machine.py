@@ -40,11 +40,15 @@ class Circumstances:
 
 def circumstances() -> Circumstances:
     """As they are now. The load average tells whether the machine was busy with something else."""
+    import torch
+
+    from specchat.models.machine import processor_name
+
     return Circumstances(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         command="specchat " + shlex.join(sys.argv[1:]),
         commit=_commit(),
-        processor=_processor(),
+        processor=processor_name(torch.device("cpu")),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_bytes=_memory_bytes(),
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
@@ -93,14 +97,6 @@ def _peak_resident() -> int:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
     return 0
-
-
-def _processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _memory_bytes() -> int | None:

@@ -59,20 +59,20 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
 
     from specchat.bench.loaded import load_pair, settings_in_force
     from specchat.bench.plots import Curve, accept_plot_file, draw_costs
-    from specchat.decoding.profiling import measure
+    from specchat.decoding.plain import measure_plain
+    from specchat.decoding.profiling import measure_costs
 
     if plot is not None:
         accept_plot_file(plot)
     pair = load_pair(settings_in_force(settings))
     draft = pair.draft.model if pair.draft else None
-    measured = measure(pair.target.model, draft)
-    assert measured is not None, "nobody interrupts"
-    plain, costs = measured
+    plain, costs = measure_plain(pair.target.model), measure_costs(pair.target.model, draft)
+    assert costs is not None, "nobody interrupts"
     console = Console(file=sys.stdout, highlight=False)
     heading = f"{pair.name} · {pair.target.name} · {pair.precision} ({pair.target.kernels}) · {pair.device}"
     console.print(heading + "\n")
     curves: list[Curve] = [
-        ("plain decoding, by context", "tokens", plain.points),
+        ("plain decoding, by context", "tokens", plain),
         ("verification, by rows", "rows", costs.verify),
     ]
     if costs.draft:
@@ -104,10 +104,16 @@ def _versions() -> Iterator[tuple[str, str]]:
 def _machine() -> Iterator[tuple[str, str]]:
     import torch
 
-    from specchat.models.machine import available_bytes, choose_device, choose_precision, default_threads
+    from specchat.models.machine import (
+        available_bytes,
+        choose_device,
+        choose_precision,
+        default_threads,
+        processor_name,
+    )
 
     device = choose_device("auto")
-    yield "device", f"{device} ({_device_name(device)})"
+    yield "device", f"{device} ({processor_name(device)})"
     for what, quantised in (("quantised files", True), ("other weights", False)):
         yield f"{what} run in", choose_precision("auto", device, quantised, own=True)
     yield "4 and 8 bits", _whole_numbers(device)
@@ -133,14 +139,6 @@ def _whole_numbers(device: torch.device) -> str:
         return f"native kernels, by {' '.join(find_compiler())}: {load().where}"
     except NativeUnavailable as error:
         return f"torch's kernels; the native ones are not in use, since {error}"
-
-
-def _device_name(device: torch.device) -> str:
-    import torch
-
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return platform.processor() or platform.machine()
 
 
 def _pairs(pairs: list[PairInfo]) -> Iterator[tuple[str, str, str]]:

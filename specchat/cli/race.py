@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import signal
 import threading
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ class _Meeting:
     ready: events.Ready | None = None
     race: Race | None = None
     interrupted: bool = False
+    held: deque[events.Event] = field(default_factory=deque)  # of the speculative side, until the other is told
 
     def go(self) -> int:
         before = signal.signal(signal.SIGINT, self._interrupt)
@@ -89,17 +91,26 @@ class _Meeting:
         self.engine.send(self.race.begin())
 
     def _race_on(self, race: Race, event: events.Event) -> None:
-        counted = race.owns(event) and (race.running is not None or isinstance(event, events.Compared))
+        counted = race.owns(event) and (race.phase != "warming" or isinstance(event, events.Compared))
+        side = race.side_of(event)
         if (command := race.hear(event)) is not None:
             self.engine.send(command)
         if not counted:
             return
+        if side == "speculative":
+            self.held.append(event)  # both are written by turns, and told one after the other
+        else:
+            self._tell(race, event)
+        if race.phase != "racing":
+            while self.held:
+                self._tell(race, self.held.popleft())
+
+    def _tell(self, race: Race, event: events.Event) -> None:
         self.sinks.event(event)
         match event:
             case events.Started():
-                lead = "" if race.running == "plain" else "\n\n"
-                about = "" if race.running == "plain" else f" · {self._about(race)}"
-                self.sinks.text(f"{lead}── {_NAMES[str(race.running)]}{about}\n")
+                lead, about = ("", "") if race.side_of(event) == "plain" else ("\n\n", f" · {self._about(race)}")
+                self.sinks.text(f"{lead}── {_NAMES[str(race.side_of(event))]}{about}\n")
             case events.RoundDone():
                 self.sinks.text("".join(piece.text for piece in event.pieces))
             case events.Finished():

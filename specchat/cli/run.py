@@ -17,6 +17,7 @@ from specchat.cli.run_output import Sinks
 from specchat.cli.start_engine import engine_log, start_engine
 from specchat.cli.streams import piped_text
 from specchat.engine.near.client import Engine
+from specchat.engine.near.speedup import speedup_of, speedup_text
 from specchat.engine.protocol import events
 from specchat.errors import EngineError, SpecchatError, UsageError
 
@@ -138,7 +139,6 @@ class _Run:
         assert self.started is not None, "a reply starts before it finishes"
         chosen = self.started.settings
         names = ("drafter", "policy", "rule", "controller")
-        stats = msgspec.to_builtins(finished.stats)
         result = {
             "text": "".join(self.text),
             "tokens": self.tokens,
@@ -147,17 +147,16 @@ class _Run:
             **{name: chosen[name] for name in names},
             "lossless": self.started.loss.lossless,
             "seed": self.started.seed,
-            "stats": stats,
+            "stats": msgspec.to_builtins(finished.stats),
         }
-        self.sinks.summary(result, _line(stats))
+        self.sinks.summary(result, _line(finished.stats))
 
 
-def _line(stats: dict[str, Any]) -> str:
+def _line(stats: events.Stats) -> str:
     """The figures of a reply in one line."""
-    speedup = f"{stats['speedup']:.2f}× plain ({stats['speedup_source']})" if stats["speedup"] else "speed-up not known"
     return (
-        f"{stats['tokens']} tok · {stats['tokens_per_s']:.1f} tok/s · τ {stats['acceptance_length']:.2f} · "
-        f"{stats['accepted']} of {stats['drafted']} drafted accepted · {speedup}"
+        f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "
+        f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats))}"
     )
 
 

@@ -75,7 +75,7 @@ class Sinks:
 
     def event(self, event: events.Event) -> None:
         """Every event goes into the recording; what happened before the pair was ready is no part of it."""
-        if isinstance(event, events.Hello | events.Loading | events.PlainSpeed | events.Failed | events.Died):
+        if isinstance(event, events.Hello | events.Loading | events.Failed | events.Died):
             return
         line = encode(event)
         if self._record is not None:

@@ -7,6 +7,9 @@ import itertools
 import operator
 from dataclasses import dataclass
 
+_NOISE = 0.95
+"""A pass may come out so much cheaper than a smaller one: medians of equal passes differ by a few per cent."""
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -23,6 +26,11 @@ class Costs:
     def verify_s(self, rows: int) -> float:
         """Seconds of one verification over so many rows."""
         return interpolate(self.verify, rows)
+
+    @property
+    def plausible(self) -> bool:
+        """No pass of more rows was cheaper than one of fewer, rounding and noise apart: else something disturbed it."""
+        return all(_never_cheaper(points) for points in (self.verify, self.draft))
 
 
 def marginal(points: tuple[tuple[int, float], ...], count: int) -> list[float]:
@@ -41,6 +49,11 @@ def marginal(points: tuple[tuple[int, float], ...], count: int) -> list[float]:
     for left, right in itertools.pairwise(hull):
         slopes += [_slope(left, right)] * (right[0] - left[0])
     return (slopes + slopes[-1:] * count)[:count]
+
+
+def _never_cheaper(points: tuple[tuple[int, float], ...]) -> bool:
+    dearest = itertools.accumulate((seconds for _, seconds in points), max)
+    return all(seconds >= _NOISE * most > 0 for (_, seconds), most in zip(points, dearest, strict=True))
 
 
 def _slope(left: tuple[int, float], right: tuple[int, float]) -> float:

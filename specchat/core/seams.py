@@ -61,6 +61,9 @@ class Model(Weights, Protocol):
 
     counters: Counters
 
+    def twin(self) -> Model:
+        """The same weights with a cache of its own."""
+
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
 

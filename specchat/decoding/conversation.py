@@ -13,6 +13,7 @@ from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise
 from specchat.core.round import Round
 from specchat.core.seams import Model
+from specchat.core.speedup import Gaps
 from specchat.decoding.assemble import (
     Losslessness,
     assemble,
@@ -21,7 +22,9 @@ from specchat.decoding.assemble import (
     sampling,
 )
 from specchat.decoding.emission import Emission, Limits
+from specchat.decoding.plain_rounds import PlainRounds
 from specchat.decoding.speculate import Speculator
+from specchat.decoding.state_feed import StateFeed
 from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
@@ -65,6 +68,7 @@ class Ended:
     stop: Stop
     tail: str
     ledger: Ledger
+    gaps: Gaps
     prefill_s: float
     at_s: float
     stop_string: str | None
@@ -78,7 +82,12 @@ class _Cancelled(Exception):
 
 
 class Conversation:
-    """Replies of one loaded pair. Settings may change while a reply is being written; they act between rounds."""
+    """Replies of one loaded pair. Settings may change while a reply is being written; they act between rounds.
+
+    Args:
+        plain_rounds: have a plain round now and then, by which a reply can say how much sooner it came. Whoever
+            measures plain decoding apart needs none.
+    """
 
     def __init__(
         self,
@@ -88,6 +97,7 @@ class Conversation:
         settings: Settings,
         costs: Costs | None = None,
         supplies: Supplies | None = None,
+        plain_rounds: bool = False,
     ) -> None:
         self.target = target
         self.vocabulary = vocabulary
@@ -95,7 +105,8 @@ class Conversation:
         self._settings = settings
         self._costs = costs
         self._supplies = supplies or Supplies(vocabulary)
-        self._speculator = assemble(settings, target, draft, costs=costs, supplies=self._supplies)
+        self._plain_rounds = plain_rounds
+        self._speculator = self._put_together(None)
         self._drafter_choice = choose_drafter(settings)
         self._feeds = {self._drafter_choice: self._speculator.feed}
         self._assembled: Settings | None = settings
@@ -110,10 +121,13 @@ class Conversation:
         """What may be claimed for the settings in force."""
         return losslessness(assemble(self._settings, self.target, self._draft).rule, self._settings.rule)
 
-    def apart(self, changes: Mapping[str, Any]) -> Conversation:
-        """The same models with some settings changed and parts that have learnt nothing; this one stays as it is."""
-        settings = self._settings.but(changes)
-        return Conversation(self.target, self._draft, self.vocabulary, settings, self._costs, self._supplies)
+    def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Conversation:
+        """The same models with some settings changed and parts that have learnt nothing; this one stays as it is.
+
+        `target` is one to use instead: the same weights with a cache of its own.
+        """
+        settings, target = self._settings.but(changes), target or self.target
+        return Conversation(target, self._draft, self.vocabulary, settings, self._costs, self._supplies)
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
@@ -159,7 +173,7 @@ class Conversation:
         speculator = self._current_speculator(None)
         context = Context(list(prompt), len(prompt), self.target.vocab_size, noise=Noise(seed))
         emission = Emission(self.vocabulary, self._limits(context))
-        ledger = Ledger()
+        ledger, gaps = Ledger(), Gaps()
         watch = watch or Stopwatch()
         watch.start()
 
@@ -181,9 +195,13 @@ class Conversation:
             else:
                 speculator = self._current_speculator(context)
                 emission.limit(self._limits(context))
-                yield self._round(speculator, context, emission, ledger, watch)
+                spoken = self._round(speculator, context, emission, ledger, watch)
+                gaps.add(spoken.at_s, *_counted(spoken.round))
+                yield spoken
         tail = emission.finish()
-        yield Ended(emission.ended, tail, ledger, prefill_s, watch.seconds, emission.stop_string)
+        at_s = watch.seconds
+        gaps.end(at_s)
+        yield Ended(emission.ended, tail, ledger, gaps, prefill_s, at_s, emission.stop_string)
 
     def _round(
         self, speculator: Speculator, context: Context, emission: Emission, ledger: Ledger, watch: Stopwatch
@@ -204,14 +222,18 @@ class Conversation:
         if self._settings is not self._assembled:
             choice = choose_drafter(self._settings)
             stays = choice == self._drafter_choice
-            self._speculator = assemble(
-                self._settings, self.target, self._draft, self._feeds.get(choice), self._costs, self._supplies
-            )
+            self._speculator = self._put_together(self._feeds.get(choice))
             self._feeds[choice] = self._speculator.feed
             self._assembled, self._drafter_choice = self._settings, choice
             if not stays and context is not None:
                 self._speculator.start(context.history)
         return self._speculator
+
+    def _put_together(self, feed: StateFeed | None) -> Speculator:
+        speculator = assemble(self._settings, self.target, self._draft, feed, self._costs, self._supplies)
+        if self._plain_rounds:
+            speculator.controller = PlainRounds(speculator.controller)
+        return speculator
 
     def _limits(self, context: Context) -> Limits:
         room = self.target.context_tokens - context.prompt_tokens
@@ -225,3 +247,10 @@ class Conversation:
                 f"the prompt takes {len(prompt)} tokens and the context of this model holds "
                 f"{self.target.context_tokens}; shorten it, or start a new chat"
             )
+
+
+def _counted(round: Round) -> tuple[float, int, int, bool]:
+    """What counts of a round for the gaps: its own seconds, its tokens, what it drafted, whether it was plain."""
+    timings = round.timings
+    own_s = timings.draft_s + timings.verify_s + timings.other_s
+    return own_s, len(round.emitted), round.tree.drafted, round.budget.nodes == 0

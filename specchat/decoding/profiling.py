@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from specchat.core.costs import Costs
 from specchat.core.seams import Model
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.decoding.plain import PlainCurve, measure_plain
 
 VERIFY_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The most are rows of a wide tree with riders."""
@@ -22,22 +21,6 @@ CONTEXT_TOKENS = 512
 _WARM, _TIMED = 2, 9
 _WARM_UP = 10
 """Passes before the first that counts: right after loading they take twice as long."""
-
-
-def measure(
-    target: Model, draft: Model | None, interrupted: Callable[[], bool] = lambda: False
-) -> tuple[PlainCurve, Costs] | None:
-    """Plain decoding and the costs of passes; None where somebody interrupted. Leaves caches empty.
-
-    Plain decoding takes a moment to measure, and an app that draws in that moment would make the denominator of every
-    speed-up look slow. So it is measured twice, before and after the costs, and the faster counts.
-    """
-    before = measure_plain(target, interrupted=interrupted)
-    costs = measure_costs(target, draft, interrupted) if before is not None else None
-    after = measure_plain(target, interrupted=interrupted) if costs is not None else None
-    if before is None or costs is None or after is None:
-        return None
-    return before.faster_of(after), costs
 
 
 def measure_costs(

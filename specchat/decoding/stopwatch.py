@@ -11,7 +11,7 @@ class Stopwatch:
     """Seconds since `start`, those spent inside `stopped` apart."""
 
     def __init__(self) -> None:
-        self._began = time.perf_counter()
+        self._began = self._stopped = time.perf_counter()
 
     def start(self) -> None:
         """Begin at zero."""
@@ -24,8 +24,16 @@ class Stopwatch:
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """The clock stands still inside."""
-        before = time.perf_counter()
+        self.stop()
         try:
             yield
         finally:
-            self._began += time.perf_counter() - before
+            self.go_on()
+
+    def stop(self) -> None:
+        """Stand still until `go_on`."""
+        self._stopped = time.perf_counter()
+
+    def go_on(self) -> None:
+        """Go on from where it stopped."""
+        self._began += time.perf_counter() - self._stopped

@@ -87,7 +87,6 @@ def load_model(
     say("configuration")
     try:
         folder, config = open_config(path)
-        context_tokens, notes = usable_context(spec, config)
         why_not = unsupported(config)
         context_tokens, notes = usable_context(spec, config, own=why_not is None)
         drafts, guesses = guesses, guesses and wanted == "auto"

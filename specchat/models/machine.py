@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -96,6 +98,17 @@ def native_bfloat16(device: torch.device) -> bool:
     if device.type == "cpu":
         return memory.native_bfloat16()
     return False
+
+
+def processor_name(device: torch.device) -> str:
+    """What computes there, by the name its maker gave it."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def available_bytes(device: torch.device) -> int | None:

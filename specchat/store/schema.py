@@ -57,5 +57,12 @@ _LEFT_OUT = """
 ALTER TABLE chats ADD COLUMN sent_from TEXT;
 """
 
-MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT]
+_SPEED_UPS = """
+UPDATE messages
+SET facts = json_remove(facts, '$.stats.speedup', '$.stats.speedup_source', '$.stats.plain_tokens_per_s')
+WHERE CASE WHEN json_valid(facts) THEN json_type(facts, '$.stats.speedup_source') IS NOT NULL ELSE 0 END;
+"""
+"""Speed-ups used to be told against a measurement of another hour; no plain rounds of the reply bear them out."""
+
+MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT, _SPEED_UPS]
 """Step n leads from version n to n + 1; a step that was released is never edited."""

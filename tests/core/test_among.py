@@ -46,6 +46,7 @@ def test_tokens_as_likely_as_the_last_survive_too_whoever_truncates(cut):
         for row in rows:
             kept = law(row, sampling).all_ids()
             edge = row[kept].min()
+            assert "top_k" not in cut or "top_p" in cut or edge == row.sort(descending=True).values[cut["top_k"] - 1]
             assert set(kept.tolist()) == set(torch.nonzero(row >= edge)[:, 0].tolist())
             assert set(shuffled[law(row[shuffled], sampling).all_ids()].tolist()) == set(kept.tolist())
         alone = [(expected, found) for expected, found, _ in both(sampling, seed, rows)]

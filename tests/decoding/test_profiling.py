@@ -1,19 +1,11 @@
-"""What is measured before anybody chats: the denominator is never what a disturbed moment made it."""
+"""What passes cost, as measured before anybody chats: all of it or nothing, and nothing that cannot be true."""
 
 import pytest
 from contracts.kit import scripted_draft, scripted_target
 
+from specchat.core.costs import Costs
 from specchat.decoding import profiling
-from specchat.decoding.plain import PlainCurve
-
-
-@pytest.mark.parametrize("disturbed", [0, 1])
-def test_a_disturbed_moment_does_not_slow_the_denominator(monkeypatch, disturbed):
-    curves = [PlainCurve(((64, 0.004), (512, 0.005))), PlainCurve(((64, 0.004), (512, 0.005)))]
-    curves[disturbed] = PlainCurve(((64, 0.009), (512, 0.004)))
-    monkeypatch.setattr(profiling, "measure_plain", lambda target, interrupted: curves.pop(0))
-    plain, _ = profiling.measure(scripted_target(), scripted_draft())
-    assert plain.points == ((64, 0.004), (512, 0.004))
+from specchat.decoding.plain import CONTEXTS, measure_plain
 
 
 @pytest.mark.parametrize("after", [0, 3, 40])
@@ -26,18 +18,35 @@ def test_whoever_interrupts_gets_nothing_and_an_empty_cache(after):
         return asked > after
 
     target = scripted_target()
-    assert profiling.measure(target, None, interrupted) is None
+    assert profiling.measure_costs(target, None, interrupted) is None
     assert asked == after + 1, "nothing is measured once somebody has interrupted"
     assert target.cached([0, 0]) == 0
 
 
 def test_left_alone_it_measures_everything():
-    plain, costs = profiling.measure(scripted_target(), scripted_draft())
-    assert all(seconds > 0 for _, seconds in (*plain.points, *costs.verify, *costs.draft))
+    costs = profiling.measure_costs(scripted_target(), scripted_draft())
+    assert all(seconds > 0 for _, seconds in (*costs.verify, *costs.draft))
+    assert [rows for rows, _ in costs.verify] == list(profiling.VERIFY_ROWS)
+    assert costs.verify[-1][0] >= 64, "wide trees, and riders beside them"
     assert len(costs.draft) == len(profiling.DRAFT_ROWS)
 
 
-def test_profiles_reach_beyond_the_widest_trees():
-    _, costs = profiling.measure(scripted_target(), scripted_draft())
-    assert [rows for rows, _ in costs.verify] == list(profiling.VERIFY_ROWS)
-    assert costs.verify[-1][0] >= 64
+def test_plain_decoding_is_timed_at_several_contexts():
+    target = scripted_target()
+    assert [context for context, seconds in measure_plain(target) if seconds > 0] == list(CONTEXTS)
+    assert target.cached([0, 0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("verify", "draft", "plausible"),
+    [
+        (((1, 4.0), (2, 4.1), (4, 6.0)), (), True),
+        (((1, 4.0), (2, 3.9), (4, 6.0)), ((1, 1.0), (4, 0.99)), True),
+        (((1, 8.0), (2, 4.1), (4, 9.0)), (), False),
+        (((1, 4.0), (2, 7.0), (4, 6.0)), (), False),
+        (((1, 4.0), (2, 5.0)), ((1, 2.0), (4, 1.0)), False),
+        (((1, 0.0), (2, 5.0)), (), False),
+    ],
+)
+def test_a_larger_pass_that_was_cheaper_cannot_be_true(verify, draft, plausible):
+    assert Costs(verify, draft).plausible is plausible

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from contracts.kit import V, context_for
+from contracts.kit import V, context_for, scripted_target
 from structures.operations import operations
 
 from specchat.core.budget import Budget
@@ -20,7 +20,7 @@ from specchat.drafters.parts import Parts
 
 def built(**options):
     method = DRAFTERS["prompt_lookup"]
-    return method.load()(method.make_options(options), Parts(V))
+    return method.load()(method.make_options(options), Parts(scripted_target()))
 
 
 def guesses(drafter, context, width=4, tree=None, node=ROOT):

@@ -72,6 +72,8 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
         (changed(FINISHED, "stats", "rounds", to=-1), "rounds"),
         (changed(FINISHED, "stats", "accepted", to=10**6), "were accepted of"),
         (changed(FINISHED, "stats", "acceptance_rate", to=1.5), "acceptance rate"),
+        (changed(FINISHED, "stats", "speedup", to=3.5), "speed-up 3.5 is not between 2.6 and 2.8"),
+        (changed(FINISHED, "stats", "plain_rounds", to=-1), "plain_rounds"),
         (changed(FINISHED, "stats", "offered_by_depth", 0, to=-1), "offered_by_depth"),
         (changed(STARTED, "settings", "rule", to=...), "the settings lack 'rule'"),
         (changed(STARTED, "settings", "temperature", to="warm"), "temperature is no float"),
@@ -81,7 +83,6 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
         (changed(STARTED, "settings", "method_options", to={"a.b": [[]]}), "method_options.a.b is a list"),
         (changed(STARTED, "settings", "max_tokens", to=10**25), "out of every range"),
         (changed(STARTED, "messages", 0, "role", to="robot"), "role"),
-        (changed(ready(), "plain", "points", to=[[9, 0.1], [3, 0.1]]), "do not ascend"),
         (changed(ready(), "memory_bytes", to=-1), "memory_bytes"),
         (changed(hello(), "settings", 0, "kind", to="list"), "kind"),
         (changed(hello(), "settings", 5, "default", to="wide"), "is no int"),
@@ -121,6 +122,27 @@ def test_events_come_in_an_order_that_can_be(events: list[ev.Event], why: str) -
         reader.read(line)
     with pytest.raises(msgspec.DecodeError, match=why):
         reader.read(last)
+
+
+def by_turns() -> list[ev.Event]:
+    """Two replies, a round of each in turn."""
+    second = [msgspec.structs.replace(event, id=2) for event in (STARTED, *ROUNDS, FINISHED)]
+    return [event for pair in zip((STARTED, *ROUNDS, FINISHED), second, strict=True) for event in pair]
+
+
+def test_two_replies_may_be_written_by_turns() -> None:
+    reader = EventReader()
+    for event in by_turns():
+        assert reader.read(encode(event)) == event
+
+
+def test_where_a_third_reply_begins_the_oldest_is_over() -> None:
+    reader = EventReader()
+    for event in [*by_turns()[:4], msgspec.structs.replace(STARTED, id=3)]:
+        reader.read(encode(event))
+    reader.read(encode(msgspec.structs.replace(ROUNDS[1], id=2)))
+    with pytest.raises(msgspec.DecodeError, match="reply 1 is not being written"):
+        reader.read(encode(ROUNDS[1]))
 
 
 @pytest.mark.parametrize(

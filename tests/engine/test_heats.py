@@ -22,6 +22,11 @@ def race_of(**more: Any) -> Race:
     return Race(MESSAGES, 7, itertools.count(1), **more)
 
 
+def sides(command: Any) -> list[ev.Generate]:
+    """A command for two replies as one for each, in their order."""
+    return [command, ev.Generate(command.beside.id, command.messages, command.seed, command.beside.apart)]
+
+
 def begun(command: ev.Generate, loss: ev.Loss = LOSS, **settings: Any) -> ev.Started:
     return ev.Started(command.id, MESSAGES, 9, 8, 7, SETTINGS | settings | (command.apart or {}), loss, "smol")
 
@@ -45,29 +50,39 @@ def held(plain: list[int], speculative: list[int], loss: ev.Loss = LOSS, **setti
     """A race up to its last heat's end: plain one token a round, speculation all in one."""
     race = race_of()
     command: Any = race.begin()
-    for _ in range(2):
-        race.hear(begun(command))
-        command = race.hear(ended(command, 1.0))
-    race.hear(begun(command, loss, **settings))
+    for side in sides(command):
+        race.hear(begun(side))
+        command = race.hear(ended(side, 1.0))
+    one, other = sides(command)
+    race.hear(begun(one, loss, **settings))
+    race.hear(begun(other, loss, **settings))
+    race.hear(round_of(other, speculative, 0.6))
     for place, token in enumerate(plain):
-        race.hear(round_of(command, [token], 0.6 + 0.1 * place, place))
-    command = race.hear(ended(command, 0.5 + 0.1 * len(plain)))
-    race.hear(begun(command, loss, **settings))
-    race.hear(round_of(command, speculative, 0.6))
-    return race, race.hear(ended(command, 0.6))
+        race.hear(round_of(one, [token], 0.6 + 0.1 * place, place))
+    race.hear(ended(other, 0.6))
+    return race, race.hear(ended(one, 0.5 + 0.1 * len(plain)))
 
 
-def test_both_sides_warm_up_before_plain_goes_first():
+def test_both_sides_warm_up_and_then_write_by_turns():
     race = race_of(changes={"max_tokens": 64})
-    sent: list[Any] = [race.begin()]
-    while len(sent) < 4:
-        race.hear(begun(sent[-1]))
-        sent.append(race.hear(ended(sent[-1], 1.0)))
-    assert [command.seed for command in sent] == [7, 7, 7, 7]
-    assert [command.apart for command in sent] == [
+    warming: Any = race.begin()
+    raced: Any = [race.hear(ended(side, 1.0)) for side in sides(warming)][-1]
+    assert [command.seed for command in (warming, raced)] == [7, 7]
+    assert [side.apart for command in (warming, raced) for side in sides(command)] == [
         {"max_tokens": 8, "controller": "off"}, {"max_tokens": 8},
         {"max_tokens": 64, "controller": "off"}, {"max_tokens": 64},
     ]  # fmt: skip
+    assert len({side.id for command in (warming, raced) for side in sides(command)}) == 4
+
+
+def test_the_sides_rounds_may_come_in_any_order():
+    race = race_of(warm_up=False, order=("speculative", "plain"))
+    fast, plain = sides(race.begin())
+    for event in (begun(fast), begun(plain), round_of(fast, [1, 2], 0.6), round_of(plain, [1], 0.6)):
+        race.hear(event)
+    assert (race.plain.tokens, race.speculative.tokens, race.running) == ([1], [1, 2], "plain")
+    race.hear(round_of(fast, [3], 0.7, 1))
+    assert (race.speculative.tokens, race.running) == ([1, 2, 3], "speculative")
 
 
 def test_what_the_warm_up_wrote_is_not_counted():
@@ -153,13 +168,11 @@ def test_an_engine_that_writes_plainly_only_in_name_is_found_out():
 
 
 @pytest.mark.parametrize("change", [{"temperature": 0.5}, {"nodes": 3}])
-def test_settings_changed_between_the_heats_end_the_race(change):
+def test_settings_that_differ_between_the_sides_end_the_race(change):
     race = race_of(warm_up=False)
-    plain: Any = race.begin()
+    plain, other = sides(race.begin())
     race.hear(begun(plain))
-    race.hear(round_of(plain, [1], 0.7))
-    other: Any = race.hear(ended(plain, 0.7))
-    assert race.hear(begun(other, **change)) == ev.Cancel(other.id)
+    assert race.hear(begun(other, **change)) == ev.Cancel(plain.id)
     assert race.phase == "failed"
     assert "in the middle of the race" in race.problem
 

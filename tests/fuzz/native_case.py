@@ -155,10 +155,10 @@ def _pass(network: NativeNetwork, random: Random) -> None:
                 layers = range(value, layers.stop)
             elif field == "last":
                 layers = range(layers.start, value)
-            elif field != "common" and value > getattr(rows, field):
-                rows.end = rows.capacity + 1  # buffers are as long as Python says: less may be said, not more
-            elif field != "common" or value > rows.end or value <= 1:
-                setattr(rows, field, value)
+            elif field == "common":
+                rows.view[0].common = value if value > rows.end else min(value, rows.view[0].common)
+            else:  # buffers are as long as Python says: less may be said, not more
+                setattr(rows, field, value if value < getattr(rows, field) else rows.capacity + 1)
             kernels.layers(threads, decoder, rows, layers)
 
         head = staticmethod(kernels.head)

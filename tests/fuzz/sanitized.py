@@ -19,7 +19,7 @@ from specchat.errors import SpecchatError
 from specchat.models.native.build import NativeUnavailable, find_compiler
 
 ROOT = Path(__file__).parents[2]
-FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+FLAGS = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 RUNTIMES = ("libasan.so", "libclang_rt.asan-x86_64.so")
 PATIENCE_S = 240
 

@@ -14,7 +14,6 @@ from specchat.engine.protocol import events as ev
 
 TEXT = "A *short* answer:\n\n```python\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nDone. 你好 🎉\n"
 HEADER = ev.Header(ev.PROTOCOL, "0", "2026-01-01T00:00:00Z")
-PLAIN = ev.PlainSpeed([(0, 0.03), (512, 0.031), (2048, 0.035)], "2026-01-01T00:00:00Z")
 
 
 def reply(id: int, messages: Sequence[ev.Message]) -> list[ev.Event]:
@@ -34,7 +33,7 @@ def others() -> list[ev.Event]:
     changed = ev.Changed({**SETTINGS, "width": 3, "method_options": {"prompt_lookup.max_ngram": 4}}, LOSS)
     totals = ev.Totals(1, stats_of(rounds_of(TEXT)))
     failed = [ev.Failed("UsageError", "no", 2, None, during) for during in ("change", "count", "protocol")]
-    return [PLAIN, changed, ev.Counted(1, 12, 8192), ev.Compared(1, 3, "a", "b", 0.1, 0.2, True), totals, *failed]
+    return [changed, ev.Counted(1, 12, 8192), ev.Compared(1, 3, "a", "b", 0.1, 0.2, True), totals, *failed]
 
 
 def recording() -> list[ev.Event]:

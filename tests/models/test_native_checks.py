@@ -30,7 +30,7 @@ pytestmark = needs_native
 @pytest.fixture(autouse=True)
 def no_check_before(monkeypatch):
     """Weights reach the kernels unchecked: what they refuse themselves is what is tested here."""
-    monkeypatch.setattr(prepared_source, "check_weights", lambda source, shape: None)
+    monkeypatch.setattr(prepared_source, "compare_weights", lambda shape, source: None)
 
 
 def loaded(change=lambda state: None, **shape):
@@ -115,6 +115,7 @@ def test_a_product_whose_bytes_are_not_those_of_its_sizes_is_refused():
         lambda c: setattr(c.view[0], "common", c.end + 1),
         lambda c: setattr(c.view[0], "common", -1),
         lambda c: setattr(c, "capacity", 1000),
+        lambda c: setattr(c.view[0], "mask", None),
     ],
 )
 def test_rows_that_lie_outside_the_cache_are_refused(monkeypatch, change):

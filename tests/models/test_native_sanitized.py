@@ -17,7 +17,7 @@ def lacking():
 
 pytestmark = [needs_native, pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")]
 
-CASES = 120
+CASES = 80
 
 
 @pytest.fixture

@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
+from test_decoder import FAMILIES, network
 from tiny_models import HIDDEN, INNER, KV_HEADS, TOKENS, hub_sizes, tiny_folder, tiny_gguf
 
 from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
-from specchat.errors import SpecchatError
+from specchat.errors import ModelError, SpecchatError
+from specchat.models.base.shape import Shape
+from specchat.models.files.families import FAMILIES as HUB_FAMILIES
+from specchat.models.files.weight_source import TensorSource
 from specchat.models.inspect.pair_check import fit_of
 from specchat.models.loading import load_model
+from specchat.models.own.layer_weights import Builder
 
 CPU = torch.device("cpu")
 KERNELS = ["auto", "torch"]
@@ -176,6 +181,26 @@ def test_every_format_that_holds_weights_is_read(tmp_path):
     path = tiny_gguf(tmp_path / "m.gguf", kinds=kinds, sizes={**biases, "output.weight": (len(TOKENS), HIDDEN)})
     for kernels in KERNELS:
         assert logits_of(load(path, kernels)).isfinite().all()
+
+
+def build(net, state):
+    source = TensorSource(state, HUB_FAMILIES[net.config.model_type])
+    return Builder(Shape.of(net.config), source, "float32", CPU).build()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_of_every_family_no_tensor_may_be_missing_or_of_other_sizes(family):
+    net = network(family)
+    state = net.state_dict()
+    build(net, state)
+    skipped = "lm_head" if net.config.tie_word_embeddings else "model.layers.0"
+    for name in state:
+        if name.startswith((skipped, "model.layers.1")):
+            continue
+        for other in (None, state[name][:-2], torch.cat([state[name]] * 2), state[name][None], state[name].int()):
+            changed = {**state, name: other} if other is not None else {k: v for k, v in state.items() if k != name}
+            with pytest.raises(ModelError, match=r"the network: tensor"):
+                build(net, changed)
 
 
 # ------------------------------------------------------------------------------------------------- safetensors

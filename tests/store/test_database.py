@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
@@ -97,6 +98,22 @@ def test_a_file_of_the_first_version_is_brought_up_to_date_without_loss(path: Pa
     assert chats.chat("a")[0] == msgspec.structs.replace(row, sent_from="n")
     assert kept(path) == ["a"]
     assert path.with_name("chats.db.v1.bak").exists()
+
+
+def test_speed_ups_without_plain_rounds_are_forgotten_and_nothing_else(path: Path, first: list[tuple]) -> None:
+    old = {"rounds": 3, "speedup": 3.55, "speedup_source": "measured", "plain_tokens_per_s": 70.0}
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE messages SET facts = ? WHERE id = 'n'", (json.dumps({"pair": "smol", "stats": old}),))
+    connection.execute("UPDATE messages SET facts = 'no JSON' WHERE id = 'm'")
+    connection.close()
+    opened = open_to_write(path).connection
+    damaged, kept = (row[0] for row in opened.execute("SELECT facts FROM messages ORDER BY number"))
+    assert damaged == "no JSON"
+    assert json.loads(kept) == {"pair": "smol", "stats": {"rounds": 3}}
+    copy = sqlite3.connect(path.with_name("chats.db.v1.bak"))
+    assert copy.execute("SELECT facts FROM messages WHERE id = 'n'").fetchone() == (
+        json.dumps({"pair": "smol", "stats": old}),
+    )
 
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, chats: Chats, monkeypatch) -> None:

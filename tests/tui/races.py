@@ -1,4 +1,4 @@
-"""The engine's side of a race, for tests: heats made of the same scripted rounds, plain and speculative."""
+"""The engine's side of a race, for tests: two replies made of the same scripted rounds, plain and speculative."""
 
 from __future__ import annotations
 
@@ -21,6 +21,19 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def sides(command: ev.Generate) -> dict[str, ev.Generate]:
+    """A command for two replies as one for each, by side."""
+    assert command.beside is not None
+    other = ev.Generate(command.beside.id, command.messages, command.seed, command.beside.apart)
+    plainly = (command.apart or {}).get("controller") == "off"
+    return dict(zip(("plain", "speculative") if plainly else ("speculative", "plain"), (command, other), strict=True))
+
+
+def asked(d: Driver, side: str) -> ev.Generate:
+    """What the engine was asked for last, for one side."""
+    return sides(d.link.last(ev.Generate))[side]
 
 
 def begun(command: ev.Generate, loss: ev.Loss = LOSS, **settings: Any) -> ev.Started:
@@ -58,14 +71,13 @@ def ended(rounds: list[ev.RoundDone], stop: ev.StopReason = "end", tail: str = "
 
 async def warm_up(d: Driver) -> None:
     """Both sides write a few tokens that nobody counts."""
-    for _ in range(2):
-        command = d.link.last(ev.Generate)
+    for command in sides(d.link.last(ev.Generate)).values():
         rounds = plain_rounds(command.id, "one two")
         await d.hear(begun(command), *rounds, ended(rounds, "length"))
 
 
 async def plain_heat(d: Driver, upto: int | None = None, **settings: Any) -> list[ev.RoundDone]:
-    command = d.link.last(ev.Generate)
+    command = asked(d, "plain")
     rounds = plain_rounds(command.id)
     await d.hear(begun(command, **settings), *rounds[:upto])
     if upto is None:
@@ -74,7 +86,7 @@ async def plain_heat(d: Driver, upto: int | None = None, **settings: Any) -> lis
 
 
 async def fast_heat(d: Driver, upto: int | None = None, text: str = TEXT, **settings: Any) -> list[ev.RoundDone]:
-    command = d.link.last(ev.Generate)
+    command = asked(d, "speculative")
     rounds = fast_rounds(command.id, text)
     await d.hear(begun(command, **settings), *rounds[:upto])
     if upto is None:
@@ -83,12 +95,11 @@ async def fast_heat(d: Driver, upto: int | None = None, text: str = TEXT, **sett
 
 
 async def answer(d: Driver, text: str = "one two three four five six", last: int | None = None) -> None:
-    """A whole heat of whichever side was asked; `last` is put in place of the last token."""
-    command = d.link.last(ev.Generate)
-    plainly = (command.apart or {}).get("controller") == "off"
-    rounds = plain_rounds(command.id, text) if plainly else fast_rounds(command.id, text)
-    if last is not None and not plainly:
-        values = {name: getattr(rounds[-1], name) for name in rounds[-1].__struct_fields__}
-        pieces = [*rounds[-1].pieces[:-1], ev.Piece(last, rounds[-1].pieces[-1].text, "target")]
-        rounds[-1] = ev.RoundDone(**{**values, "pieces": pieces})
-    await d.hear(begun(command), *rounds, ended(rounds))
+    """A whole race; `last` is put in place of speculation's last token."""
+    plain, fast = asked(d, "plain"), asked(d, "speculative")
+    rounds, other = plain_rounds(plain.id, text), fast_rounds(fast.id, text)
+    if last is not None:
+        values = {name: getattr(other[-1], name) for name in other[-1].__struct_fields__}
+        pieces = [*other[-1].pieces[:-1], ev.Piece(last, other[-1].pieces[-1].text, "target")]
+        other[-1] = ev.RoundDone(**{**values, "pieces": pieces})
+    await d.hear(begun(plain), begun(fast), *rounds, *other, ended(rounds), ended(other))

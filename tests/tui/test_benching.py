@@ -36,20 +36,19 @@ def shown(d: Driver, part: str) -> str:
 
 async def whole(d: Driver, races: int) -> None:
     await warm_up(d)
-    for _ in range(2 * races):
+    for _ in range(races):
         await answer(d)
 
 
-async def test_every_question_is_raced_on_and_they_take_turns_in_going_first():
+async def test_every_question_is_raced_on_and_they_take_turns_in_beginning():
     async with benching() as (d, _):
         await whole(d, 4)
-        asked = [c for c in d.link.sent if isinstance(c, ev.Generate)][2:]
-        assert [c.messages[0].content for c in asked[::2]] == [question.prompt for question in QUESTIONS]
-        first = [(c.apart or {}).get("controller") for c in asked[::2]]
-        assert first == ["off", None, "off", None]
+        asked = [c for c in d.link.sent if isinstance(c, ev.Generate)][1:]
+        assert [c.messages[0].content for c in asked] == [question.prompt for question in QUESTIONS]
+        assert [c.apart.get("controller") for c in asked] == ["off", None, "off", None]
+        assert [c.beside.apart.get("controller") for c in asked] == [None, "off", None, "off"]
         assert len({c.seed for c in asked}) == 4
-        assert all(a.seed == b.seed for a, b in zip(asked[::2], asked[1::2], strict=True))
-        assert {(c.apart or {})["max_tokens"] for c in asked} == {96}
+        assert {apart["max_tokens"] for c in asked for apart in (c.apart, c.beside.apart)} == {96}
 
 
 async def test_the_table_has_a_line_for_every_category_and_one_for_all():
@@ -67,7 +66,7 @@ async def test_progress_names_what_runs_and_never_reads_a_question_as_markup():
         assert "warming up" in shown(d, "progress")
         await warm_up(d)
         assert "plain decoding writes · Why?" in shown(d, "progress")
-        for _ in range(6):
+        for _ in range(3):
             await answer(d)
         assert "speculation writes · [red]Where?[/red]" in shown(d, "progress")
         assert "3 of 4 questions" in shown(d, "progress")
@@ -83,7 +82,6 @@ async def test_a_number_says_how_many_questions():
 async def test_a_time_ends_it_after_the_race_that_runs():
     async with benching("5s") as (d, clock):
         await warm_up(d)
-        await answer(d)
         clock.now += 6
         await answer(d)
         assert "1 of 1 replies" in shown(d, "outcome")
@@ -108,11 +106,9 @@ async def test_escape_stops_and_keeps_the_table_and_a_second_one_leaves():
 async def test_a_near_tie_is_counted_as_one():
     async with benching("2") as (d, _):
         await warm_up(d)
-        await answer(d)
         await answer(d, last=9999)
         compare = d.link.last(ev.Compare)
         await d.hear(ev.Compared(compare.id, 5, "a", "b", 0.01, 0.3, True))
-        await answer(d)
         await answer(d)
         assert "1 of 2 replies are plain decoding's" in shown(d, "outcome")
         assert "1 left at a near-tie" in shown(d, "outcome")

@@ -137,7 +137,7 @@ async def test_a_chat_comes_back_with_its_branches_figures_and_tokens(store):
         assert "answer two" not in screen
         first = d.app.query(ReplyView).first()
         assert "200\u00a0tok ·" in first._figures.text
-        assert "2.7×\u00a0plain\u00a0(measured)" in first._figures.text
+        assert "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)" in first._figures.text
         assert d.app.chat.system == "be brief"
         assert sorted(d.app.archive.current()[1], key=lambda m: m.id) == sorted(kept(store)[0][1], key=lambda m: m.id)
         d.app.transcript.focus()

@@ -25,9 +25,12 @@ async def test_a_reply_streams_into_markdown_and_ends_with_its_figures():
         assert d.app.chat.turns[-1].reply.text == told
         assert markdown_of(d) == told
         assert "200\u00a0tok ·" in d.app.query_one(ReplyView)._figures.text
-        assert "2.7×\u00a0plain\u00a0(measured)" in d.app.query_one(ReplyView)._figures.text
+        assert (
+            "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)"
+            in d.app.query_one(ReplyView)._figures.text
+        )
         assert "lossless" in d.drawn(d.app.stats)
-        assert "2.7× plain" in d.drawn(d.app.stats)
+        assert "2.7× ± 0.1  12 plain rounds here" in d.drawn(d.app.stats)
 
 
 async def test_the_open_block_is_tinted_by_who_wrote_it():
@@ -209,14 +212,13 @@ async def test_token_view_shows_every_token_and_flips_back():
         assert not view.token_view
 
 
-async def test_the_speed_up_is_not_claimed_without_a_denominator():
-    async with driving(loaded=False) as d:
-        await d.hear(hello(), ready(plain=None))
+async def test_no_speed_up_is_claimed_without_plain_rounds():
+    async with driving() as d:
         await d.say("hi")
         rounds = await d.reply(upto=6, finish=False)
-        assert "not measured yet" in d.drawn(d.app.stats)
-        await d.hear(ev.Finished(1, "end", "", stats_of(rounds, speedup=None), 1.0))
-        assert "not\u00a0measured\u00a0yet" in d.app.query_one(ReplyView)._figures.text
+        assert "—  0 of 8 plain rounds" in d.drawn(d.app.stats)
+        await d.hear(ev.Finished(1, "end", "", stats_of(rounds, speedup=None, plain_rounds=0), 1.0))
+        assert "×\u00a0plain\u00a0—" in d.app.query_one(ReplyView)._figures.text
 
 
 async def test_ctrl_c_stops_first_and_quits_only_when_pressed_twice():

@@ -46,7 +46,8 @@ def test_a_benchmark(snap_compare, size):
         pilot.app.racing._questions = lambda: [Asked("chat", "Why is the sky blue?"), Asked("code", "Sort a list.")] * 2
         await d.say("/bench")
         await warm_up(d)
-        for _ in range(5):
+        for _ in range(2):
             await answer(d)
+        await fast_heat(d, upto=2)
 
     assert snap_compare(app_of(links), terminal_size=size, run_before=before)

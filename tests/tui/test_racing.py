@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from driving import Driver, driving
 from fake import TEXT, hello, ready
-from races import Clock, begun, ended, fast_heat, fast_rounds, plain_heat, plain_rounds, warm_up
+from races import Clock, asked, begun, ended, fast_heat, fast_rounds, plain_heat, plain_rounds, warm_up
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.codec import decode_command, encode
 from specchat.tui.screens.race import RaceScreen
 
 APART = {"controller": "off"}
@@ -48,41 +49,51 @@ async def at(d: Driver, clock: Clock, now: float) -> None:
     await d.pilot.pause()
 
 
-async def test_a_race_writes_the_reply_apart_plain_first_and_with_one_seed():
+async def test_a_race_writes_both_replies_apart_by_turns_and_with_one_seed():
     async with racing() as (d, _):
         await warm_up(d)
         await plain_heat(d)
         await fast_heat(d)
-        asked = [c for c in d.link.sent if isinstance(c, ev.Generate)]
-        assert [c.apart for c in asked[2:]] == [APART, {}]
-        assert len({c.seed for c in asked}) == 1
-        assert all(c.messages == [ev.Message("user", "Hello")] for c in asked)
+        warming, asked = [c for c in d.link.sent if isinstance(c, ev.Generate)]
+        assert warming.seed == asked.seed
+        assert (asked.apart, asked.beside.apart) == (APART, {})
+        assert asked.messages == [ev.Message("user", "Hello")]
         assert not any(isinstance(c, ev.Change) for c in d.link.sent)
 
 
-async def test_each_heat_is_said_to_be_alone_and_a_recording_is_called_one():
+async def test_an_engine_understands_what_a_race_asks_for():
+    async with racing() as (d, _):
+        await warm_up(d)
+        await plain_heat(d)
+        await fast_heat(d, text=f"{TEXT} and more")
+        sent = [c for c in d.link.sent if isinstance(c, ev.Generate | ev.Compare)]
+        assert {type(c) for c in sent} == {ev.Generate, ev.Compare}
+        assert [decode_command(encode(c)) for c in sent] == sent
+
+
+async def test_both_columns_show_the_same_time_while_they_are_written():
     async with racing() as (d, _):
         assert "not counted" in shown(d, "outcome")
         await warm_up(d)
-        rounds = await plain_heat(d, upto=8)
-        assert "plain decoding writes alone" in shown(d, "outcome")
-        assert lane(d, "plain") == "".join(p.text for r in rounds[:8] for p in r.pieces)
-        await d.hear(*rounds[8:], ended(rounds))
-        fast = await fast_heat(d, upto=4)
-        assert "speculation writes alone; plain decoding is its recording" in shown(d, "outcome")
-        assert "as recorded" in str(screen_of(d).query_one("#plain").border_title)
-        assert lane(d, "speculative") == "".join(p.text for r in fast[:4] for p in r.pieces)
+        plain = await plain_heat(d, upto=8)
+        assert "both write by turns" in shown(d, "outcome")
+        assert lane(d, "plain") == "", "speculation has not had its turn"
+        fast = await fast_heat(d, upto=3)  # 0.15 s, in which plain decoding wrote five tokens
+        assert lane(d, "speculative") == "".join(p.text for r in fast[:3] for p in r.pieces)
+        assert lane(d, "plain") == "".join(r.pieces[0].text for r in plain[:5])
+        assert shown(d, "board").count("0.15 s") == 2
 
 
-async def test_both_start_together_and_plain_keeps_its_recorded_pace():
+async def test_what_was_written_first_goes_on_at_its_own_pace():
     async with racing() as (d, clock):
         await warm_up(d)
-        rounds = await plain_heat(d)
-        await fast_heat(d, upto=1)  # its first round took 0.05 s, in which plain decoding wrote one token
-        assert lane(d, "plain") == rounds[0].pieces[0].text
-        await at(d, clock, clock.now + 0.05)
-        assert lane(d, "plain") == "".join(r.pieces[0].text for r in rounds[:3])
-        assert "0.10 s" in shown(d, "board")
+        plain = await plain_heat(d)
+        fast = await fast_heat(d)
+        seen = int(fast[-1].at_s / plain[0].at_s)
+        assert lane(d, "plain") == "".join(r.pieces[0].text for r in plain[:seen])
+        assert lane(d, "speculative") == TEXT
+        await at(d, clock, clock.now + 0.031)
+        assert lane(d, "plain") == "".join(r.pieces[0].text for r in plain[: seen + 1])
 
 
 async def test_the_end_shows_both_times_the_ratio_and_the_proof():
@@ -90,7 +101,7 @@ async def test_the_end_shows_both_times_the_ratio_and_the_proof():
         await warm_up(d)
         plain = await plain_heat(d)
         fast = await fast_heat(d)
-        assert "plain decoding goes on at its recorded pace" in shown(d, "outcome")
+        assert "the slower side goes on at its recorded pace" in shown(d, "outcome")
         assert "×" not in shown(d, "outcome"), "the result waits for the end of what is watched"
         await at(d, clock, clock.now + plain[-1].at_s)
         ratio = plain[-1].at_s / fast[-1].at_s
@@ -176,12 +187,12 @@ async def test_r_runs_the_same_race_again():
         await fast_heat(d)
         await d.pilot.press("end", "r")
         again = d.link.last(ev.Generate)
-        assert again.id < first.id, "not before the first has ended"
+        assert again.id > first.id, "not before the first has ended"
         assert (again.messages, again.seed) == (first.messages, first.seed)
         assert lane(d, "plain") == lane(d, "speculative") == ""
         await warm_up(d)
         await plain_heat(d, upto=3)
-        assert "plain decoding writes" in shown(d, "outcome")
+        assert "both write by turns" in shown(d, "outcome")
 
 
 async def test_an_engine_that_dies_in_a_race_is_told_there_and_in_the_chat():
@@ -214,12 +225,12 @@ async def test_texts_that_part_at_a_tie_are_told_with_the_margin():
     async with racing() as (d, _):
         await warm_up(d)
         plain = await plain_heat(d)
-        fast = fast_rounds(d.link.last(ev.Generate).id)
+        fast = fast_rounds(asked(d, "speculative").id)
         last = fast[-1]
         pieces = [*last.pieces[:-1], ev.Piece(9999, last.pieces[-1].text, "target")]
         fast[-1] = ev.RoundDone(**{**{n: getattr(last, n) for n in last.__struct_fields__}, "pieces": pieces})
 
-        await d.hear(begun(d.link.last(ev.Generate)), *fast, ended(fast))
+        await d.hear(begun(asked(d, "speculative")), *fast, ended(fast))
         compare = d.link.last(ev.Compare)
         assert compare.plain == [p.token for r in plain for p in r.pieces]
         assert compare.other[-1] == 9999
@@ -234,7 +245,7 @@ async def test_rules_that_keep_only_the_law_say_so():
         settings = {"rule": "multi_step", "temperature": 0.8}
         await warm_up(d)
         await plain_heat(d, **settings)
-        command = d.link.last(ev.Generate)
+        command = asked(d, "speculative")
         rounds = fast_rounds(command.id)
         await d.hear(begun(command, law, **settings), *rounds, ended(rounds))
         await d.pilot.press("end")
@@ -303,8 +314,7 @@ async def test_columns_are_stacked_where_they_would_be_too_narrow(size, stacked)
 async def test_model_text_in_a_race_is_never_markup():
     async with racing() as (d, _):
         await warm_up(d)
-        command = d.link.last(ev.Generate)
-        rounds = plain_rounds(command.id, "[red]stop[/red]")
-
-        await d.hear(begun(command), *rounds)
+        command, other = asked(d, "plain"), asked(d, "speculative")
+        rounds, fast = plain_rounds(command.id, "[red]stop[/red]"), fast_rounds(other.id)
+        await d.hear(begun(command), begun(other), *rounds, *fast, ended(rounds))
         assert lane(d, "plain") == "[red]stop[/red]"

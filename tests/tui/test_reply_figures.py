@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from fake import LOSS, rounds_of, stats_of
+from fake import LOSS, round_at, rounds_of, stats_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.engine.protocol import events as ev
 from specchat.tui.draw.stats_rows import Facts, plan_of, stats_rows
-from specchat.tui.state.reply_figures import Figures, seconds_per_token
+from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import width_of
 
-PLAIN = ev.PlainSpeed([(0, 0.02), (1000, 0.04)], "2026-01-01")
 
-
-def counted(rounds: list[ev.RoundDone], plain: ev.PlainSpeed | None = None) -> Figures:
-    figures = Figures(plain)
+def counted(rounds: list[ev.RoundDone]) -> Figures:
+    figures = Figures()
     for round in rounds:
         figures.add(round)
     return figures
@@ -39,22 +37,59 @@ def test_recent_speed_looks_back_two_seconds_only():
     assert figures.recent_tokens_per_s == pytest.approx(sum(len(r.pieces) for r in slow[2:]) / 2)
 
 
-def test_the_speed_up_needs_a_denominator_and_says_where_it_comes_from():
-    rounds = rounds_of()
-    assert counted(rounds).speedup is None
-    value, source = counted(rounds, PLAIN).speedup
-    assert source == "measured"
-    assert value > 0
-    figures = counted(rounds)
-    figures.finish(ev.Finished(1, "end", "", stats_of(rounds, speedup=1.5, speedup_source="est."), 1.0))
-    assert figures.speedup == (1.5, "est.")
-    assert "1.5× plain (est.)" in figures.line()
+def beside_plain_rounds(count: int) -> list[ev.RoundDone]:
+    """A reply of which every fourth round is plain and takes 20 ms; the others take 30 ms and emit three tokens."""
+    plain = ev.Tree([0], [-1], ["a"], [], [None])
+    rounds: list[ev.RoundDone] = []
+    for index in range(4 * count):
+        round = msgspec.structs.replace(round_at(index, ["w"] * 9, 1, 2, 2), at_s=0.0275 * (index + 1))
+        if index % 4 == 3:
+            round = msgspec.structs.replace(round, tree=plain, budget={"nodes": 0}, pieces=round.pieces[-1:])
+        own_s = 0.020 if index % 4 == 3 else 0.030
+        before_s = rounds[-1].at_s if rounds else 0.0
+        rounds.append(msgspec.structs.replace(round, at_s=before_s + own_s, timings=ev.Timings(0.0, own_s, 0.0)))
+    return rounds
 
 
-def test_the_plain_curve_is_read_between_its_points():
-    assert seconds_per_token(PLAIN, 500) == pytest.approx(0.03)
-    assert seconds_per_token(PLAIN, 5000) == 0.04
-    assert seconds_per_token(ev.PlainSpeed([], ""), 5) is None
+def test_the_speed_up_of_a_running_reply_comes_from_its_own_plain_rounds():
+    assert counted(rounds_of()).speedup is None
+    assert counted(beside_plain_rounds(7)).speedup is None
+    figures = counted(beside_plain_rounds(9))
+    assert figures.speedup.value == pytest.approx(10 * 0.020 / 0.110, rel=0.02)
+    assert (figures.speedup.plain_rounds, figures.plain_rounds) == (8, 8)
+
+
+def test_the_speed_up_is_shown_with_its_interval_and_its_source():
+    figures = counted(rounds_of())
+    figures.finish(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
+    assert figures.line().endswith(" · 2.7× ± 0.1 (12 plain rounds here)")
+    assert panel(figures)[1] == "speed-up 2.7× ± 0.1  12 plain rounds here"
+
+
+def test_below_eight_plain_rounds_no_speed_up_is_shown():
+    figures = counted(rounds_of())
+    figures.finish(ev.Finished(1, "end", "", stats_of(rounds_of(), speedup=None, plain_rounds=7), 1.0))
+    assert figures.line().endswith(" · × plain —")
+    assert panel(figures)[1] == "speed-up —  7 of 8 plain rounds"
+
+
+def test_a_speed_up_that_was_withheld_says_so():
+    figures = counted(rounds_of())
+    figures.finish(ev.Finished(1, "end", "", stats_of(rounds_of(), speedup=None, plain_rounds=9), 1.0))
+    assert panel(figures)[1] == "speed-up —  withheld: it would exceed τ"
+
+
+def test_a_speed_up_without_its_interval_is_not_believed():
+    """Recordings and chats of an earlier version hold one that was measured another way."""
+    figures = counted(rounds_of())
+    old = stats_of(rounds_of(), speedup=3.55, speedup_low=None, speedup_high=None, plain_rounds=0)
+    figures.finish(ev.Finished(1, "end", "", old, 1.0))
+    assert figures.speedup is None
+
+
+def panel(figures: Figures) -> list[str]:
+    facts = Facts(figures, LOSS, 10, 100, 1)
+    return ["".join(text for text, _ in row) for row in stats_rows(facts, 60, 9)]
 
 
 def test_a_plain_reply_claims_no_drafting():
@@ -62,13 +97,13 @@ def test_a_plain_reply_claims_no_drafting():
     tree = ev.Tree([0], [-1], ["a"], [], [None])
     plain = ev.RoundDone(1, 0, 0.1, 1, {}, tree, ev.Verdict([], 1, "b", None, ["accepted"]), round.pieces[-1:],
                          round.timings)  # fmt: skip
-    assert counted([plain], PLAIN).line().endswith("plain decoding")
-    assert counted([plain], PLAIN).speedup is None
+    assert counted([plain]).line().endswith("plain decoding")
+    assert counted([plain]).speedup is None
 
 
 @given(st.integers(1, 80), st.integers(0, 20), st.integers(0, 60), st.booleans())
 def test_the_panel_fits_any_room(width, height, count, lossless):
-    figures = counted(rounds_of()[:count], PLAIN)
+    figures = counted(rounds_of()[:count])
     facts = Facts(figures, ev.Loss(lossless, "a reason of several words that goes on"), 120, 8192, 2_000_000_000, True)
     rows = stats_rows(facts, width, height)
     assert len(rows) <= height
@@ -77,7 +112,7 @@ def test_the_panel_fits_any_room(width, height, count, lossless):
 
 
 def test_the_last_rows_to_go_are_the_speed_and_its_ratio():
-    facts = Facts(counted(rounds_of(), PLAIN), LOSS, 10, 100, 1)
+    facts = Facts(counted(rounds_of()), LOSS, 10, 100, 1)
     words = ["".join(t for t, _ in row) for row in stats_rows(facts, 40, 3)]
     assert words[0].startswith("speed ")
     assert words[1].startswith("speed-up")

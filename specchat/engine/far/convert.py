@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from specchat.core.ledger import Ledger
 from specchat.core.round import Round
+from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.assemble import Losslessness
 from specchat.decoding.conversation import Ended, Spoken
 from specchat.decoding.first_divergence import Parting
-from specchat.decoding.plain import PlainCurve
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol import events
 
@@ -113,8 +112,11 @@ def _tree_message(tree: TokenTree, logprobs: list[float | None], vocabulary: Voc
     )
 
 
-def stats_message(ledger: Ledger, prefill_s: float = 0.0, **more: Any) -> events.Stats:
-    """A ledger in figures."""
+def stats_message(
+    ledger: Ledger, prefill_s: float = 0.0, gaps: Gaps | None = None, prompt_tokens: int = 0, reused_tokens: int = 0
+) -> events.Stats:
+    """A ledger in figures, with the speed-up that the gaps of one reply bear out."""
+    speedup = gaps.speedup if gaps else None
     return events.Stats(
         rounds=ledger.rounds,
         tokens=ledger.tokens,
@@ -130,7 +132,12 @@ def stats_message(ledger: Ledger, prefill_s: float = 0.0, **more: Any) -> events
         offered_by_depth=list(ledger.offered_by_depth),
         accepted_by_depth=list(ledger.accepted_by_depth),
         draft_passes=ledger.draft_passes,
-        **more,
+        prompt_tokens=prompt_tokens,
+        reused_tokens=reused_tokens,
+        speedup=speedup.value if speedup else None,
+        speedup_low=speedup.low if speedup else None,
+        speedup_high=speedup.high if speedup else None,
+        plain_rounds=gaps.plain_rounds if gaps else 0,
     )
 
 
@@ -159,11 +166,6 @@ def compared_message(asked: events.Compare, parting: Parting | None, vocabulary:
     return events.Compared(
         asked.id, place, label(asked.plain), label(asked.other), margin, parting.allowed, parting.tie
     )
-
-
-def curve_message(curve: PlainCurve, measured: str) -> events.PlainSpeed:
-    """The denominator as a message."""
-    return events.PlainSpeed(points=list(curve.points), measured=measured)
 
 
 def failure(error: Exception, during: str, id: int | None = None) -> events.Failed:

@@ -1,26 +1,27 @@
-"""The engine's one working thread: loads pairs, writes replies, answers questions, measures plain speed when idle."""
+"""The engine's one working thread: loads pairs, writes replies, answers questions, times passes when idle."""
 
 from __future__ import annotations
 
 import gc
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import torch
 
 from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
+from specchat.core.seams import Model
 from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
 from specchat.decoding.first_divergence import Comparer
-from specchat.decoding.profiling import measure
+from specchat.decoding.profiling import measure_costs
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far.convert import (
     compared_message,
-    curve_message,
     failure,
     finished_message,
     loss_message,
@@ -32,14 +33,18 @@ from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.pacing import Pacing
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import Entry, ProfileStore
+from specchat.engine.far.turns import Side, by_turns
 from specchat.engine.protocol import events
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
-from specchat.models.machine import process_bytes
+from specchat.models.machine import process_bytes, processor_name
 from specchat.settings import OPTIONS, Settings
 
 _IDLE_S = 0.4
-"""After so long without a command, plain speed is measured if it is not known yet."""
+"""After so long without a command, passes are timed if what they cost is not known yet."""
+
+_ATTEMPTS = 3
+"""A machine that is too busy to be measured so often is planned for without, until the next pair is loaded."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,9 +58,10 @@ class Worker:
         self._pair: LoadedPair | None = None
         self._conversation: Conversation | None = None
         self._store = ProfileStore(state_dir() / "profiles.json")
-        self._plain: Entry | None = None
+        self._profile: Entry | None = None
         self._comparer: Comparer | None = None
-        self._measurable = True
+        self._twin: Model | None = None  # of the target, while replies are written by turns
+        self._attempts = _ATTEMPTS
         self._replies = 0
         self._totals = Ledger()
         self._deferred: list[events.Command] = []
@@ -69,12 +75,17 @@ class Worker:
                 self._answer(command)
 
     def _wait(self) -> events.Command | None:
-        if self._pair is None or self._plain is not None or not self._measurable:
+        if self._pair is None or self._known or not self._attempts:
             return self._mailbox.next()
         command = self._mailbox.next(_IDLE_S)
         if command is None:
             self._measure()
         return command
+
+    @property
+    def _known(self) -> bool:
+        """What passes cost is known, and was measured not long ago."""
+        return self._profile is not None and not self._profile.old
 
     def _answer(self, command: events.Command) -> None:
         """Do what the command says; a failure is an answer too, and the engine goes on."""
@@ -113,19 +124,20 @@ class Worker:
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> None:
         """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
-        plain = self._store.get(loaded.key)
+        profile = self._store.get(loaded.key, processor_name(loaded.device))
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
             loaded.vocabulary,
             settings,
-            plain.costs if plain else None,
+            profile.costs if profile else None,
             loaded.supplies,
+            plain_rounds=True,
         )
         if loaded is not self._pair:
-            self._replies, self._totals, self._comparer = 0, Ledger(), None
+            self._replies, self._totals, self._comparer, self._twin = 0, Ledger(), None, None
         self._pair, self._conversation = loaded, conversation
-        self._plain, self._measurable = plain, True
+        self._profile, self._attempts = profile, _ATTEMPTS
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
         """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
@@ -135,7 +147,7 @@ class Worker:
             if self._conversation is None:
                 raise
         before = self._conversation.settings
-        self._pair = self._conversation = None
+        self._pair = self._conversation = self._twin = None
         _free_memory()
         try:
             return loader.load(settings)
@@ -163,7 +175,6 @@ class Worker:
             load_s=pair.load_s,
             settings=settings_message(conversation.settings),
             loss=loss_message(conversation.losslessness),
-            plain=curve_message(self._plain.curve, self._plain.measured) if self._plain else None,
             notes=pair.notes,
             kernels=pair.target.kernels,
         )
@@ -171,17 +182,54 @@ class Worker:
     # ------------------------------------------------------------------------------------------- replies
 
     def _generate(self, command: events.Generate) -> None:
-        conversation = self._asked(command)
-        prompt = _encode(conversation, command.messages)
-        id, begun, plain_s = command.id, None, 0.0
+        if command.beside is not None:
+            self._generate_two(command, command.beside)
+            return
+        self._twin = None
         watch = Stopwatch()
-        self._pacing.begin(id)
+
+        def cancelled() -> bool:
+            return self._mailbox.cancelled(command.id)
+
+        self._pacing.begin(command.id)
+        for spoken in self._write(command, self._asked(command), watch, cancelled):
+            if not spoken.last:
+                self._rest(watch, cancelled)
+        self._pacing.end()
+        self._mailbox.forget_cancel(command.id)
+
+    def _generate_two(self, command: events.Generate, beside: events.Beside) -> None:
+        """Two replies by turns. The plain one has the target's weights with a cache of its own."""
+        commands = (command, msgspec.structs.replace(command, id=beside.id, apart=beside.apart, beside=None))
+        plainly = [(one.apart or {}).get("controller") == "off" for one in commands]
+        if sorted(plainly) != [False, True]:
+            raise UsageError("of two replies by turns one must be plain decoding, with controller = 'off'")
+        conversation = self._loaded()
+        assert self._pair is not None, "a conversation has a pair"
+        if self._twin is None:
+            self._twin = self._pair.target.model.twin()
+
+        def cancelled() -> bool:
+            return any(self._mailbox.cancelled(one.id) for one in commands)
+
+        def side(one: events.Generate, plain: bool) -> Side:
+            apart, watch = conversation.apart(one.apart or {}, self._twin if plain else None), Stopwatch()
+            spoken = self._write(one, apart, watch, cancelled)
+            return Side((len(event.round.emitted) for event in spoken), watch)
+
+        by_turns(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
+        for one in commands:
+            self._mailbox.forget_cancel(one.id)
+
+    def _write(
+        self, command: events.Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
+    ) -> Iterator[Spoken]:
+        """Write a reply and tell of it, round by round."""
+        prompt = _encode(conversation, command.messages)
+        id, begun = command.id, None
 
         def on_prefill(progress: Prefilled) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
-
-        def cancelled() -> bool:
-            return self._mailbox.cancelled(id)
 
         for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch):
             match event:
@@ -189,16 +237,12 @@ class Worker:
                     begun = event
                     self._emit(self._started(command, event, conversation))
                 case Spoken():
-                    plain_s += self._plain_seconds(event)
                     self._emit(round_message(id, event, conversation.vocabulary))
                     self._answer_between_rounds()
-                    if not event.last:
-                        self._rest(watch, cancelled)
+                    yield event
                 case Ended():
                     assert begun is not None, "a reply begins before it ends"
-                    self._emit(finished_message(id, event, self._stats(begun, event, plain_s)))
-        self._pacing.end()
-        self._mailbox.forget_cancel(id)
+                    self._emit(finished_message(id, event, self._stats(begun, event)))
 
     def _started(self, command: events.Generate, begun: Begun, conversation: Conversation) -> events.Started:
         return events.Started(
@@ -212,35 +256,14 @@ class Worker:
             pair=conversation.settings.pair,
         )
 
-    def _stats(self, begun: Begun, ended: Ended, plain_s: float) -> events.Stats:
+    def _stats(self, begun: Begun, ended: Ended) -> events.Stats:
         """The reply's figures. Decoding time is what passed on the clock, sending events included."""
         ledger = ended.ledger
         decode_s = ended.at_s - ended.prefill_s
         ledger.other_s = max(0.0, decode_s - ledger.draft_s - ledger.verify_s)
         self._replies += 1
         self._totals.add_ledger(ledger)
-        known = plain_s > 0 and ledger.tokens > 0
-        return stats_message(
-            ledger,
-            ended.prefill_s,
-            prompt_tokens=begun.prompt_tokens,
-            reused_tokens=begun.reused_tokens,
-            plain_tokens_per_s=ledger.tokens / plain_s if known else None,
-            speedup=plain_s / decode_s if known and decode_s else None,
-            speedup_source="measured" if self._plain else "est.",
-        )
-
-    def _plain_seconds(self, spoken: Spoken) -> float:
-        """What plain decoding would have needed for this round's tokens.
-
-        Until it is measured, the estimate is this round's own pass: one token costs at most that.
-        """
-        round = spoken.round
-        if self._plain is not None:
-            each = self._plain.curve.seconds_at(round.start)
-        else:
-            each = round.timings.verify_s + round.timings.other_s
-        return each * len(round.emitted)
+        return stats_message(ledger, ended.prefill_s, ended.gaps, begun.prompt_tokens, begun.reused_tokens)
 
     def _answer_between_rounds(self) -> None:
         for command in self._mailbox.pending():
@@ -297,16 +320,17 @@ class Worker:
             return not self._mailbox.empty
 
         try:
-            measured = measure(conversation.target, draft, interrupted)
+            costs = measure_costs(conversation.target, draft, interrupted)
         except Exception:
             _log.exception("while measuring")
-            self._measurable = False
+            self._attempts = 0
             return
-        if measured is not None:
-            curve, costs = measured
-            self._plain = self._store.put(pair.key, curve, costs)
+        if costs is None:
+            return
+        self._attempts -= 1
+        if costs.plausible:
+            self._profile = self._store.put(pair.key, processor_name(pair.device), costs)
             conversation.learn_costs(costs)
-            self._emit(curve_message(curve, self._plain.measured))
 
     def _asked(self, command: events.Generate | events.Compare) -> Conversation:
         """The conversation a command is about: the chat's, or one of its own."""

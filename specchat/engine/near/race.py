@@ -1,8 +1,9 @@
-"""A race: one prompt and one seed, once plain and once speculative, one after the other. Events in, commands out.
+"""A race: one prompt and one seed, once plain and once speculative, by turns. Events in, commands out.
 
-Both heats start from the same cached prompt with parts that have learnt nothing, after a few tokens each that nobody
-counts: the first reply of a process pays for what later ones find warm, and a drafter that remembers the text of one
-heat would recite it in the other.
+The engine writes both replies in slices of some tokens, in the order A B B A: what a machine does meanwhile, it does to
+both. Each has its own clock. Both heats start from a cached prompt with parts that have learnt nothing, after a few
+tokens each that nobody counts: the first reply of a process pays for what later ones find warm, and a drafter that
+remembers the text of one heat would recite it in the other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specchat.engine.protocol.events import (
+    Beside,
     Cancel,
     Command,
     Compare,
@@ -90,7 +92,7 @@ class Race:
         seed: of the noise of both.
         ids: ids of replies that nobody else uses.
         changes: settings that hold for both sides, on top of those in force.
-        order: who goes first.
+        order: who has the first turn.
     """
 
     def __init__(
@@ -106,15 +108,17 @@ class Race:
         self.seed = seed
         self.heats: dict[Side, Heat] = {side: Heat(side) for side in SIDES}
         self.phase: Phase = "warming"
-        self.running: Side | None = None
+        self.running: Side | None = None  # whose turn it is
         self.prefilled = (0, 0)
         self.compared: Compared | None = None
         self.problem = ""
         self._ids = ids
-        self._id = 0
+        self._id = 0  # of the command that was sent last
+        self._sides: dict[int, Side] = {}  # ids of the replies it asked for
         self._changes = dict(changes or {})
-        self._warming: list[Side] = list(order) if warm_up else []
-        self._racing: list[Side] = list(order)
+        self._over: set[int] = set()  # replies that are complete
+        self._order = tuple(order)
+        self._warm = not warm_up
 
     @property
     def plain(self) -> Heat:
@@ -172,17 +176,18 @@ class Race:
         match event:
             case Died():
                 self._fail("the engine stopped")
-            case Failed() if event.id == self._id or event.during == "protocol":
+            case Failed() if self.owns(event) or event.during == "protocol":
                 self._failed(event)
-            case Started() if event.id == self._id:
-                return self._begun(event)
-            case Prefilled() if event.id == self._id:
+            case Started() if self.owns(event):
+                return self._begun(event, self._sides[event.id])
+            case Prefilled() if self.owns(event):
                 self.prefilled = (event.done, event.total)
-            case RoundDone() if event.id == self._id and self.running:
+            case RoundDone() if self.owns(event) and self.phase == "racing":
+                self.running = self._sides[event.id]
                 self.heats[self.running].rounds.append(event)
-            case Finished() if event.id == self._id:
-                return self._finished(event)
-            case Compared() if event.id == self._id:
+            case Finished() if self.owns(event):
+                return self._finished(event, self._sides[event.id])
+            case Compared() if self.owns(event):
                 self.compared, self.phase = event, "over"
             case _:
                 pass
@@ -190,43 +195,55 @@ class Race:
 
     def owns(self, event: Event) -> bool:
         """The event is an answer to something this race sent."""
-        return getattr(event, "id", None) == self._id
+        return getattr(event, "id", None) in (self._id, *self._sides)
+
+    def side_of(self, event: Event) -> Side | None:
+        """Whose reply the event is about."""
+        return self._sides.get(getattr(event, "id", 0))
 
     def _next(self) -> Command:
-        self._id = next(self._ids)
         self.prefilled = (0, 0)
-        if self._warming:
-            short = {"max_tokens": _WARM_UP_TOKENS}
-            return self._generate(self._warming.pop(0), short)
-        if self._racing:
-            self.phase, self.running = "racing", self._racing.pop(0)
-            return self._generate(self.running, {})
+        if not self._warm:
+            self._warm = True
+            return self._generate({"max_tokens": _WARM_UP_TOKENS})
+        if self.phase == "warming":
+            self.phase, self.running = "racing", self._order[0]
+            return self._generate({})
         self.phase, self.running = "comparing", None
+        self._id = next(self._ids)
         tokens = (self.plain.tokens, self.speculative.tokens)
         return Compare(self._id, self.messages, self.seed, *tokens, self._changes)
 
-    def _generate(self, side: Side, more: dict[str, Any]) -> Generate:
-        return Generate(self._id, self.messages, self.seed, {**self._changes, **_APART[side], **more})
+    def _generate(self, more: dict[str, Any]) -> Generate:
+        """Both sides by turns."""
+        self._sides = {next(self._ids): side for side in self._order}
+        (self._id, first), (beside, second) = self._sides.items()
+        apart = {side: {**self._changes, **_APART[side], **more} for side in self._order}
+        return Generate(self._id, self.messages, self.seed, apart[first], Beside(beside, apart[second]))
 
-    def _begun(self, event: Started) -> Command | None:
-        if self.running is None:
+    def _begun(self, event: Started, side: Side) -> Command | None:
+        if self.phase != "racing":
             return None
-        if self.running == "plain" and event.settings.get("controller") != "off":
+        if side == "plain" and event.settings.get("controller") != "off":
             self._fail("this engine is too old to race: it cannot write a reply with other settings")
             return Cancel(self._id)
-        self.heats[self.running].started = event
+        self.running = side
+        self.heats[side].started = event
         if len({_conditions(heat.started) for heat in self.heats.values() if heat.started}) > 1:
             self._fail("pair or settings were changed in the middle of the race")
             return Cancel(self._id)
         return None
 
-    def _finished(self, event: Finished) -> Command | None:
+    def _finished(self, event: Finished, side: Side) -> Command | None:
         if event.stop == "cancelled":
             self.phase = "stopped"
             return None
-        if self.running is not None:
-            self.heats[self.running].finished = event
-        if self._warming or self._racing or not self.same:
+        if self.phase == "racing":
+            self.heats[side].finished = event
+        self._over.add(event.id)
+        if self._sides.keys() - self._over:
+            return None
+        if self.phase == "warming" or not self.same:
             return self._next()
         self.phase, self.running = "over", None
         return None

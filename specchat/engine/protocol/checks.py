@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 from msgspec import ValidationError
@@ -25,7 +24,6 @@ from specchat.engine.protocol.events import (
     Hello,
     Load,
     OptionInfo,
-    PlainSpeed,
     Prefilled,
     Ready,
     RoundDone,
@@ -49,17 +47,14 @@ def check(message: Command | Event) -> None:
     match message:
         case Load() | Change():
             _wishes(message.settings)
-        case Generate() | Compare():
+        case Generate():
+            _wishes(message.apart or {})
+            _wishes(message.beside.apart if message.beside else {})
+        case Compare():
             _wishes(message.apart or {})
         case Hello():
             _hello(message)
-        case PlainSpeed():
-            _plain(message)
-        case Ready():
-            _settings(message.settings)
-            if message.plain is not None:
-                _plain(message.plain)
-        case Changed() | Started():
+        case Ready() | Changed() | Started():
             _settings(message.settings)
         case RoundDone():
             _tree(message.tree)
@@ -74,13 +69,14 @@ def check(message: Command | Event) -> None:
 
 
 class Order:
-    """What may follow what: a reply's events come between its beginning and its end, round after round."""
+    """What may follow what: a reply's events come between its beginning and its end, round after round.
+
+    Two replies may be written by turns; where a third begins, the oldest is over.
+    """
 
     def __init__(self) -> None:
         self._first = True
-        self._reply: int | None = None  # the one being written
-        self._rounds = 0
-        self._at_s = 0.0
+        self._written: dict[int, tuple[int, float]] = {}  # replies being written: rounds so far, and the time
 
     def follow(self, event: Event) -> None:
         """Take the next event; refuse one that cannot come here."""
@@ -88,24 +84,27 @@ class Order:
             case Header() if not self._first:
                 raise ValidationError("a header stands at the beginning alone")
             case Started():
-                self._reply, self._rounds, self._at_s = event.id, 0, 0.0
+                self._written.pop(event.id, None)
+                self._written = {**dict([*self._written.items()][-1:]), event.id: (0, 0.0)}
             case Prefilled():
-                self._within(event)
+                self._written[event.id] = self._rounds(event), event.at_s
             case RoundDone():
-                self._within(event)
-                _demand(event.index == self._rounds, f"round {event.index} comes where {self._rounds} is due")
-                self._rounds += 1
+                due = self._rounds(event)
+                _demand(event.index == due, f"round {event.index} comes where {due} is due")
+                self._written[event.id] = due + 1, event.at_s
             case Finished():
-                self._within(event)
-                self._reply = None
+                self._rounds(event)
+                del self._written[event.id]
             case _:
                 pass
         self._first = False
 
-    def _within(self, event: Prefilled | RoundDone | Finished) -> None:
-        _demand(event.id == self._reply, f"reply {event.id} is not being written")
-        _demand(event.at_s >= self._at_s, f"the clock of reply {event.id} runs backwards")
-        self._at_s = event.at_s
+    def _rounds(self, event: Prefilled | RoundDone | Finished) -> int:
+        """How many rounds the reply has so far, which must be one that is being written."""
+        _demand(event.id in self._written, f"reply {event.id} is not being written")
+        rounds, at_s = self._written[event.id]
+        _demand(event.at_s >= at_s, f"the clock of reply {event.id} runs backwards")
+        return rounds
 
 
 def _demand(holds: bool, sentence: str) -> None:
@@ -148,11 +147,9 @@ def _pieces(round: RoundDone) -> None:
 def _stats(stats: Stats) -> None:
     _demand(stats.accepted <= stats.drafted, f"{stats.accepted} tokens were accepted of {stats.drafted} drafted")
     _demand(stats.acceptance_rate <= 1, f"the acceptance rate is {stats.acceptance_rate:g}")
-
-
-def _plain(plain: PlainSpeed) -> None:
-    contexts = [context for context, _ in plain.points]
-    _demand(all(a < b for a, b in pairwise(contexts)), "the contexts of plain_speed do not ascend")
+    low, value, high = stats.speedup_low, stats.speedup, stats.speedup_high
+    if low is not None and value is not None and high is not None:
+        _demand(low <= value <= high, f"the speed-up {value:g} is not between {low:g} and {high:g}")
 
 
 def _hello(hello: Hello) -> None:

@@ -56,17 +56,29 @@ class Load(Struct, frozen=True, tag_field="type", tag="load"):
     settings: dict[str, Any] = {}
 
 
+class Beside(Struct, frozen=True):
+    """A second reply that is written by turns with the first: its id, and the settings that hold for it alone."""
+
+    id: Id
+    apart: dict[str, Any]
+
+
 class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     """Write one reply to these messages. Answered by Started, Prefilled…, RoundDone…, Finished (or Failed).
 
     `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
     and it is written by parts that know nothing of other replies and are forgotten afterwards.
+
+    With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
+    moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
+    them must be plain decoding (controller off).
     """
 
     id: Id
     messages: list[Message]
     seed: Seed | None = None
     apart: dict[str, Any] | None = None
+    beside: Beside | None = None
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
@@ -194,13 +206,6 @@ class Loss(Struct, frozen=True):
     reason: Words
 
 
-class PlainSpeed(Struct, frozen=True, tag_field="type", tag="plain_speed"):
-    """Seconds per token of plain decoding on this machine, by context length; the denominator of speed-ups."""
-
-    points: list[tuple[Whole, Seconds]]  # (context in tokens, seconds per token), ascending
-    measured: Name  # when, ISO 8601
-
-
 class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     """A pair is loaded. `settings` are those in force, the pair's own defaults included."""
 
@@ -215,7 +220,6 @@ class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     load_s: Seconds
     settings: dict[str, Any]
     loss: Loss
-    plain: PlainSpeed | None = None
     notes: list[Words] = []
     kernels: Name = ""  # what multiplies the target's weights: native, torch, transformers
 
@@ -318,7 +322,11 @@ class RoundDone(Struct, frozen=True, tag_field="type", tag="round"):
 
 
 class Stats(Struct, frozen=True):
-    """A reply in figures. Acceptance length counts the bonus token, acceptance rate does not."""
+    """A reply in figures. Acceptance length counts the bonus token, acceptance rate does not.
+
+    `speedup` is what plain decoding would have taken over what the reply took, by the reply's own plain rounds; low
+    and high are its 95 % interval. None where there were too few of those to say.
+    """
 
     rounds: Whole
     tokens: Whole
@@ -336,9 +344,10 @@ class Stats(Struct, frozen=True):
     offered_by_depth: list[Whole] = []  # rounds that drafted a node at depth 1, 2, …
     accepted_by_depth: list[Whole] = []  # rounds that accepted one there
     draft_passes: Whole = 0
-    plain_tokens_per_s: Rate | None = None  # at the contexts of this reply
     speedup: Rate | None = None
-    speedup_source: Literal["measured", "est."] = "est."
+    speedup_low: Rate | None = None
+    speedup_high: Rate | None = None
+    plain_rounds: Whole = 0
 
 
 class Finished(Struct, frozen=True, tag_field="type", tag="finished"):
@@ -405,7 +414,6 @@ Event = (
     Header
     | Hello
     | Loading
-    | PlainSpeed
     | Ready
     | Changed
     | Started

@@ -11,6 +11,7 @@ from specchat.models.files.json_file import read_object
 from specchat.models.files.number_limits import is_name, shown, wrong_number
 
 CONFIG = "config.json"
+_KINDS_OF_LAYERS = ("full_attention", "sliding_attention")
 _ROTATIONS = ("rope_parameters", "rope_scaling")
 
 
@@ -69,7 +70,15 @@ def _wrong_kind(text: Mapping[str, Any]) -> str:
 
 
 def _wrong_rotation(text: Mapping[str, Any]) -> str:
+    """What is wrong with the rotation by position: one for all layers, or one for each kind of layer."""
     for key in _ROTATIONS:
-        if wrong := wrong_number(text.get(key) or {}):
-            return f"{key}: {wrong}"
+        about = text.get(key) or {}
+        for one in (about, *(inner for inner in about.values() if isinstance(inner, dict))):
+            kind = one.get("rope_type")
+            if kind is not None and not is_name(kind):
+                return f"{key}: rope_type = {shown(kind)} is not a name"
+            if wrong := wrong_number(one):
+                return f"{key}: {wrong}"
+        if wrong := next((kind for kind in _KINDS_OF_LAYERS if not isinstance(about.get(kind, {}), dict)), ""):
+            return f"{key}: {wrong} = {shown(about[wrong])} is not an object"
     return ""

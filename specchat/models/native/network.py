@@ -121,11 +121,10 @@ class NativeNetwork:
         self.nbytes = sum(product.nbytes for product in products)
         told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
         self._c_layers = (_CLayer * shape.layers)(*told)
-        inner = self._layers[0].products[4].out
-        self._adapters = AdapterTables(shape, inner)
+        self._adapters = AdapterTables(shape)
         self._c = _CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
-            *(inner, shape.vocab_size, len(shape.views), shape.gate == "gelu", shape.epsilon),
+            *(shape.inner, shape.vocab_size, len(shape.views), shape.gate == "gelu", shape.epsilon),
             *(self._c_layers, pointer("the last norm", self._norm, torch.float32, shape.hidden), self._head.as_c()),
         )
         self._kernels.check(self._c)

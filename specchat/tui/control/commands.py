@@ -360,7 +360,7 @@ def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, l
              ("⊘ pruned  ◐ cut off", "dropped in the middle of a pass · the reply ended"),
              ("◌ pending  ² agreed", "not told yet · proposed by two drafters"),
              ("τ", "mean tokens per round, the bonus included"),
-             ("2.7× plain", "against plain decoding here, unless it says est.")]  # fmt: skip
+             ("2.7× ± 0.1", "against plain decoding, by plain rounds of the same reply")]  # fmt: skip
     return [*key_sections(changed or {}), ("Commands", slashed), ("What the tree says", marks)]
 
 

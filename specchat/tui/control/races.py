@@ -23,8 +23,8 @@ _QUESTIONS = 6
 _REPLY_TOKENS = 96
 """How long the replies of a benchmark are at most."""
 
-_FIRST_ID = -100
-"""Ids below zero are no reply of the chat's, which therefore never hears of them."""
+_FIRST_ID = 2_000_000_000
+"""Ids from here on are no reply of the chat's, which therefore never hears of them."""
 
 
 class Racing:
@@ -41,7 +41,7 @@ class Racing:
         self.clock = clock
         self._app = app
         self._questions = questions
-        self._ids = itertools.count(_FIRST_ID, -1)
+        self._ids = itertools.count(_FIRST_ID)
         self._screen: RaceScreen | BenchScreen | None = None
 
     @property
@@ -171,4 +171,4 @@ def _amount(argument: str) -> tuple[int, float | None]:
 def _apart(event: Event) -> bool:
     """The event answers something that was asked apart from the chat."""
     id = getattr(event, "id", None)
-    return id is not None and id <= _FIRST_ID
+    return id is not None and id >= _FIRST_ID

@@ -36,12 +36,6 @@ def head_rows(course: Course, pair: str, dtype: str, chosen: Mapping[str, Any], 
     ]
 
 
-def lane_title(course: Course, side: Side) -> str:
-    """What stands over a column; what is played again says so."""
-    again = course.race.speculative.started is not None and not course.done(side)
-    return f"{NAMES[side]} · as recorded" if side == "plain" and again else NAMES[side]
-
-
 def board_rows(course: Course, longest: int, width: int) -> list[Row]:
     """Both sides as bars: how far they are while they run, how long they took in the end."""
     return [_bar_row(course, side, longest, width) for side in SIDES]
@@ -92,13 +86,10 @@ def _status(course: Course, dtype: str) -> list[tuple[str, str, str]]:
             done, total = race.prefilled
             read = f" · reading the prompt, {done:,} of {total:,} tokens" if total else ""
             return [("◌ ", f"warming up: a few tokens of each that are not counted{read}", "dim")]
-        case "racing" if race.running == "plain":
-            return [("● ", "plain decoding writes alone", "target")]
         case "racing":
-            beside = "" if course.done("plain") else "; plain decoding is its recording"
-            return [("● ", f"speculation writes alone{beside}", "accepted")]
+            return [("● ", "both write by turns of a few tokens; each column shows its own clock", "accepted")]
         case _ if not course.finished:
-            return [("● ", "speculation is done; plain decoding goes on at its recorded pace", "target")]
+            return [("● ", "all is written; the slower side goes on at its recorded pace", "target")]
         case "comparing":
             return [("◌ ", "the tokens differ; asking the engine by what margin", "dim")]
     found = proof(race, dtype)

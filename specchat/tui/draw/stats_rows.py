@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specchat.engine.near.speedup import source_of
 from specchat.engine.protocol.events import Loss, RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.reply_figures import Figures
@@ -98,10 +99,11 @@ def _speed(figures: Figures, writing: bool) -> Row:
 
 
 def _speedup(figures: Figures) -> Row:
-    if figures.speedup is None:
-        return [*_label("speed-up"), ("not measured yet" if figures.drafted else "none: plain decoding", "dim")]
-    value, source = figures.speedup
-    return [*_label("speed-up"), (f"{value:.1f}× plain", "bonus"), (f"  {source}", "dim")]
+    if not figures.drafted:
+        return [*_label("speed-up"), ("none: plain decoding", "dim")]
+    speedup = figures.speedup
+    source = (f"  {source_of(speedup, figures.plain_rounds)}", "dim")
+    return [*_label("speed-up"), (speedup.text, "bonus") if speedup else ("—", "dim"), source]
 
 
 def _acceptance(figures: Figures) -> Row:

@@ -24,8 +24,7 @@ def summary_of(figures: Figures | None) -> str:
         return ""
     parts = [f"τ {figures.acceptance_length:.1f}"]
     if figures.speedup:
-        value, source = figures.speedup
-        parts.append(f"{value:.1f}×" + (" est." if source == "est." else ""))
+        parts.append(f"{figures.speedup.value:.1f}×")
     return " · ".join(parts)
 
 

@@ -12,10 +12,10 @@ from textual.screen import ModalScreen
 
 from specchat.engine.near.race import SIDES, Side
 from specchat.tui.draw.race_rows import (
+    NAMES,
     board_rows,
     head_rows,
     keys_row,
-    lane_title,
     outcome_text,
     status_rows,
 )
@@ -91,7 +91,7 @@ class RaceScreen(ModalScreen[None]):
             tail = heat.finished.tail if heat.finished is not None and course.done(side) else ""
             running = course.race.running == side
             rounds = heat.rounds[: course.seen(side)]
-            lane.show(lane_title(course, side), rounds, tail, running=running)
+            lane.show(NAMES[side], rounds, tail, running=running)
         self._make_room()
         for view in (self._head, self._board, self._outcome, self._keys):
             view.repaint()

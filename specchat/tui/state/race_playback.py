@@ -1,13 +1,14 @@
-"""A race as it is watched: both sides from one start, one of them played again from its own recorded times."""
+"""A race as it is watched: both sides from one start, each by its own clock."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from specchat.engine.near.race import Race, Side
-from specchat.engine.protocol.events import Command, Event, RoundDone
+from specchat.engine.protocol.events import Command, Event
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,10 @@ class Contest:
 
 
 class Course:
-    """Which rounds are to be seen now. Each side ran alone; what is shown beside a running one is its recording.
+    """Which rounds are to be seen now.
+
+    The engine writes by turns; what is shown is where both sides were after the same time of their own. While they are
+    written that time is the one that is less far; once both are there it goes on by itself, up to the slower one's end.
 
     Args:
         clock: seconds; only differences count.
@@ -34,16 +38,14 @@ class Course:
     def __init__(self, race: Race, clock: Callable[[], float]) -> None:
         self.race = race
         self._clock = clock
-        self._zero: dict[Side, float] = {}  # by our clock, when a side's decoding began
+        self._written: tuple[float, float] | None = None  # when both were there, and which time was shown then
         self._skipped = False
 
     def hear(self, event: Event) -> Command | None:
         """Learn from one event; what to send next, if anything."""
-        side = self.race.running
         command = self.race.hear(event)
-        if side is not None and isinstance(event, RoundDone) and self.race.owns(event):
-            zero = self._clock() - self.race.heats[side].decode_s
-            self._zero[side] = min(zero, self._zero.get(side, zero))  # what was heard late did not happen late
+        if self._written is None and all(heat.finished for heat in self.race.heats.values()):
+            self._written = self._clock(), min(heat.decode_s for heat in self.race.heats.values())
         return command
 
     def stop(self) -> Command | None:
@@ -58,7 +60,7 @@ class Course:
     @property
     def finished(self) -> bool:
         """Everything there is has been shown."""
-        return self.race.ended and self.seen("plain") == len(self.race.plain.rounds)
+        return self.race.ended and all(self.seen(side) == len(heat.rounds) for side, heat in self.race.heats.items())
 
     def skip(self) -> None:
         """Show the end of what is only played again; a race that runs goes on at its own pace."""
@@ -67,19 +69,11 @@ class Course:
     def seen(self, side: Side) -> int:
         """How many rounds of a side are to be shown."""
         heat = self.race.heats[side]
-        if side == "speculative" or not self._beside or self._skipped:
-            return len(heat.rounds)
-        elapsed = self._since("speculative")
-        return sum(round.at_s - heat.began_s <= elapsed for round in heat.rounds)
+        return sum(round.at_s - heat.began_s <= self._time for round in heat.rounds)
 
     def elapsed(self, side: Side) -> float:
         """Seconds of decoding a side shows."""
-        heat = self.race.heats[side]
-        if self.race.running == side:
-            return self._since(side) if side in self._zero else 0.0
-        if side == "plain" and self._beside and self.seen(side) < len(heat.rounds):
-            return self._since("speculative")
-        return heat.decode_s
+        return min(self._time, self.race.heats[side].decode_s)
 
     def done(self, side: Side) -> bool:
         """A side has reached its end, as far as is shown."""
@@ -98,10 +92,11 @@ class Course:
         return self.tokens(side) / max(1, len(plain.tokens) if plain.finished else longest)
 
     @property
-    def _beside(self) -> bool:
-        """Plain decoding has run and is played again, beside the other side or because it was left behind."""
-        speculating = self.race.speculative.started is not None or self.race.running == "speculative"
-        return speculating and self.race.phase not in ("failed", "stopped")
-
-    def _since(self, side: Side) -> float:
-        return self._clock() - self._zero[side] if side in self._zero else 0.0
+    def _time(self) -> float:
+        """The seconds of decoding that are shown."""
+        if self._skipped or self.race.phase in ("failed", "stopped"):
+            return math.inf
+        if self._written is not None:
+            then, shown_s = self._written
+            return shown_s + self._clock() - then
+        return min((heat.decode_s for heat in self.race.heats.values() if heat.finished is None), default=math.inf)

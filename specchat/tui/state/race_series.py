@@ -43,7 +43,7 @@ class Group:
 
 
 class Series:
-    """Says what to send next, race by race; who goes first changes each time.
+    """Says what to send next, race by race; who has the first turn changes each time.
 
     Args:
         questions: asked in this order.
@@ -89,7 +89,7 @@ class Series:
             return 1.0
         if self.seconds is not None:
             return min(1.0, (self._clock() - self._began) / self.seconds)
-        running = {"warming": 0.0, "racing": 0.5 if self._second else 0.1}.get(self.race.phase, 0.9)
+        running = {"warming": 0.0, "racing": 0.5}.get(self.race.phase, 0.9)
         return (len(self.over) + running) / len(self.questions)
 
     def begin(self) -> Command:
@@ -126,10 +126,6 @@ class Series:
 
     def _late(self) -> bool:
         return self.seconds is not None and self._clock() - self._began >= self.seconds
-
-    @property
-    def _second(self) -> bool:
-        return any(heat.finished for heat in self.race.heats.values())
 
     def _race(self) -> Race:
         number = len(self.over)

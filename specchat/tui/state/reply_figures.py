@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import pairwise
 
-from specchat.engine.protocol.events import Finished, PlainSpeed, RoundDone, Stats
+from specchat.core.speedup import Gaps, Speedup
+from specchat.engine.near.speedup import add_round, speedup_of, speedup_text
+from specchat.engine.protocol.events import Finished, RoundDone, Stats
 
 RECENT_S = 2.0
 RECENT_ROUNDS = 16
@@ -16,7 +17,6 @@ RECENT_ROUNDS = 16
 class Figures:
     """A reply's running totals. After `finish` the engine's own statistics take over."""
 
-    plain: PlainSpeed | None = None
     rounds: int = 0
     tokens: int = 0
     drafted: int = 0
@@ -29,6 +29,7 @@ class Figures:
     accepted_by_depth: list[int] = field(default_factory=list)
     emitted: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
     stats: Stats | None = None
+    gaps: Gaps = field(default_factory=Gaps)
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # when a round ended, tokens so far
 
     def add(self, round: RoundDone) -> None:
@@ -42,6 +43,7 @@ class Figures:
         self.other_s += round.timings.other_s
         self.context_tokens = round.context_tokens + len(round.pieces)
         self.emitted.append(len(round.pieces))
+        add_round(self.gaps, round)
         _count_depths(self.offered_by_depth, _deepest(round.tree.parents))
         _count_depths(self.accepted_by_depth, len(round.verdict.path))
         self._recent.append((round.at_s, self.tokens))
@@ -89,14 +91,14 @@ class Figures:
         return self.accepted / self.tokens if self.tokens else 0.0
 
     @property
-    def speedup(self) -> tuple[float, str] | None:
-        """How much sooner than plain decoding, and where the denominator comes from; None: unknown."""
-        if self.stats and self.stats.speedup is not None:
-            return self.stats.speedup, self.stats.speedup_source
-        plain_s = seconds_per_token(self.plain, self.context_tokens) if self.plain else None
-        if plain_s is None or self.drafted == 0 or self.tokens_per_s <= 0:
-            return None
-        return self.tokens_per_s * plain_s, "measured"
+    def speedup(self) -> Speedup | None:
+        """How much sooner than plain decoding, by the reply's own plain rounds; None where they do not say."""
+        return speedup_of(self.stats) if self.stats else self.gaps.speedup
+
+    @property
+    def plain_rounds(self) -> int:
+        """Rounds whose budget was 0."""
+        return self.stats.plain_rounds if self.stats else self.gaps.plain_rounds
 
     def depths(self) -> list[float]:
         """Per depth: how often a round that drafted there had its token accepted."""
@@ -123,22 +125,6 @@ class Figures:
         parts.append(f"{self.accepted / rounds:.1f} of {self.drafted / rounds:.0f} nodes")
         parts.append(speedup_text(self.speedup))
         return " · ".join(parts)
-
-
-def speedup_text(speedup: tuple[float, str] | None) -> str:
-    """`2.7× plain (measured)`, or that nobody knows yet."""
-    return f"{speedup[0]:.1f}× plain ({speedup[1]})" if speedup else "speed-up: not measured yet"
-
-
-def seconds_per_token(plain: PlainSpeed, context_tokens: int) -> float | None:
-    """Plain decoding's time per token at a context length, between the measured points."""
-    points = plain.points
-    if not points:
-        return None
-    for (left, left_s), (right, right_s) in pairwise(points):
-        if left <= context_tokens <= right and right > left:
-            return left_s + (right_s - left_s) * (context_tokens - left) / (right - left)
-    return points[0][1] if context_tokens < points[0][0] else points[-1][1]
 
 
 def _deepest(parents: list[int]) -> int:

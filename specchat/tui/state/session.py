@@ -23,7 +23,6 @@ from specchat.engine.protocol.events import (
     Loading,
     Loss,
     Message,
-    PlainSpeed,
     Prefilled,
     Ready,
     RoundDone,
@@ -35,7 +34,7 @@ from specchat.store.records import Chat as ChatRow
 from specchat.store.records import Facts, new_id, now, title_of
 from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.message_tree import Branches
-from specchat.tui.state.reply_figures import Figures, seconds_per_token
+from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.setting_effect import Effect
 
 KEPT_ROUNDS = 200
@@ -134,7 +133,6 @@ class Chat:
     ready: Ready | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     loss: Loss | None = None
-    plain: PlainSpeed | None = None
     loading: Loading | None = None
     loading_pair: str = ""
     fetching: str = ""  # what is fetched in the background, and how far
@@ -286,13 +284,9 @@ class Chat:
                 self.loading = event
                 if self.phase == "starting":
                     self.phase = "loading"
-            case PlainSpeed():
-                self.plain = event
-                if self.figures:
-                    self.figures.plain = event
             case Ready():
                 self.ready, self.phase, self.problem, self.loading = event, "ready", "", None
-                self.settings, self.loss, self.plain = dict(event.settings), event.loss, event.plain
+                self.settings, self.loss = dict(event.settings), event.loss
                 self.changes.clear()
                 self.effect.forget()
             case Changed():
@@ -350,7 +344,7 @@ class Chat:
     def _begin(self, id: int) -> None:
         if (before := self.last_reply()) is not None:
             before.let_pieces_go()
-        self.figures = Figures(self.plain)
+        self.figures = Figures()
         self.running = Reply(id, self.figures)
         self.branches.add(Turn("assistant", reply=self.running))
 
@@ -369,7 +363,7 @@ class Chat:
         assert self.running is not None, "rounds are heard only while a reply runs"
         self.rounds.append(event)
         self.running.figures.add(event)
-        self.effect.add(event, seconds_per_token(self.plain, event.context_tokens) if self.plain else None)
+        self.effect.add(event)
         for piece in event.pieces:
             self.running.add(piece.text, piece.origin)
         self.running.thought(event)

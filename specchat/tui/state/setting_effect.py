@@ -23,11 +23,10 @@ _WITHOUT_EFFECT = {"seed", "max_tokens", "stop", "pair"}
 
 @dataclass(frozen=True)
 class Round:
-    """What counts of a round; `plain_s` is what plain decoding takes for its tokens, None where nobody knows."""
+    """What counts of a round."""
 
     tokens: int
     seconds: float
-    plain_s: float | None
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class Stretch:
     rounds: int
     tau: float
     tokens_per_s: float
-    speedup: float | None
 
     @classmethod
     def of(cls, rounds: Iterable[Round]) -> Stretch | None:
@@ -46,9 +44,7 @@ class Stretch:
         tokens, seconds = sum(r.tokens for r in counted), sum(r.seconds for r in counted)
         if not counted or seconds <= 0:
             return None
-        plain = [r.plain_s for r in counted if r.plain_s is not None]
-        speedup = sum(plain) / seconds if len(plain) == len(counted) else None
-        return cls(len(counted), tokens / len(counted), tokens / seconds, speedup)
+        return cls(len(counted), tokens / len(counted), tokens / seconds)
 
 
 @dataclass
@@ -60,12 +56,11 @@ class Effect:
     _since: deque[Round] = field(default_factory=lambda: deque(maxlen=512))
     _added: int = 0
 
-    def add(self, event: RoundDone, plain_s_per_token: float | None) -> None:
+    def add(self, event: RoundDone) -> None:
         """One more round under the settings in force."""
         self._added += 1
-        tokens, timings = len(event.pieces), event.timings
-        seconds = timings.draft_s + timings.verify_s + timings.other_s
-        self._since.append(Round(tokens, seconds, None if plain_s_per_token is None else tokens * plain_s_per_token))
+        timings = event.timings
+        self._since.append(Round(len(event.pieces), timings.draft_s + timings.verify_s + timings.other_s))
 
     def changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """The settings are others now; a change that is taken back leaves nothing to compare."""
@@ -115,7 +110,7 @@ class Effect:
         return [clip(head, width), clip(self.figures(width), width)]
 
     def figures(self, width: int) -> Row:
-        """`τ 2.1 → 2.8 · 84 → 103 tok/s · 1.1× → 1.3×`, closer together or without the last where there is no room."""
+        """`τ 2.1 → 2.8 · 84 → 103 tok/s`, closer together or without the last where there is no room."""
         before, since = self.before, self.since
         if before is None:
             return []
@@ -152,14 +147,11 @@ def _named(change: Mapping[str, tuple[Any, Any]]) -> str:
 
 
 def _parts(before: Stretch, since: Stretch | None, arrow: str) -> list[Row]:
-    tau, rate, speedup = (since.tau, since.tokens_per_s, since.speedup) if since else (None, None, None)
-    parts = [
+    tau, rate = (since.tau, since.tokens_per_s) if since else (None, None)
+    return [
         _part("τ ", before.tau, tau, "{:.1f}".format, "", arrow),
         _part("", before.tokens_per_s, rate, numbers.rate, " tok/s", arrow),
     ]
-    if before.speedup is not None and (since is None or speedup is not None):
-        parts.append(_part("", before.speedup, speedup, "{:.1f}×".format, "", arrow))
-    return parts
 
 
 def _part(lead: str, old: float, new: float | None, write: Callable[[float], str], unit: str, arrow: str) -> Row:

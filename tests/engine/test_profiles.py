@@ -1,0 +1,120 @@
+"""What passes cost is kept with processor, version and date, and not believed where one of them is another."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from specchat.core.costs import Costs
+from specchat.engine.far import profiles, worker
+from specchat.engine.far.host import Mailbox
+from specchat.engine.far.profiles import ProfileStore
+from specchat.engine.far.worker import Worker
+from specchat.engine.protocol import events as ev
+
+COSTS = Costs(((1, 0.004), (2, 0.005), (4, 0.008)), ((1, 0.001), (4, 0.002)))
+DISTURBED = Costs(((1, 0.009), (2, 0.005), (4, 0.008)))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ProfileStore:
+    return ProfileStore(tmp_path / "profiles.json")
+
+
+def edit(store: ProfileStore, **changes: Any) -> None:
+    data = json.loads(store.file.read_text())
+    data["pair"] |= changes
+    store.file.write_text(json.dumps(data))
+
+
+def test_what_was_measured_is_found_again(store):
+    entry = store.put("pair", "a processor", COSTS)
+    assert store.get("pair", "a processor") == entry
+    assert (entry.costs, entry.old) == (COSTS, False)
+    assert store.get("other", "a processor") is None
+
+
+def test_another_processor_or_version_makes_it_unknown(store):
+    store.put("pair", "a processor", COSTS)
+    assert store.get("pair", "another") is None
+    edit(store, version="0.0.1")
+    assert store.get("pair", "a processor") is None
+
+
+def test_a_kept_profile_that_cannot_be_true_is_refused(store):
+    store.put("pair", "a processor", COSTS)
+    edit(store, verify=DISTURBED.verify)
+    assert store.get("pair", "a processor") is None
+
+
+@pytest.mark.parametrize(
+    ("age", "old"), [(timedelta(days=29), False), (timedelta(days=31), True), (-timedelta(1), True)]
+)
+def test_a_profile_grows_old(store, age, old):
+    entry = msgspec.structs.replace(store.put("pair", "p", COSTS), measured=datetime.now(UTC) - age)
+    assert entry.old is old
+
+
+def test_a_file_of_an_earlier_version_counts_as_not_measured(store):
+    store.file.write_text(
+        '{"pair": {"points": [[64, 0.004]], "verify": [[1, 0.004]], "draft": [], "measured": "2026"}}'
+    )
+    assert store.get("pair", "p") is None
+    store.put("pair", "p", COSTS)
+    assert store.get("pair", "p") is not None
+
+
+@pytest.fixture
+def loaded(away_from_home: None, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """A worker with a pair, and no waiting for commands that do not come."""
+    monkeypatch.setattr(worker, "_IDLE_S", 0.0)
+    one = Worker(Mailbox(), lambda event: None)
+    one._answer(ev.Load({"pair": "scripted"}))
+    return one
+
+
+def measuring(monkeypatch: pytest.MonkeyPatch, *found: Costs) -> list[Costs]:
+    """What each measurement finds; the list shrinks as they are made."""
+    left = list(found)
+    monkeypatch.setattr(worker, "measure_costs", lambda *given: left.pop(0))
+    return left
+
+
+def idle(one: Worker, times: int) -> None:
+    """So often nothing happens; where everything is known the worker would wait for ever, so a command comes."""
+    for _ in range(times):
+        if one._known or not one._attempts:
+            return
+        one._wait()
+
+
+def test_a_disturbed_measurement_is_made_again(loaded, monkeypatch):
+    left = measuring(monkeypatch, DISTURBED, COSTS, COSTS)
+    idle(loaded, 9)
+    assert len(left) == 1
+    assert loaded._profile.costs == COSTS
+
+
+def test_a_machine_that_is_never_quiet_is_not_measured_for_ever(loaded, monkeypatch):
+    left = measuring(monkeypatch, *[DISTURBED] * 9)
+    idle(loaded, 9)
+    assert len(left) == 6
+    assert loaded._profile is None
+
+
+def test_an_old_profile_is_planned_with_until_a_new_one_is_there(loaded, monkeypatch):
+    entry = loaded._store.put(loaded._pair.key, worker.processor_name(loaded._pair.device), DISTURBED)
+    costs = Costs(((1, 0.004), (2, 0.006)))
+    data = json.loads(loaded._store.file.read_text())
+    data[loaded._pair.key] |= {"verify": costs.verify, "measured": (entry.measured - profiles.OLD * 2).isoformat()}
+    loaded._store.file.write_text(json.dumps(data))
+    loaded._answer(ev.Load({"pair": "scripted"}))
+    assert loaded._profile.costs.verify == costs.verify
+    measuring(monkeypatch, COSTS)
+    idle(loaded, 1)
+    assert loaded._profile.costs == COSTS
