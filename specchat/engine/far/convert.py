@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -31,7 +30,7 @@ def loss_message(claim: Losslessness) -> events.Loss:
 def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.RoundDone:
     """A round with its tree, verdict, pieces of text and timings."""
     round = spoken.round
-    tree, verdict, budget = round.tree, round.verdict, round.budget
+    tree, verdict, budget, times = round.tree, round.verdict, round.budget, round.timings
     logprobs, bonus_logprob = target_logprobs(round)
     drafted = len(verdict.path)
     pieces = [
@@ -53,7 +52,7 @@ def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.Rou
             reasons=[reason.value for reason in verdict.reasons],
         ),
         pieces=pieces,
-        timings=events.Timings(**dataclasses.asdict(round.timings)),
+        timings=events.Timings(times.draft_s, times.verify_s, times.other_s),
         draft_passes=round.draft_passes,
         why=budget.why,
     )
