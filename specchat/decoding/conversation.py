@@ -97,6 +97,7 @@ class Conversation:
         settings: Settings,
         costs: Costs | None = None,
         supplies: Supplies | None = None,
+        *,
         plain_rounds: bool = False,
     ) -> None:
         self.target = target
@@ -104,8 +105,8 @@ class Conversation:
         self._draft = draft
         self._settings = settings
         self._costs = costs
-        self._supplies = supplies or Supplies(vocabulary)
         self._plain_rounds = plain_rounds
+        self._supplies = supplies or Supplies(vocabulary)
         self._speculator = self._put_together(None)
         self._drafter_choice = choose_drafter(settings)
         self._feeds = {self._drafter_choice: self._speculator.feed}
@@ -126,8 +127,9 @@ class Conversation:
 
         `target` is one to use instead: the same weights with a cache of its own.
         """
-        settings, target = self._settings.but(changes), target or self.target
-        return Conversation(target, self._draft, self.vocabulary, settings, self._costs, self._supplies)
+        settings = self._settings.but(changes)
+        model = target or self.target
+        return Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._supplies)
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""

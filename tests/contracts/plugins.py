@@ -85,6 +85,7 @@ class Residual:
     """
 
     taps: Collection[int] = ()
+    wants_q = False
 
     def __init__(self, wanted: DrawKind, lossless: bool = True) -> None:
         self.wanted = wanted
@@ -155,6 +156,7 @@ class OneDraw:
     lossless = True
     taps: Collection[int] = ()
     wanted = DrawKind.POINT
+    wants_q = False
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         token = context.law_after(tree, ROOT, reading.after(ROOT)).draw(context.noise, Stream.TARGET, 0)
@@ -172,6 +174,7 @@ class ArgmaxFirst:
     lossless = True
     taps: Collection[int] = ()
     wanted = DrawKind.POINT
+    wants_q = False
 
     def __init__(self, rule: AcceptanceRule) -> None:
         self._rule = rule

@@ -229,7 +229,7 @@ def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(me
     draft = ShortSighted(end)
     chosen = DRAFTERS["merge"] if wrapped else method
     options = chosen.make_options({"of": method.name} if wrapped else {})
-    drafter = chosen.load()(options, Parts(scripted_target(), draft))
+    drafter = chosen.load()(options, Parts(scripted_target(V), draft))
     parts = (drafter, make_policy(policy), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(6, 4, 2)))
     target, context = scripted_target(), context_for()
     emitted, rounds = speak(Speculator(target, *parts), 40, context)

@@ -20,7 +20,7 @@ from specchat.drafters.parts import Parts
 
 def built(**options):
     method = DRAFTERS["prompt_lookup"]
-    return method.load()(method.make_options(options), Parts(scripted_target()))
+    return method.load()(method.make_options(options), Parts(scripted_target(V)))
 
 
 def guesses(drafter, context, width=4, tree=None, node=ROOT):

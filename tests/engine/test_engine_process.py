@@ -498,10 +498,13 @@ def compared_text(driver: Driver, token: int) -> str:
 
 def test_the_speed_up_is_the_same_told_at_the_end_or_counted_from_the_rounds(driver):
     """The app, recordings and the engine have one definition, and one clock."""
-    driver.load(max_tokens=500, controller="goodput", temperature=1.5)
-    _, finished = driver.reply(1)
+    driver.load(max_tokens=100, controller="fixed", nodes=0)
+    driver.send(ev.Pace(1, hold=True, rounds=FEWEST_PLAIN_ROUNDS), ev.Generate(1, HELLO, 7))
+    rounds = [driver.until(ev.RoundDone) for _ in range(FEWEST_PLAIN_ROUNDS)]
+    driver.send(ev.Change({"nodes": 4}), ev.Pace(1))
+    finished = driver.until(ev.Finished)
     gaps = Gaps()
-    for round in driver.rounds():
+    for round in [*rounds, *driver.rounds()]:
         add_round(gaps, round)
     gaps.end(finished.at_s)
     assert gaps.plain_rounds == finished.stats.plain_rounds >= FEWEST_PLAIN_ROUNDS

@@ -5,13 +5,16 @@ import torch
 import transformers
 from contracts.kit import requested
 from gguf import GGUFWriter
+from tiny_models import TOKENS, write_tokenizer
 
+from specchat.config import ModelSpec, PathSource
 from specchat.core.request import Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.base.windows import within_window
 from specchat.models.files import families
 from specchat.models.files.weight_source import GgufSource, TensorSource
+from specchat.models.loading import load_model
 from specchat.models.other.reference import ReferenceModel
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
@@ -246,3 +249,14 @@ def test_a_long_text_outgrows_the_first_cache():
 )
 def test_what_it_cannot_run_it_says(config, word):
     assert word in unsupported(config)
+
+
+def test_a_model_with_a_sliding_window_loads_with_its_whole_context(tmp_path):
+    config_class, extra = FAMILIES["gemma3"]
+    config = config_class(**(SIZES | {"vocab_size": len(TOKENS)}), **extra)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    spec = ModelSpec("gemma", (PathSource(tmp_path),), ())
+    loaded = load_model(spec, tmp_path, torch.device("cpu"), "float32")
+    assert isinstance(loaded.model, Decoder)
+    assert (loaded.model.context_tokens, loaded.notes) == (SIZES["max_position_embeddings"], ())

@@ -30,7 +30,7 @@ pytestmark = needs_native
 @pytest.fixture(autouse=True)
 def no_check_before(monkeypatch):
     """Weights reach the kernels unchecked: what they refuse themselves is what is tested here."""
-    monkeypatch.setattr(prepared_source, "compare_weights", lambda shape, source: None)
+    monkeypatch.setattr(prepared_source, "check_weights", lambda source, shape: None)
 
 
 def loaded(change=lambda state: None, **shape):

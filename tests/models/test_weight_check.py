@@ -7,7 +7,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as Kind
 from test_decoder import FAMILIES, network
-from tiny_models import HIDDEN, INNER, KV_HEADS, TOKENS, hub_sizes, tiny_folder, tiny_gguf
+from tiny_models import HIDDEN, INNER, KV_HEADS, TOKENS, hub_sizes, tiny_folder, tiny_gguf, write_tokenizer
 
 from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
@@ -129,6 +129,9 @@ def test_numbers_that_cannot_be_are_refused(tmp_path, wrong, kernels):
         ({"vocab_size": 10**400}, "vocab_size = 1000"),
         ({"rope_scaling": [1]}, "rope_scaling = [1] is not an object"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "factor = 0"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 0}}}, "rope_theta = 0"),
+        ({"rope_parameters": {"full_attention": 3}}, "full_attention = 3 is not an object"),
+        ({"rope_parameters": {"rope_type": ["default"]}}, "rope_type = ['default'] is not a name"),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": "x"}}, "rope_theta = 'x'"),
         ({"layer_types": [1, 2]}, "layer_types = [1, 2] is not a list of names"),
         ({"architectures": 3}, "architectures = 3"),
@@ -201,6 +204,23 @@ def test_of_every_family_no_tensor_may_be_missing_or_of_other_sizes(family):
             changed = {**state, name: other} if other is not None else {k: v for k, v in state.items() if k != name}
             with pytest.raises(ModelError, match=r"the network: tensor"):
                 build(net, changed)
+
+
+def test_a_family_with_norms_after_attention_and_mlp_does_not_run_without_them():
+    net = network("gemma3")
+    state = {name: tensor for name, tensor in net.state_dict().items() if "post_" not in name}
+    with pytest.raises(ModelError, match=r"post_attention_layernorm\.weight is missing"):
+        build(net, state)
+
+
+def test_windows_shorter_than_the_context_do_not_keep_our_own_families_from_loading(tmp_path):
+    net = network("gemma3")
+    net.save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    assert net.config.sliding_window < net.config.max_position_embeddings
+    loaded = load(tmp_path)
+    assert loaded.model.context_tokens == net.config.max_position_embeddings
+    assert logits_of(loaded).isfinite().all()
 
 
 # ------------------------------------------------------------------------------------------------- safetensors

@@ -34,7 +34,7 @@ class View:
     rotation_scale: float = 1.0
 
     def contradiction(self, head_dim: int) -> str:
-        """What does not go together in heads of this size, empty where all does."""
+        """What does not go together with heads of this size, empty where all does."""
         if self.window is not None and self.window < 1:
             return f"sliding_window = {self.window}, in which a token does not see itself"
         if self.frequencies is None:
@@ -58,12 +58,12 @@ class Shape:
     """Sizes and switches of a decoder.
 
     Args:
-        inner: width of the feed-forward layers.
         gate: what the gate of the MLP goes through, silu or gelu (by its tanh formula).
         views: the ways in which layers look at the text.
         view_of: for each layer, which of them is its own.
         embedding_scale: factor on embeddings.
         query_scale: factor on queries before scores are divided by the root of the head size.
+        inner: width of the feed-forward layers.
         post_norms: whether what attention and MLP add is normalised too.
     """
 
@@ -90,7 +90,7 @@ class Shape:
         Raises:
             ModelError: its numbers are out of bounds, or do not go together.
         """
-        if wrong := wrong_number({key: getattr(config, key, None) for key in LIMITS}) or _uneven_lists(config):
+        if wrong := wrong_number({key: getattr(config, key, None) for key in LIMITS}):
             raise ModelError(f"the configuration says {wrong}")
         family = FAMILIES[config.model_type]
         views, view_of = _views(config, family)
@@ -153,21 +153,16 @@ def windows_of(config: Any) -> tuple[int | None, ...]:
     return (window if getattr(config, "use_sliding_window", True) else None,) * int(config.num_hidden_layers)
 
 
-def _uneven_lists(config: Any) -> str:
-    """Which list of something per layer has another length than there are layers; empty where none has."""
-    for key in ("layer_types", "no_rope_layers"):
-        listed = getattr(config, key, None)
-        if listed and len(listed) != config.num_hidden_layers:
-            return f"num_hidden_layers = {config.num_hidden_layers} and {key} for {len(listed)}"
-    return ""
-
-
 def _views(config: Any, family: Family) -> tuple[tuple[View, ...], tuple[int, ...]]:
     """The different views of a configuration's layers, and which of them each layer has."""
     without = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers  # SmolLM3: 1 means rotated
     per_kind = _FULL in config.rope_parameters
     kinds = config.layer_types if per_kind else [None] * config.num_hidden_layers
-    keys = list(zip(windows_of(config), kinds, map(bool, without), strict=True))
+    windows, layers = windows_of(config), config.num_hidden_layers
+    for name, told in (("no_rope_layers", without), ("layer_types", kinds), ("layer_types", windows)):
+        if len(told) != layers:
+            raise ModelError(f"the configuration says num_hidden_layers = {layers} and {name} for {len(told)}")
+    keys = list(zip(windows, kinds, map(bool, without), strict=True))
     different = list(dict.fromkeys(keys))
     views: list[View] = []
     for window, kind, rotates in different:
@@ -214,7 +209,7 @@ def unsupported(config: Any) -> str | None:
     rotation = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     for about in [rotation[kind] for kind in (_FULL, _SLIDING) if kind in rotation] or [rotation]:
         kind = about.get("rope_type", "default")
-        if kind not in _ROTATIONS:
+        if not isinstance(kind, str) or kind not in _ROTATIONS:
             return f"rotation {shown(kind)} is not one of {', '.join(_ROTATIONS)}"
         if float(about.get("partial_rotary_factor", 1.0)) != 1.0:
             return "only a part of each head is rotated"

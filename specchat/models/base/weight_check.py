@@ -9,12 +9,12 @@ from specchat.models.files.weight_source import WeightSource
 _JOINED = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))
 """A layer's matrices. Those that are multiplied as one have a bias all, or none has."""
 
-_POST_NORMS = ("post_attention_norm", "post_mlp_norm")
 _HEAD_NORMS = ("q_norm", "k_norm")
+_POST_NORMS = ("post_attention_norm", "post_mlp_norm")
 
 
-def compare_weights(shape: Shape, source: WeightSource) -> None:
-    """Compare every tensor that a decoder of this shape reads with the shape.
+def check_weights(source: WeightSource, shape: Shape) -> None:
+    """Compare every tensor that a decoder of this shape takes with the shape.
 
     Raises:
         ModelError: a tensor is missing, has other sizes or holds no numbers; names the tensor and its file.
@@ -38,13 +38,12 @@ class _Check:
     def layer(self, layer: int) -> None:
         self.vector("input_norm", layer, self._shape.hidden)
         self.vector("mlp_norm", layer, self._shape.hidden)
-        if self._shape.post_norms or self._all_or_none(_POST_NORMS, layer, "weight"):
-            for name in _POST_NORMS:
-                self.vector(name, layer, self._shape.hidden)
-        # Where queries have a factor of their own, their norm takes it.
-        if self._all_or_none(_HEAD_NORMS, layer, "weight") or self._shape.query_scale != 1.0:
+        if self._all_or_none(_HEAD_NORMS, layer, "weight"):
             for name in _HEAD_NORMS:
                 self.vector(name, layer, self._shape.head_dim)
+        if self._all_or_none(_POST_NORMS, layer, "weight") or self._shape.post_norms:
+            for name in _POST_NORMS:
+                self.vector(name, layer, self._shape.hidden)
         for names in _JOINED:
             for name in names:
                 self.matrix(name, layer)
