@@ -10,12 +10,27 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
 import socket
+from typing import Any
 
 import pytest
+from distribution import TerminalTestsLast, wants_workers
 from hypothesis import settings as hypothesis_settings
 
 hypothesis_settings.register_profile("specchat", deadline=None, derandomize=True)
 hypothesis_settings.load_profile("specchat")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Use all cores, unless asked otherwise; pytest-xdist reads these options after this."""
+    if config.pluginmanager.hasplugin("xdist") and wants_workers(config):
+        config.option.numprocesses, config.option.dist = "auto", "loadfile"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TerminalTestsLast | None:
+    """With `--dist loadfile`, ours or the caller's, tests that drive a terminal run last and alone."""
+    return TerminalTestsLast(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,6 +1,6 @@
-"""The tables of README.md, made from what the program itself lists. `python tests/readme_tables.py` rewrites them.
+"""The tables in docs, made from what the program itself lists. `python tests/readme_tables.py` rewrites them.
 
-Each stands between `<!-- NAME -->` and `<!-- end NAME -->`; the text around them is nobody's but the author's.
+Each stands between `<!-- NAME -->` and `<!-- end NAME -->`; the text around them is written by hand.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from specchat.config import Catalog, PairSpec, load_catalog
 from specchat.decoding.families import FAMILIES, methods
 from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS
-from specchat.tui.control.commands import help_sections
+from specchat.tui.control.commands.registry import help_sections
 from specchat.tui.control.key_bindings import every_key, shown
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
 
 
 def methods_table() -> str:
@@ -65,21 +65,20 @@ def commands_table() -> str:
     return _table(("command", "does"), [(f"`{command}`", help) for command, help in _help("Commands")])
 
 
-SECTIONS: dict[str, Callable[[], str]] = {
-    "keys": keys_table,
-    "commands": commands_table,
-    "pairs": pairs_table,
-    "methods": methods_table,
-    "method options": method_options_table,
-    "settings": settings_table,
+SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
+    "docs/keys.md": {"keys": keys_table, "commands": commands_table},
+    "docs/models.md": {"pairs": pairs_table},
+    "docs/methods.md": {"methods": methods_table, "method options": method_options_table},
+    "docs/settings.md": {"settings": settings_table},
 }
+"""The tables of every page that has some, by their names."""
 
 
-def up_to_date(text: str) -> str:
-    """README's text with every table made anew."""
-    for name, table in SECTIONS.items():
+def up_to_date(page: str, text: str) -> str:
+    """The page's text with every table made anew."""
+    for name, table in SECTIONS[page].items():
         begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
-        assert text.count(begin) == text.count(end) == 1, f"README.md must hold {begin} … {end} once"
+        assert text.count(begin) == text.count(end) == 1, f"{page} must hold {begin} … {end} once"
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}\n{table()}\n{end}{rest.partition(end)[2]}"
     return text
@@ -103,7 +102,7 @@ def _default(option: Option) -> str:
 def _values(option: Option) -> str:
     table = next((table for table in FAMILIES if table.family == option.name), None)
     if table is not None:
-        return "a name from the table above"
+        return f"a [{option.name}](methods.md)"
     return "true, false" if option.kind == "bool" else option.range_text()
 
 
@@ -128,4 +127,6 @@ def _help(title: str) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    README.write_text(up_to_date(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in SECTIONS:
+        file = ROOT / page
+        file.write_text(up_to_date(page, file.read_text(encoding="utf-8")), encoding="utf-8")

@@ -33,7 +33,7 @@ from specchat.tui.app import SpecchatApp, run_app
 from specchat.tui.control.key_bindings import problems
 from specchat.tui.draw.theme import unknown_theme
 from specchat.tui.draw.transcript_text import conversation
-from specchat.tui.services.chat_archive import Archive
+from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.race_series import Asked
@@ -83,11 +83,11 @@ def open_chat(
             engine_log().unlink()
     if (print_transcript or options.print_transcript) and (said := conversation(app.chat.turns)):
         typer.echo(said + "\n")
-    _say_goodbye(app.archive)
+    _say_goodbye(app.control.archive)
     return app.return_code or 0
 
 
-def _say_goodbye(archive: Archive) -> None:
+def _say_goodbye(archive: ChatArchive) -> None:
     """How to come back to this chat, or why one cannot."""
     kept = archive.kept()
     if archive.problem:

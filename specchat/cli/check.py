@@ -40,7 +40,8 @@ def check(
     chosen = settings_in_force(settings)
     prepare_environment(chosen.threads)
 
-    from specchat.bench.proof.check import EFFORTS, prove
+    from specchat.bench.proof.check import prove
+    from specchat.bench.proof.effort import EFFORTS
 
     shown = sys.stderr.isatty()
 

@@ -18,7 +18,9 @@ from specchat.engine.protocol.environment import engine_environment
 
 if TYPE_CHECKING:
     import torch
+    from rich.table import Table
 
+    from specchat.decoding.breakdown import PassTime
     from specchat.tui.state.pair_info import PairInfo
 
 _PACKAGES = ("torch", "transformers", "textual", "rich", "typer", "gguf", "huggingface_hub")
@@ -59,8 +61,11 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
 
     from specchat.bench.loaded import load_pair, settings_in_force
     from specchat.bench.plots import Curve, accept_plot_file, draw_costs
+    from specchat.decoding.breakdown import break_down
     from specchat.decoding.plain import measure_plain
     from specchat.decoding.profiling import measure_costs
+    from specchat.models.native.network import NativeNetwork
+    from specchat.models.own.decoder import Decoder
 
     if plot is not None:
         accept_plot_file(plot)
@@ -68,7 +73,7 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
     draft = pair.draft.model if pair.draft else None
     plain, costs = measure_plain(pair.target.model), measure_costs(pair.target.model, draft)
     assert costs is not None, "nobody interrupts"
-    console = Console(file=sys.stdout, highlight=False)
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 140)
     heading = f"{pair.name} · {pair.target.name} · {pair.precision} ({pair.target.kernels}) · {pair.device}"
     console.print(heading + "\n")
     curves: list[Curve] = [
@@ -87,8 +92,29 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
             table.add_row(str(place), f"{1000 * seconds:.1f}", f"{ratio:.2f}", "━" * round(40 * seconds / most))
         console.print(table)
         console.print()
+    if isinstance(pair.target.model, Decoder) and isinstance(pair.target.model.network, NativeNetwork):
+        console.print(_breakdown(break_down(pair.target.model, pair.target.model.network)))
     if plot is not None:
         draw_costs(heading, curves, plot)
+
+
+def _breakdown(times: list[PassTime]) -> Table:
+    """Passes as rows: their times, the floor under them, and what they are made of."""
+    from rich.table import Table
+
+    title = "where a pass's time goes, in ms; floors: each alone, at the rate measured in this run"
+    parts = list(times[0].parts) if times else []
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+    for column in ("context", "rows", "ms", "× one row", "memory floor", "arithmetic floor", *parts):
+        table.add_column(column, justify="right")
+    for one in times:
+        first = next(other for other in times if other.context_tokens == one.context_tokens)
+        seconds = (one.memory_s, one.arithmetic_s, *one.parts.values())
+        table.add_row(
+            *(str(one.context_tokens), str(one.rows), f"{1000 * one.seconds:.2f}"),
+            *(f"{one.seconds / first.seconds:.2f}", *(f"{1000 * value:.2f}" for value in seconds)),
+        )
+    return table
 
 
 def _versions() -> Iterator[tuple[str, str]]:

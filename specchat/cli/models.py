@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from specchat.cli.fetch_progress import print_event, reporter
 from specchat.cli.flags import model_names
+from specchat.cli.model_list import print_json, print_table
+from specchat.cli.sizes import sized
 
 if TYPE_CHECKING:
-    from specchat.config import Catalog, ModelSpec
-    from specchat.models.fetch import Progress, State
+    from specchat.config import ModelSpec
 
 app = typer.Typer(help="See which weights are here; pull, check and remove them.", no_args_is_help=True)
 
@@ -34,9 +34,9 @@ def list_models(output: Annotated[Output, typer.Option(help="table or json")] = 
 
     catalog = load_catalog()
     if output == "json":
-        _print_json(catalog)
+        print_json(catalog)
     else:
-        _print_table(catalog)
+        print_table(catalog)
 
 
 @app.command()
@@ -51,7 +51,7 @@ def pull(
         if spec.scripted:
             say(f"{spec.name}: has no weights, nothing to pull")
             continue
-        with _reporter() if output == "text" else nullcontext(_print_event) as report:
+        with reporter() if output == "text" else nullcontext(print_event) as report:
             path = _interruptible(partial(fetch.fetch, spec, report))
         say(f"{spec.name}: ready at {path}")
 
@@ -65,7 +65,7 @@ def check(name: Name) -> None:
     wrong = []
     for spec in _chosen(name):
         try:
-            with _reporter() as report:
+            with reporter() as report:
                 files = _interruptible(partial(fetch.check, spec, report))
         except fetch.Cancelled:
             raise
@@ -98,9 +98,6 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do
         typer.echo(f"{spec.name}: {sized(fetch.remove(spec))} freed")
 
 
-# ------------------------------------------------------------------------------------------------- choosing
-
-
 def _chosen(name: str) -> tuple[ModelSpec, ...]:
     """The models a name stands for: a pair's two, or the model's own."""
     from specchat.config import load_catalog
@@ -112,6 +109,9 @@ def _chosen(name: str) -> tuple[ModelSpec, ...]:
     if name in catalog.models:
         return (catalog.models[name],)
     raise UsageError(f"no pair or model is called {name!r}{nearest(name, [*catalog.pairs, *catalog.models])}")
+
+
+def _silent(_: str) -> None: ...
 
 
 def can_ask() -> bool:
@@ -126,152 +126,3 @@ def _interruptible(work: Callable[[], Any]) -> Any:
         return work()
     except KeyboardInterrupt:
         raise Cancelled("stopped; what is complete is kept, and the next pull goes on from there") from None
-
-
-# --------------------------------------------------------------------------------------------------- listing
-
-
-def _print_json(catalog: Catalog) -> None:
-    import json
-
-    from specchat.models import fetch
-    from specchat.models.inspect.pair_check import broken
-
-    models = []
-    for spec in catalog.models.values():
-        state, problem = fetch.state(spec), broken(spec)
-        about = {
-            "name": spec.name,
-            "state": "broken" if problem else state.kind,
-            "problem": problem,
-            "disk_bytes": state.disk_bytes,
-            "total_bytes": state.total_bytes,
-        }
-        about |= {"pairs": [pair.name for pair in catalog.pairs_using(spec.name)], "licence": spec.licence}
-        about |= {"context_tokens": spec.context_tokens, "parameters": spec.parameters, "notes": spec.notes}
-        models.append(about)
-    pairs = [
-        {"name": pair.name, "target": pair.target, "draft": pair.draft, "summary": pair.summary, "notes": pair.notes}
-        for pair in catalog.pairs.values()
-    ]
-    typer.echo(json.dumps({"models": models, "pairs": pairs}, indent=2, ensure_ascii=False))
-
-
-def _print_table(catalog: Catalog) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from specchat.cli.streams import table_width
-    from specchat.config import cache_dir
-    from specchat.engine.protocol.text import visible
-    from specchat.models import fetch
-    from specchat.models.inspect.pair_check import broken
-
-    glyphs = {"ready": ("●", "green"), "unverified": ("◐", "yellow"), "partial": ("◐", "yellow")}
-    glyphs |= {"missing": ("○", "dim"), "broken": ("✕", "red")}
-    problems = []
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("model", "state", "size", "pairs", "licence"):
-        table.add_column(heading, no_wrap=heading in ("model", "state", "size"), overflow="fold")
-    for spec in catalog.models.values():
-        state = fetch.state(spec)
-        problem = broken(spec)
-        problems += [f"{spec.name}: {visible(problem)}"] if problem else []
-        kind = "broken" if problem else state.kind
-        glyph, style = glyphs[kind]
-        pairs = ", ".join(pair.name for pair in catalog.pairs_using(spec.name))
-        cells = (spec.name, Text(f"{glyph} {kind}", style), _size_of(spec, state), pairs, spec.licence)
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
-    console = Console(width=table_width())
-    console.print(table)
-    for problem in problems:
-        console.print(Text(f"\n✕ {problem}", "red"), soft_wrap=True)
-    console.print(Text(f"\nweights live in {cache_dir() / 'models'}; pull a pair or a model by its name", "dim"))
-
-
-def _size_of(spec: ModelSpec, state: State) -> str:
-    if spec.scripted:
-        return "no weights"
-    if state.kind in ("ready", "unverified"):
-        return sized(state.disk_bytes)
-    if state.total_bytes is None:
-        return f"{sized(state.disk_bytes)} so far" if state.kind == "partial" else "unknown"
-    total = sized(state.total_bytes)
-    return f"{sized(state.disk_bytes)} of {total}" if state.kind == "partial" else f"{total} to pull"
-
-
-def sized(count: float) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
-
-
-# -------------------------------------------------------------------------------------------------- progress
-
-
-def _silent(_: str) -> None: ...
-
-
-def _print_event(progress: Progress) -> None:
-    """One line of the engine's own protocol, for a program that watches."""
-    from specchat.engine.protocol.codec import encode
-    from specchat.engine.protocol.events import Loading
-
-    p = progress
-    sys.stdout.buffer.write(encode(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate)))
-    sys.stdout.buffer.flush()
-
-
-@contextmanager
-def _reporter() -> Iterator[Callable[[Progress], None]]:
-    """Something to tell progress to: a bar on a terminal, plain lines elsewhere; both on standard error."""
-    if not sys.stderr.isatty():
-        yield _Lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bars
-
-    text = TextColumn("{task.description}", markup=False)
-    with Bars(text, BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=Console(stderr=True)) as bars:
-        yield _BarPerItem(bars)
-
-
-class _BarPerItem:
-    """One bar for each stage of each item."""
-
-    def __init__(self, bars: Any) -> None:
-        self._bars = bars
-        self._tasks: dict[str, Any] = {}
-
-    def __call__(self, progress: Progress) -> None:
-        label = f"{progress.stage:6} {progress.item}"
-        if label not in self._tasks:
-            self._tasks[label] = self._bars.add_task(label, total=None)
-        self._bars.update(self._tasks[label], completed=progress.done, total=progress.total or None)
-
-
-@dataclass
-class _Lines:
-    """A line when an item begins, every two seconds while it goes on, and when it is through."""
-
-    interval_s: float = 2.0
-    _label: str = ""
-    _last_s: float = 0.0
-    _through: bool = False
-
-    def __call__(self, progress: Progress) -> None:
-        label = f"{progress.stage} {progress.item}"
-        through = 0 < progress.total == progress.done
-        now = time.monotonic()
-        soon = now - self._last_s < self.interval_s and not (through and not self._through)
-        if label == self._label and soon:
-            return
-        self._label, self._last_s, self._through = label, now, through
-        typer.echo(f"{label}{_how_far(progress)}", err=True)
-
-
-def _how_far(progress: Progress) -> str:
-    if not progress.total:
-        return f": {sized(progress.done)}" if progress.done else ""
-    rate = f", {sized(progress.rate)}/s" if progress.rate else ""
-    return f": {100 * progress.done // progress.total} % of {sized(progress.total)}{rate}"

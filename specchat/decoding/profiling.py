@@ -44,7 +44,7 @@ def _curve(
     A pass right after a much larger one is slow: hence down again instead of beginning anew.
     """
     context_tokens = min(context_tokens, model.context_tokens // 2)
-    up = [(rows, _tree_of(rows, model.vocab_size)) for rows in row_counts]
+    up = [(rows, tree_of(rows, model.vocab_size)) for rows in row_counts]
     turns = [up[:1] * _WARM_UP, *(up[::-1] if turn % 2 else up for turn in range(_WARM + _TIMED))]
     seconds: dict[int, list[float]] = {rows: [] for rows in row_counts}
     try:
@@ -68,7 +68,7 @@ def _timed_read(model: Model, tree: TokenTree, context_tokens: int) -> float:
     return time.perf_counter() - began
 
 
-def _tree_of(rows: int, vocab_size: int) -> TokenTree:
+def tree_of(rows: int, vocab_size: int) -> TokenTree:
     """A tree of so many rows: two branches, as deep as it takes. Which shape it has does not change its cost."""
     tree = TokenTree(0, vocab_size)
     tips = [ROOT, ROOT]

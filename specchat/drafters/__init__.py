@@ -50,7 +50,7 @@ DRAFTERS = Table(
         "merge",
         "specchat.drafters.merge:Merge",
         "several drafters in one tree, each guess weighted by how often its like was right",
-        "SpecInfer arXiv:2305.09781, RASD arXiv:2503.03434",
+        "SpecInfer arXiv:2305.09781",
         options=MergeOptions,
     ),
 )

@@ -29,7 +29,7 @@ TREE_POLICIES = Table(
         "template",
         "specchat.trees.template:Template",
         "a fixed shape: which ranks get children, and which ranks below those",
-        "Token Recycling arXiv:2408.08696, Sequoia arXiv:2402.12374",
+        "Token Recycling arXiv:2408.08696",
         options=TemplateOptions,
     ),
 )

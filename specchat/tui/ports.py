@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widget import Widget
+
+_Result = TypeVar("_Result")
 
 
 class Notify(Protocol):
@@ -34,3 +42,65 @@ class KeyNames(Protocol):
     """The keys of a binding as people write them; empty where it has none."""
 
     def __call__(self, id: str, /) -> str: ...
+
+
+class KeyHint(Protocol):
+    """`Esc closes`, after `before`: a binding's first key and what it does; empty where it has no key."""
+
+    def __call__(self, id: str, does: str, before: str = "", /) -> str: ...
+
+
+class StartTimer(Protocol):
+    """Calls a function after so many seconds, once or again and again; the timer can be stopped."""
+
+    def __call__(self, seconds: float, callback: Callable[[], object], /) -> Timer: ...
+
+
+class PushScreen(Protocol):
+    """Shows a screen over the chat; the callback gets what it was left with."""
+
+    def __call__(
+        self,
+        screen: Screen[_Result],
+        callback: Callable[[_Result | None], object] | None = None,
+        /,
+    ) -> object: ...
+
+
+class Attempt(Protocol):
+    """Awaits something; a SpecchatError is shown as a remark."""
+
+    def __call__(self, what: Awaitable[None], /) -> Awaitable[None]: ...
+
+
+@dataclass(frozen=True)
+class AppPorts:
+    """The functions of the running app that controllers use."""
+
+    notify: Notify
+    redraw: Redraw
+    key_of: KeyNames
+    key_hint: KeyHint
+    attempt: Attempt
+    new_chat: Callable[[], Awaitable[None]]
+    after_refresh: CallLater
+    set_timer: StartTimer
+    set_interval: StartTimer
+    push_screen: PushScreen
+    screen: Callable[[], Screen[Any]]  # the one that is shown
+    chat_screen: Callable[[], Screen[Any]]  # the one below all others
+    focused: Callable[[], Widget | None]
+    animated: Callable[[], bool]
+    copy: Callable[[str, str], None]  # a text, and what it is
+    suspend: Callable[[], AbstractContextManager[None]]
+    repaint_all: Callable[[], object]
+    exit: Callable[[], None]
+    theme_names: Callable[[], Sequence[str]]
+    set_theme: Callable[[str], None]
+    search_themes: Callable[[], None]
+    run_in_background: RunInBackground
+    call_later: CallLater
+    write: Callable[[str], None]  # a sequence that draws nothing, to the terminal
+    bell: Callable[[], None]
+    app_focused: Callable[[], bool]  # whether the terminal's window has the focus
+    tick: Callable[[], object]  # asks the app to look for events

@@ -9,9 +9,10 @@ import torch
 from racers import quick_pair, quick_settings
 
 from specchat.acceptance.follow import Follow
-from specchat.bench.proof.check import FAILED, PASSED, SKIPPED, Effort
 from specchat.bench.proof.check_law import check_law
 from specchat.bench.proof.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
+from specchat.bench.proof.effort import Effort
+from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED
 from specchat.bench.proof.subject import Subject
 from specchat.core.noise import Stream
 from specchat.core.sampling import Law

@@ -107,14 +107,17 @@ FIRST_PICTURE = """
 import gc, os, sys
 sys.argv = ["specchat", "--pair", "scripted"]
 from specchat.cli import main
-from specchat.tui.control.engine_session import Talk
+from specchat.tui.control.engine_session import EngineSession
+
+before = gc.get_stats()[2]["collections"]  # the import above is the test's own
 
 async def connect(self):
-    print("LOADED", *[name for name in {names!r} if name in sys.modules], gc.get_stats()[2]["collections"] or "")
+    collections = gc.get_stats()[2]["collections"] - before
+    print("LOADED", *[name for name in {names!r} if name in sys.modules], collections or "")
     sys.stdout.flush()
     os._exit(0)
 
-Talk.connect = connect
+EngineSession.connect = connect
 main()
 """
 

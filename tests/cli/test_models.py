@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from specchat.cli.models import _Lines, app
+from specchat.cli.fetch_progress import Lines
+from specchat.cli.models import app
 from specchat.config import cache_dir, config_dir, load_catalog, private_dir
 from specchat.errors import SpecchatError, UsageError, WeightsError
 from specchat.models import fetch
@@ -213,7 +214,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
-    lines = _Lines(interval_s=3600)
+    lines = Lines(interval_s=3600)
     for done in (0, 10, 50, 100, 100):
         lines(fetch.Progress("fetch", "x", done, 100, 5e6))
     lines(fetch.Progress("verify", "x", 1, 100))

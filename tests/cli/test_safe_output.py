@@ -15,7 +15,7 @@ from specchat.engine.protocol.text import safe_in_json, safe_on_terminal
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
 from specchat.store.records import Chat, Message
-from tests.fuzz.mutations import HOSTILE
+from tests.fuzz.message_mutations import HOSTILE
 
 OWN = re.compile(r"\x1b\[[0-9;]*[mAGK]|\x1b\[\?25[lh]|\r")
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ufeff]")

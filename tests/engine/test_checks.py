@@ -14,7 +14,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake import hello, ready, rounds_of, started, stats_of
 
-from specchat.engine.far.host import Mailbox, receive
+from specchat.engine.far.host import receive
+from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_NODES
 from specchat.engine.protocol.codec import EventReader, decode_command, decode_event, encode, lines_of

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from specchat.core.costs import Costs
-from specchat.engine.far import profiles, worker
-from specchat.engine.far.host import Mailbox
+from specchat.engine.far import idle_measuring, profiles, worker
+from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
@@ -81,14 +81,14 @@ def loaded(away_from_home: None, monkeypatch: pytest.MonkeyPatch) -> Worker:
 def measuring(monkeypatch: pytest.MonkeyPatch, *found: Costs) -> list[Costs]:
     """What each measurement finds; the list shrinks as they are made."""
     left = list(found)
-    monkeypatch.setattr(worker, "measure_costs", lambda *given: left.pop(0))
+    monkeypatch.setattr(idle_measuring, "measure_costs", lambda *given: left.pop(0))
     return left
 
 
 def idle(one: Worker, times: int) -> None:
     """So often nothing happens; where everything is known the worker would wait for ever, so a command comes."""
     for _ in range(times):
-        if one._known or not one._attempts:
+        if not one._measuring.due:
             return
         one._wait()
 
@@ -97,24 +97,24 @@ def test_a_disturbed_measurement_is_made_again(loaded, monkeypatch):
     left = measuring(monkeypatch, DISTURBED, COSTS, COSTS)
     idle(loaded, 9)
     assert len(left) == 1
-    assert loaded._profile.costs == COSTS
+    assert loaded._measuring.profile.costs == COSTS
 
 
 def test_a_machine_that_is_never_quiet_is_not_measured_for_ever(loaded, monkeypatch):
     left = measuring(monkeypatch, *[DISTURBED] * 9)
     idle(loaded, 9)
     assert len(left) == 6
-    assert loaded._profile is None
+    assert loaded._measuring.profile is None
 
 
 def test_an_old_profile_is_planned_with_until_a_new_one_is_there(loaded, monkeypatch):
-    entry = loaded._store.put(loaded._pair.key, worker.processor_name(loaded._pair.device), DISTURBED)
+    entry = loaded._store.put(loaded._pair.key, idle_measuring.processor_name(loaded._pair.device), DISTURBED)
     costs = Costs(((1, 0.004), (2, 0.006)))
     data = json.loads(loaded._store.file.read_text())
     data[loaded._pair.key] |= {"verify": costs.verify, "measured": (entry.measured - profiles.OLD * 2).isoformat()}
     loaded._store.file.write_text(json.dumps(data))
     loaded._answer(ev.Load({"pair": "scripted"}))
-    assert loaded._profile.costs.verify == costs.verify
+    assert loaded._measuring.profile.costs.verify == costs.verify
     measuring(monkeypatch, COSTS)
     idle(loaded, 1)
-    assert loaded._profile.costs == COSTS
+    assert loaded._measuring.profile.costs == COSTS

@@ -9,8 +9,8 @@ import pytest
 
 from specchat.config import config_dir, private_dir
 from specchat.engine.far import worker as worker_module
-from specchat.engine.far.host import Mailbox
 from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev

@@ -10,7 +10,7 @@ import pytest
 from specchat.decoding import stopwatch
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far import turns
-from specchat.engine.far.host import Mailbox
+from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.far.turns import TURN_TOKENS, Side, by_turns
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev

@@ -6,10 +6,11 @@ import io
 import random
 from pathlib import Path
 
-from specchat.engine.far.host import Mailbox, receive
+from specchat.engine.far.host import receive
+from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import EventReader, encode
-from tests.fuzz.mutations import mutated
+from tests.fuzz.message_mutations import mutated
 
 ATTEMPTS = 8
 CPU_S = 60.0

@@ -12,7 +12,7 @@ from specchat.engine.near.replay import Player, Recording, timeline
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import encode
 from specchat.errors import RecordingError
-from tests.fuzz.mutations import mutated
+from tests.fuzz.message_mutations import mutated
 from tests.fuzz.streams import recording
 
 ATTEMPTS = 16

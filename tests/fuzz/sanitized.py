@@ -1,7 +1,7 @@
 """The native kernels built with AddressSanitizer and UBSan, in a process of their own that does what it is told.
 
-As a program: reads a seed (or "control") a line, does that case, and answers in a line. A sanitizer that finds
-something ends the process.
+As a program: reads a case a line (a seed, "gguf" and a seed, or "control"), does it, and answers in a line. A
+sanitizer that finds something ends the process.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ class Sanitized:
 
 def main() -> None:
     from specchat.models.native import build
+    from tests.fuzz import fuzz_gguf
     from tests.fuzz.native_case import control, run_case
 
     dynamic = ("-shared-libasan",) if "clang" in str(runtime()) else ()
@@ -111,7 +112,13 @@ def main() -> None:
     for line in sys.stdin:
         case = line.strip()
         try:
-            control() if case == "control" else run_case(int(case))
+            if case == "control":
+                control()
+            elif case.startswith("gguf "):
+                with tempfile.TemporaryDirectory() as folder:
+                    fuzz_gguf.attempt(int(case.removeprefix("gguf ")), Path(folder))
+            else:
+                run_case(int(case))
             print("done", flush=True)
         except SpecchatError as error:
             print(f"refused: {error}", flush=True)

@@ -8,6 +8,7 @@ from gguf.quants import quantize
 from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, network, prompt, source_of, two_rounds
 
 from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.decoding.breakdown import break_down
 from specchat.errors import ModelError
 from specchat.models import loading
 from specchat.models.base.shape import Shape
@@ -191,6 +192,23 @@ def test_older_processors_compute_the_same(processor, beyond):
     net = network("qwen2")
     newest, older = two_rounds(native(net)), two_rounds(native(net, processor=processor))
     torch.testing.assert_close(newest, older, rtol=1e-3, atol=1e-2 * float(newest.std()))
+
+
+@needs_native
+def test_the_phases_of_a_pass_are_its_time_and_stand_beside_a_floor():
+    own = native(network("llama"))
+    own.network.threads = 2
+    times = break_down(own, own.network, rows=(1, 8), contexts=(100, 400, 4000))
+    assert [(one.context_tokens, one.rows) for one in times] == [(100, 1), (100, 8), (400, 1), (400, 8)]
+    for one in times:
+        assert set(one.parts) == {"rounding", "products", "attention", "head", "waiting", "python"}
+        assert all(seconds > 0 for name, seconds in one.parts.items() if name != "waiting")
+        assert max(one.parts.values()) < one.seconds
+    few, many = times[2:]
+    assert many.arithmetic_s == pytest.approx(8 * few.arithmetic_s)
+    assert many.memory_s == few.memory_s > times[0].memory_s
+    assert sum(own.network.phases().values()) == 0, "nothing is timed any more"
+    assert own.cached(prompt()) == 0
 
 
 def test_an_arena_has_room_for_what_does_not_fit_into_one_piece():

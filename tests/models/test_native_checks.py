@@ -1,6 +1,7 @@
 """The kernels refuse what does not fit together, in one line that says what, before they read or write any of it."""
 
 import ctypes
+from array import array
 from dataclasses import replace
 from threading import Barrier, Thread
 
@@ -19,6 +20,7 @@ from specchat.models.files.gguf_formats import Kind
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.weight_source import TensorSource
 from specchat.models.native import kernels
+from specchat.models.native import network as network_in_c
 from specchat.models.native.handover import pointer
 from specchat.models.native.network import NativeNetwork
 from specchat.models.native.packing import _as_c
@@ -171,17 +173,29 @@ def test_a_row_written_elsewhere_than_it_sees_is_refused(monkeypatch, place):
     own = native(network("llama"))
     own.prefill(prompt())
     tree, _, _ = branching_tree()
-    arange = torch.arange
 
-    def elsewhere(*arguments, **about):
-        return arange(*arguments, **about).fill_(place) if about.get("dtype") == torch.int32 else arange(*arguments)
+    def elsewhere(kind, values):
+        return array(kind, [place] * len(values) if isinstance(values, range) else values)
 
-    monkeypatch.setattr(torch, "arange", elsewhere)
+    monkeypatch.setattr(network_in_c, "array", elsewhere)
     if place == 3:  # a row of the prefix, which everybody sees
         assert own.read(tree).logits.isfinite().all()
         return
     with pytest.raises(ModelError, match="row 0 does not see itself"):
         own.read(tree)
+
+
+@pytest.mark.parametrize("position", [-1, 1 << 20])
+def test_a_row_at_a_position_without_a_rotation_is_refused(monkeypatch, position):
+    own = native(network("llama"))
+    own.prefill(prompt())
+
+    def elsewhere(kind, values):
+        return array(kind, values if isinstance(values, range) else [position] * len(values))
+
+    monkeypatch.setattr(network_in_c, "array", elsewhere)
+    with pytest.raises(ModelError, match=f"row 0 is at position {position} of"):
+        own.read(branching_tree()[0])
 
 
 def test_layers_that_are_not_there_are_refused():

@@ -17,7 +17,7 @@ def lacking():
 
 pytestmark = [needs_native, pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")]
 
-CASES = 80
+CASES, FILES = 80, 30
 
 
 @pytest.fixture
@@ -25,6 +25,12 @@ def process():
     process = Sanitized()
     yield process
     process.close()
+
+
+def test_no_file_makes_the_kernels_leave_their_buffers(process):
+    answers = {seed: process.do(f"gguf {seed}") for seed in range(FILES)}
+    assert {answers[seed] for seed in range(0, FILES, 10)} == {"done"}, "whole files are read"
+    assert any(answer.startswith("refused") for answer in answers.values()), "damaged ones are refused"
 
 
 def test_no_model_makes_the_kernels_leave_their_buffers(process):

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutations.table import MUTATIONS, Mutation
 
 import specchat
 from specchat.decoding.families import methods
+from tests.mutations.table import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(specchat.__file__).parent
@@ -20,7 +20,8 @@ PACKAGE = Path(specchat.__file__).parent
 
 def run_tests(source: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     """Run tests of this checkout on the package that lies in another folder."""
-    command = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
+    options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command = [sys.executable, "-P", "-m", "pytest", *options, *tests]
     paths = os.pathsep.join([str(source), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("SPECCHAT_SLOW", None)

@@ -4,9 +4,9 @@ import gc
 
 import pytest
 
-from specchat.tui.control import event_dispatch, event_pump
+from specchat.tui.control import event_pump, screen_update
 
-WAITS = {event_pump: ("FRAME_S", "SHARED_FRAME_S", "REST", "SHARED_REST"), event_dispatch: ("TREE_S", "FIGURES_S")}
+WAITS = {event_pump: ("FRAME_S", "SHARED_FRAME_S", "REST", "SHARED_REST"), screen_update: ("TREE_S", "FIGURES_S")}
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
 from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 PAIRS = [
     PairInfo("smol", "SmolLM2-360M-Instruct", "SmolLM2-135M", summary="small and quick, fits anywhere"),
@@ -42,7 +42,7 @@ class Driver:
     async def settle(self) -> None:
         for _ in range(200):
             await self.pilot.pause(0.02)
-            pump = self.app._pump
+            pump = self.app.control.pump
             if not self.link.waiting and pump is not None and pump.idle:
                 break
         await self.pilot.pause()
@@ -57,7 +57,7 @@ class Driver:
 
     async def say(self, text: str) -> None:
         """The user writes and sends."""
-        self.app.prompt.write(text)
+        self.app.views.prompt.write(text)
         await self.pilot.press("enter")
         await self.pilot.pause()
 
@@ -72,7 +72,7 @@ class Driver:
             await self.hear(ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
         return rounds
 
-    def drawn(self, widget: Painted) -> str:
+    def drawn(self, widget: PaintedRows) -> str:
         """What a hand-drawn widget shows, as text."""
         size = widget.size
         return "\n".join(widget.render_line(y).text.rstrip() for y in range(size.height))

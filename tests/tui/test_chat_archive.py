@@ -105,7 +105,7 @@ async def test_leaving_in_the_middle_of_a_reply_keeps_what_was_written(store):
         await d.say("hi")
         await d.reply(upto=5, finish=False)
         text = d.app.chat.running.text
-        d.app.archive.close()
+        d.app.control.archive.close()
     reply = kept(store)[0][1][1]
     assert (reply.content, reply.status) == (text, "interrupted")
 
@@ -120,10 +120,10 @@ async def talk(store: Path) -> str:
         await d.reply("answer one")
         await d.say("/retry")
         await d.reply("answer two")
-        d.app.transcript.focus()
+        d.app.views.transcript.focus()
         await d.pilot.press("left_square_bracket")
         await d.settle()
-        d.app.archive.close()
+        d.app.control.archive.close()
         return d.app.chat.id
 
 
@@ -139,8 +139,10 @@ async def test_a_chat_comes_back_with_its_branches_figures_and_tokens(store):
         assert "200\u00a0tok ·" in first._figures.text
         assert "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)" in first._figures.text
         assert d.app.chat.system == "be brief"
-        assert sorted(d.app.archive.current()[1], key=lambda m: m.id) == sorted(kept(store)[0][1], key=lambda m: m.id)
-        d.app.transcript.focus()
+        assert sorted(d.app.control.archive.current()[1], key=lambda m: m.id) == sorted(
+            kept(store)[0][1], key=lambda m: m.id
+        )
+        d.app.views.transcript.focus()
         await d.pilot.press("g", "j", "f8")
         await d.pilot.pause()
         words = [piece for round in rounds_of() for piece in round.pieces]
@@ -149,12 +151,12 @@ async def test_a_chat_comes_back_with_its_branches_figures_and_tokens(store):
         await d.pilot.press("G", "right_square_bracket")
         await d.settle()
         assert "answer two" in d.screen()
-        d.app.prompt.focus()
+        d.app.views.prompt.focus()
         await d.say("go on")
         messages = d.link.last(ev.Generate).messages
         assert [m.content for m in messages[-3:]] == ["and?", "answer two", "go on"]
         assert messages[0] == ev.Message("system", "be brief")
-        d.app.archive.close()
+        d.app.control.archive.close()
     (chat, messages), *others = kept(store)
     assert others == []
     assert chat.id == id
@@ -174,10 +176,10 @@ async def test_of_a_long_chat_only_the_end_is_on_the_page_and_all_of_it_is_sent(
     async with driving(store=store, chat="a") as d:
         await d.settle()
         assert "message 1999" in d.screen()
-        assert len(d.app.transcript.views) < 50
+        assert len(d.app.views.transcript.views) < 50
         await d.say("more")
         assert len(d.link.last(ev.Generate).messages) == 2001
-        d.app.transcript.focus()
+        d.app.views.transcript.focus()
         await d.pilot.press("g")
         await d.pilot.pause()
         assert "message 0" in d.screen()
@@ -201,7 +203,7 @@ async def test_a_thought_is_kept_with_its_time_and_left_out_of_what_is_sent_on(s
     async with driving(store=store) as d:
         await d.say("hi")
         await d.reply("<think>what is this about, I wonder</think>A greeting.")
-        d.app.archive.close()
+        d.app.control.archive.close()
         id = d.app.chat.id
     assert kept(store)[0][1][1].facts.thought_s > 0
     async with driving(store=store, chat=id) as d:
@@ -222,13 +224,13 @@ def test_a_reply_that_was_kept_has_the_same_pieces():
 async def test_a_store_that_cannot_be_written_is_said_and_the_chat_goes_on(store):
     store.mkdir()
     async with driving(store=store) as d:
-        await until(d, lambda: "not being saved" in d.drawn(d.app.notice))
+        await until(d, lambda: "not being saved" in d.drawn(d.app.views.notice))
         await d.say("hi")
         await d.reply("still here")
         assert "still here" in d.screen()
-        assert "not being saved" in d.drawn(d.app.status)
-        d.app.archive.close()
-        assert str(store) in d.app.archive.problem
+        assert "not being saved" in d.drawn(d.app.views.status)
+        d.app.control.archive.close()
+        assert str(store) in d.app.control.archive.problem
 
 
 async def test_a_disk_that_is_full_is_said_and_nothing_is_lost_when_there_is_room(store, monkeypatch):
@@ -245,12 +247,12 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost_when_there_is_roo
     monkeypatch.setattr(Chats, "add", adding)
     async with driving(store=store) as d:
         await d.say("hi")
-        await until(d, lambda: "the disk is full" in d.drawn(d.app.notice))
+        await until(d, lambda: "the disk is full" in d.drawn(d.app.views.notice))
         await d.reply("an answer")
         full = False
         await until(d, lambda: not d.app.chat.unsaved)
-        assert "not being saved" not in d.drawn(d.app.status)
-        d.app.archive.close()
+        assert "not being saved" not in d.drawn(d.app.views.status)
+        d.app.control.archive.close()
     assert [message.content for message in kept(store)[0][1]] == ["hi", "an answer"]
 
 
@@ -265,17 +267,17 @@ async def test_a_file_that_breaks_is_put_aside_and_the_whole_chat_written_again(
             file.write(b"\xaa" * store.stat().st_size)
         await d.say("more")
         await d.reply("another answer")
-        await until(d, lambda: "damaged" in d.drawn(d.app.notice) or any(store.parent.glob("*.damaged-*")))
+        await until(d, lambda: "damaged" in d.drawn(d.app.views.notice) or any(store.parent.glob("*.damaged-*")))
         await until(d, lambda: not d.app.chat.unsaved)
-        d.app.archive.close()
+        d.app.control.archive.close()
     assert [message.content[:4] for message in kept(store)[0][1]] == ["hi l", "an a", "more", "anot"]
 
 
 async def test_a_recording_is_not_kept(store):
     async with driving(store=store, demo=Path(__file__).parents[2] / "assets" / "demo.jsonl") as d:
         await d.say("/demo")
-        d.app.talk.player.step()
+        d.app.control.session.player.step()
         await until(d, lambda: len(d.app.chat.turns) == 2)
-        await d.app.talk.leave_replay()
-        d.app.archive.close()
+        await d.app.control.session.leave_replay()
+        d.app.control.archive.close()
     assert kept(store) == []

@@ -143,10 +143,10 @@ async def test_deleting_the_chat_on_the_screen_forgets_it_until_it_goes_on(store
     async with driving(store=store, chat="haiku") as d:
         await d.settle()
         await opened(d, "tab", "down", "d", "escape")
-        await d.hear(ev.Changed(dict(d.app.chat.settings), ev.Loss(True, "")))
+        await d.hear(ev.Changed(dict(d.app.chat.engine.settings), ev.Loss(True, "")))
         assert len(titles(store)) == 2
-        assert d.app.archive.kept() is None
-        d.app.prompt.focus()
+        assert d.app.control.archive.kept() is None
+        d.app.views.prompt.focus()
         await d.say("go on")
         assert len(titles(store)) == 3
 
@@ -183,7 +183,7 @@ async def test_escape_leaves_a_question_before_it_leaves_the_screen(store):
         assert isinstance(screen.focused, OptionList)
         await d.pilot.press("escape")
         assert d.app.screen is not screen
-        assert d.app.prompt.has_focus
+        assert d.app.views.prompt.has_focus
 
 
 async def test_opening_another_chat_stops_the_reply_that_is_being_written_and_keeps_it(store):
@@ -195,7 +195,7 @@ async def test_opening_another_chat_stops_the_reply_that_is_being_written_and_ke
         await d.settle()
         assert isinstance(d.link.sent[-1], ev.Cancel)
         assert d.app.chat.title == CHATS[0][1]
-        d.app.archive.close()
+        d.app.control.archive.close()
     with open_to_read(store) as connection:
         chats = Chats(connection)
         kept = [chats.chat(summary.id)[1] for summary in chats.summaries()]
@@ -211,7 +211,7 @@ async def test_starting_without_an_id_asks_which_chat(store):
 async def test_an_app_that_keeps_nothing_says_so():
     async with driving() as d:
         await d.pilot.press("ctrl+o")
-        assert "not kept here" in d.drawn(d.app.notice)
+        assert "not kept here" in d.drawn(d.app.views.notice)
 
 
 async def test_a_list_that_cannot_be_read_is_said_in_one_line(store, monkeypatch):

@@ -7,7 +7,7 @@ from driving import driving
 
 from specchat.engine.protocol import events as ev
 from specchat.errors import UsageError
-from specchat.tui.control.commands import COMMANDS, find, help_sections, hint
+from specchat.tui.control.commands.registry import COMMANDS, find, help_sections, hint
 from specchat.tui.screens.help import HelpScreen
 
 
@@ -39,8 +39,8 @@ def test_hints_follow_what_is_typed():
 async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
     async with driving() as d:
         await d.say("/rety")
-        assert "did you mean 'retry'" in d.drawn(d.app.notice)
-        assert d.app.prompt.text == "/rety"
+        assert "did you mean 'retry'" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.text == "/rety"
         assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
 
 
@@ -61,20 +61,20 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
 async def test_a_command_that_is_refused_stays_selected_with_the_reason(said, why):
     async with driving() as d:
         await d.say(said)
-        assert why in d.drawn(d.app.notice)
-        assert d.app.prompt.text == d.app.prompt.selected_text == said
+        assert why in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.text == d.app.views.prompt.selected_text == said
         await d.pilot.press("ctrl+c")
-        assert not d.app.prompt.selected_text, "what was copied does not stand in the way of leaving"
+        assert not d.app.views.prompt.selected_text, "what was copied does not stand in the way of leaving"
         await d.pilot.press("!")
-        assert d.app.prompt.text == said + "!"
-        assert why not in d.drawn(d.app.notice)
+        assert d.app.views.prompt.text == said + "!"
+        assert why not in d.drawn(d.app.views.notice)
 
 
 async def test_what_is_typed_takes_the_place_of_a_command_that_was_refused():
     async with driving() as d:
         await d.say("/rety")
         await d.pilot.press(*"/new", "enter")
-        assert d.app.prompt.text == ""
+        assert d.app.views.prompt.text == ""
 
 
 @pytest.mark.parametrize("said", ["/retry", "/fork instead"])
@@ -83,8 +83,8 @@ async def test_a_command_that_must_wait_stays_until_the_reply_is_written(said):
         await d.say("hi")
         await d.reply(upto=2, finish=False)
         await d.say(said)
-        assert "a reply is being written" in d.drawn(d.app.notice)
-        assert d.app.prompt.selected_text == said
+        assert "a reply is being written" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.selected_text == said
 
 
 async def test_two_slashes_send_one():
@@ -98,18 +98,18 @@ async def test_commands_do_what_they_say():
         await d.say("/drafter draft_model")
         assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
         await d.say("/temperature 1")
-        assert "no command" in d.drawn(d.app.notice)
-        d.app.prompt.clear()
+        assert "no command" in d.drawn(d.app.views.notice)
+        d.app.views.prompt.clear()
         await d.say("/set temperature hot")
-        assert "is not a number" in d.drawn(d.app.notice)
+        assert "is not a number" in d.drawn(d.app.views.notice)
         await d.say("/set dtype float32")
         assert d.link.last(ev.Load).settings["dtype"] == "float32"
         await d.say("/tree log")
-        assert d.app.tree_panel.mode == "log"
+        assert d.app.views.tree_panel.mode == "log"
         await d.say("/tree rivr")
-        assert "did you mean 'river'" in d.drawn(d.app.notice)
+        assert "did you mean 'river'" in d.drawn(d.app.views.notice)
         await d.say("/pair smoll")
-        assert "did you mean 'smol'" in d.drawn(d.app.notice)
+        assert "did you mean 'smol'" in d.drawn(d.app.views.notice)
 
 
 async def test_the_system_message_goes_first_and_can_be_removed():
@@ -141,4 +141,4 @@ async def test_the_palette_runs_commands_and_asks_for_what_they_need():
         await d.pilot.pause(0.5)
         await d.pilot.press("enter")
         await d.pilot.pause(0.2)
-        assert d.app.prompt.text == "/set "
+        assert d.app.views.prompt.text == "/set "

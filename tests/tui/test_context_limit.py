@@ -7,7 +7,7 @@ from fake import hello, ready, stats_of
 
 from specchat.engine.protocol import events as ev
 from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_WISH, newest
-from specchat.tui.state.session import Turn
+from specchat.tui.state.turn import Turn
 from specchat.tui.widgets.messages import UserView
 
 LIMIT = 200
@@ -41,7 +41,7 @@ async def full(d: Driver) -> None:
 
 
 async def press(d: Driver, button: str) -> None:
-    d.app.alert.query_one(f"#{button}").press()
+    d.app.views.alert.query_one(f"#{button}").press()
     await d.pilot.pause()
     await d.settle()
 
@@ -58,7 +58,7 @@ async def test_what_may_not_fit_is_counted_and_sent_if_it_does():
         await small(d)
         await d.say("x" * 500)
         assert generates(d) == []
-        assert "counting" in d.drawn(d.app.notice)
+        assert "counting" in d.drawn(d.app.views.notice)
         await counted(d, LIMIT - 1)
         assert generates(d)[0].messages == [ev.Message("user", "x" * 500)]
 
@@ -68,9 +68,9 @@ async def test_a_message_that_never_fits_comes_back_with_its_counts():
         await small(d)
         await d.say("word " * 1000)
         await counted(d, 1441417)
-        told = d.drawn(d.app.notice)
+        told = d.drawn(d.app.views.notice)
         assert "this message alone takes 1,441,417 tokens, the context holds 200" in told
-        assert d.app.prompt.full_text == "word " * 1000
+        assert d.app.views.prompt.full_text == "word " * 1000
         assert generates(d) == []
         assert d.app.chat.turns == []
 
@@ -84,18 +84,18 @@ async def test_a_full_context_offers_what_can_be_done_and_going_back_changes_not
         assert "Summarise" in screen
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.prompt.text == MORE
-        assert not d.app.alert.display
+        assert d.app.views.prompt.text == MORE
+        assert not d.app.views.alert.display
         assert len(generates(d)) == 3
 
 
 async def test_a_second_message_waits_until_the_first_has_room():
     async with driving(loaded=False) as d:
         await full(d)
-        d.app.prompt.focus()
+        d.app.views.prompt.focus()
         await d.say("and another")
-        assert "waits for room" in d.drawn(d.app.notice)
-        assert d.app.prompt.text == "and another"
+        assert "waits for room" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.text == "and another"
         await press(d, "leave_out")
         await counted(d, 120)
         assert generates(d)[-1].messages[-1] == ev.Message("user", MORE)
@@ -106,7 +106,7 @@ async def test_a_message_that_was_being_counted_survives_its_engine():
         await small(d)
         await d.say("x" * 500)
         await d.hear(ev.Died(-9, "killed"))
-        assert "⧗ waits: xxx" in d.drawn(d.app.waiting)
+        assert "⧗ waits: xxx" in d.drawn(d.app.views.queued_message)
         await d.pilot.press("f5")
         await d.pilot.pause()
         await small(d)
@@ -121,9 +121,9 @@ async def test_escape_takes_back_what_is_being_counted():
         asked = d.link.last(ev.Count)
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.prompt.text == "x" * 500
+        assert d.app.views.prompt.text == "x" * 500
         await d.hear(ev.Counted(asked.id, 300, LIMIT))
-        assert not d.app.alert.display
+        assert not d.app.views.alert.display
         assert generates(d) == []
 
 
@@ -134,7 +134,7 @@ async def test_another_chat_is_not_bothered_by_the_full_one():
         asked = d.link.last(ev.Count)
         await d.pilot.press("ctrl+n")
         await d.hear(ev.Counted(asked.id, 300, LIMIT))
-        assert not d.app.alert.display
+        assert not d.app.views.alert.display
         await d.say("short")
         assert generates(d)[-1].messages == [ev.Message("user", "short")]
 
@@ -157,7 +157,7 @@ async def test_what_was_left_out_stays_left_out_when_the_chat_is_opened_again(tm
         await press(d, "leave_out")
         await counted(d, 120)
         await d.reply("fine")
-        d.app.archive.close()
+        d.app.control.archive.close()
         id = d.app.chat.id
     async with driving(loaded=False, store=store, chat=id) as d:
         await small(d)
@@ -188,8 +188,8 @@ async def test_a_summary_that_is_stopped_leaves_everything_as_it_was():
         await press(d, "summary")
         rounds = await d.reply("We counted", upto=1, finish=False)
         await d.hear(ev.Finished(generates(d)[-1].id, "cancelled", "", stats_of(rounds), 1.0))
-        assert "the chat stays as it is" in d.drawn(d.app.notice)
-        assert d.app.prompt.text == MORE
+        assert "the chat stays as it is" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.text == MORE
         assert d.app.chat.turns[0].content == "question 0"
 
 
@@ -215,9 +215,9 @@ async def test_the_status_line_warns_when_the_context_is_nearly_full():
         await d.say("hi")
         generate = generates(d)[-1]
         await d.hear(ev.Started(generate.id, generate.messages, 799, 0, 7, {}, ev.Loss(True, ""), "smol"))
-        assert "▲" not in d.drawn(d.app.status)
+        assert "▲" not in d.drawn(d.app.views.status)
         await d.hear(ev.Started(generate.id, generate.messages, 860, 0, 7, {}, ev.Loss(True, ""), "smol"))
-        assert "▲ 860 / 1,000 · 86 %" in d.drawn(d.app.status)
+        assert "▲ 860 / 1,000 · 86 %" in d.drawn(d.app.views.status)
 
 
 def test_turns_leave_in_pairs_and_the_last_question_stays():

@@ -24,13 +24,13 @@ from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
 from specchat.engine.protocol import events as ev
-from specchat.tui.control.event_pump import Pump
+from specchat.tui.control.event_pump import EventPump
 from specchat.tui.draw.stats_rows import Facts, stats_rows
-from specchat.tui.system.cpu_meter import Meter, Shares
+from specchat.tui.system.cpu_meter import CpuMeter, Shares
 from specchat.tui.system.engine_priority import wants_every_core
 from specchat.tui.textual_fixes.compositing import News, Sparing
 from specchat.tui.widgets.finished_markdown import Item
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 
 class Screen:
@@ -119,7 +119,7 @@ async def test_the_terminal_shows_what_the_screen_holds_after_screens_menus_scro
             await d.pilot.resize_terminal(*size)
             await d.settle()
             assert screen.is_true(), size
-        d.app.transcript.scroll_to(y=3, animate=False)
+        d.app.views.transcript.scroll_to(y=3, animate=False)
         await d.settle()
         assert screen.is_true()
         await d.hear(*rounds_of(id=2)[20:30])
@@ -149,7 +149,7 @@ async def test_a_tick_that_changes_nothing_writes_nothing():
 async def test_what_changes_within_a_batch_is_drawn_when_the_batch_ends():
     async with watched() as (d, screen):
         with d.app.batch_update():
-            d.app.status.hint("something else")
+            d.app.views.status.hint("something else")
             await asyncio.sleep(0.1)  # the screen was idle meanwhile, and drew nothing
             assert not screen.is_true()
         await asyncio.sleep(0.2)  # nothing else happens
@@ -162,7 +162,7 @@ async def test_what_changes_within_a_batch_is_drawn_when_the_batch_ends():
 )
 @settings(deadline=None)
 def test_text_that_grows_wraps_like_text_that_was_there_at_once(runs, width):
-    grown, whole = Tinted(), Tinted(runs)
+    grown, whole = TintedText(), TintedText(runs)
     for tinted in (grown, whole):
         tinted._fit(width)
     for run in runs:
@@ -175,7 +175,7 @@ def test_text_that_grows_wraps_like_text_that_was_there_at_once(runs, width):
 @given(st.lists(st.text("ab \n你", max_size=8), max_size=20), st.integers(0, 8), st.integers(3, 9))
 @settings(deadline=None)
 def test_lines_that_leave_take_their_rows_with_them(texts, count, width):
-    grown, rest = Tinted([(text, "drafted") for text in texts]), Tinted()
+    grown, rest = TintedText([(text, "drafted") for text in texts]), TintedText()
     grown._fit(width)
     rest._fit(width)
     rest.add([("\n".join(grown.text.split("\n")[count:]), "drafted")])
@@ -187,7 +187,7 @@ def test_lines_that_leave_take_their_rows_with_them(texts, count, width):
 async def test_what_is_not_drawn_at_once_is_drawn_soon_and_without_another_event():
     ticks: list[bool] = []
     now = [100.0]
-    pump = Pump(lambda: ticks.append(True), clock=lambda: now[0], cost=lambda: 0.0)
+    pump = EventPump(lambda: ticks.append(True), clock=lambda: now[0], cost=lambda: 0.0)
     pump.begin()
     assert pump.due("tree", 0.05)
     pump.end()
@@ -213,7 +213,7 @@ def test_the_panel_says_who_uses_the_cores():
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor times of others are read from /proc")
 def test_the_shares_of_an_engine_here_are_measured_and_of_one_elsewhere_are_unknown(monkeypatch):
     monkeypatch.setattr("specchat.tui.system.cpu_meter.SPAN_S", 0.0)
-    meter = Meter()
+    meter = CpuMeter()
     assert meter.look(0) is None
     assert meter.look(os.getpid()) is None
     sum(range(2_000_000))
@@ -234,9 +234,9 @@ def test_an_engine_that_leaves_a_core_is_not_given_way_to(monkeypatch):
 def test_what_is_started_after_giving_way_is_not_nice_itself():
     code = (
         "import asyncio, os\n"
-        "from specchat.tui.system.engine_priority import Courtesy\n"
+        "from specchat.tui.system.engine_priority import EnginePriority\n"
         "async def main():\n"
-        "    before, courtesy = os.nice(0), Courtesy()\n"
+        "    before, courtesy = os.nice(0), EnginePriority()\n"
         "    courtesy.give_way(); courtesy.give_way()\n"
         "    print(os.nice(0) - before, await courtesy.start(lambda: os.nice(0)) - before)\n"
         "asyncio.run(main())\n"
@@ -259,7 +259,7 @@ async def test_a_row_more_measures_nothing_that_stands_already(monkeypatch: pyte
     async with driving() as d:
         await d.say("Go on.")
         await d.reply("A paragraph, and another.\n\n" * 60 + "word " * 400, finish=False)
-        view = d.app.transcript.reply_view()
+        view = d.app.views.transcript.reply_view()
         assert view is not None
         await d.settle()
         monkeypatch.setattr(Widget, "_get_box_model", counted)
@@ -283,12 +283,12 @@ async def test_scrolling_and_then_changing_something_lays_out_everything_once(mo
     async with driving() as d:
         await d.say("Go on.")
         await d.reply("A paragraph, and another.\n\n" * 60)
-        d.app.transcript.scroll_to(y=20, animate=False, immediate=True)
+        d.app.views.transcript.scroll_to(y=20, animate=False, immediate=True)
         await d.settle()
         monkeypatch.setattr(Compositor, "_arrange_root", counted)
         d.app.screen._compositor._full_map_invalidated = True  # as after a scroll
         d.app.screen._refresh_layout()
-        assert d.app.transcript.views[0].region
+        assert d.app.views.transcript.views[0].region
         assert arranged == [False]
 
 
@@ -304,7 +304,7 @@ async def test_an_item_of_a_list_stands_in_three_widgets_and_is_laid_out_once(mo
     async with driving() as d:
         await d.say("Go on.")
         await d.reply("".join(f"- item {number} of **many**\n" for number in range(60)))
-        blocks = d.app.transcript.query(MarkdownBlock)
+        blocks = d.app.views.transcript.query(MarkdownBlock)
         rows = [widget for widget in sizes if isinstance(widget, Item)]
         assert len(rows) == 60
         assert all(len(sizes[row]) == 1 for row in rows)

@@ -24,7 +24,7 @@ async def test_progress_is_shown_while_typing_goes_on():
     async with driving(loaded=False) as d:
         await d.hear(hello(), FETCHING)
         await d.pilot.press("h", "i")
-        assert d.app.prompt.text == "hi"
+        assert d.app.views.prompt.text == "hi"
         screen = d.screen()
         assert "fetching model.safetensors" in screen
         assert "12.3 MB/s" in screen
@@ -43,12 +43,12 @@ async def test_escape_cancels_loading_and_the_pair_before_stays_usable():
         await d.pilot.pause()
         assert d.link.last(ev.Load).settings["pair"] == "smol-1.7b"
         await d.hear(FETCHING)
-        assert "Esc cancels" in d.drawn(d.app.notice)
+        assert "Esc cancels" in d.drawn(d.app.views.notice)
         await d.pilot.press("escape")
         assert d.link.sent[-1] == ev.Cancel(None)
         await d.hear(ev.Failed("Cancelled", "stopped", during="load"))
         assert "was not loaded" not in d.screen()
-        assert not d.app.alert.display
+        assert not d.app.views.alert.display
         await d.say("still there?")
         assert len(d.link.last(ev.Generate).messages) == 3
 
@@ -74,7 +74,7 @@ async def test_a_failed_first_load_offers_retry_another_pair_and_the_demo(tmp_pa
         await d.pilot.press("f5")
         assert sum(isinstance(c, ev.Load) for c in d.link.sent) == 2
         await d.hear(ready())
-        assert not d.app.alert.display
+        assert not d.app.views.alert.display
 
 
 async def test_without_a_demo_none_is_offered():
@@ -101,12 +101,12 @@ async def test_a_dead_engine_leaves_the_partial_reply_and_comes_back_on_request(
         await d.hear(hello(), ready())
         messages = d.link.last(ev.Generate).messages
         assert [m.content for m in messages] == ["hi", said, "wait for it"]
-        assert not d.app.alert.display
+        assert not d.app.views.alert.display
 
 
 async def test_changes_accepted_before_a_crash_are_asked_for_again_after_it():
     async with driving() as d:
-        d.app.talk.change("width", 8)
+        d.app.control.session.change("width", 8)
         await d.hear(ev.Changed({**ready().settings, "width": 8}, ready().loss), ev.Died(1, ""))
         await d.pilot.press("f5")
         await d.settle()
@@ -120,15 +120,15 @@ async def test_an_engine_that_cannot_be_started_is_told_in_one_line():
     app = SpecchatApp(refuse, settings={})
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause(0.1)
-        assert app.alert.display
-        assert app.chat.phase == "dead"
+        assert app.views.alert.display
+        assert app.chat.engine.phase == "dead"
 
 
 async def test_a_refused_reply_is_told_and_the_chat_goes_on():
     async with driving() as d:
         await d.say("hi")
         await d.hear(ev.Failed("EngineError", "the prompt is longer than the context", id=1, during="generate"))
-        assert "longer than the context" in d.drawn(d.app.notice)
+        assert "longer than the context" in d.drawn(d.app.views.notice)
         await d.say("shorter")
         assert d.link.last(ev.Generate).id == 2
 
@@ -140,8 +140,8 @@ async def test_switching_the_pair_stops_the_running_reply_first():
         await d.say("/pair qwen")
         assert d.link.sent[-2:] == [ev.Cancel(1), ev.Load({"pair": "qwen"})]
         await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds[:3]), 0.4), FETCHING, ready(pair="qwen"))
-        assert d.app.chat.phase == "ready"
-        assert "qwen" in d.drawn(d.app.status)
+        assert d.app.chat.engine.phase == "ready"
+        assert "qwen" in d.drawn(d.app.views.status)
 
 
 async def test_the_pairs_are_asked_for_anew_each_time():
@@ -162,7 +162,7 @@ async def test_the_pairs_are_asked_for_anew_each_time():
 
 async def test_nothing_ticks_while_nothing_happens():
     async with driving() as d:
-        pump = d.app._pump
+        pump = d.app.control.pump
         assert not (pump._armed)
         assert not (pump._busy)
         assert not (pump._waiting)

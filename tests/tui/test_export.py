@@ -86,7 +86,7 @@ async def test_export_writes_the_chat_on_the_screen_with_all_its_branches(tmp_pa
     monkeypatch.chdir(tmp_path)
     async with driving() as d:
         await d.say("/export")
-        assert "nothing has been said" in d.drawn(d.app.notice)
+        assert "nothing has been said" in d.drawn(d.app.views.notice)
         await d.say("How does it work?")
         await d.reply("so")
         await d.say("/retry")
@@ -99,9 +99,9 @@ async def test_export_writes_the_chat_on_the_screen_with_all_its_branches(tmp_pa
         await d.say("/export my page.html")
         assert "<!doctype html>" in (tmp_path / "my page.html").read_text()
         await d.say("/export md my page.html")
-        assert "is there already" in d.drawn(d.app.notice)
+        assert "is there already" in d.drawn(d.app.views.notice)
         await d.say("/export page.htm")
-        assert "did you mean 'html'?" in d.drawn(d.app.notice)
+        assert "did you mean 'html'?" in d.drawn(d.app.views.notice)
         await d.say("/export")
         assert (tmp_path / "how-does-it-work-2.md").exists()
 

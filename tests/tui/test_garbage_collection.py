@@ -14,7 +14,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from specchat.tui.services import garbage_collection
-from specchat.tui.services.garbage_collection import Tidying
+from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.widgets import mounted_page
 
 
@@ -28,7 +28,7 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_what_was_left_behind_is_collected_once(collected: list[str]):
-    tidy = Tidying(lambda: True)
+    tidy = GarbageCollection(lambda: True)
     for _ in range(5):
         tidy.soon()
         await asyncio.sleep(0.01)
@@ -40,7 +40,7 @@ async def test_what_was_left_behind_is_collected_once(collected: list[str]):
 
 async def test_nothing_is_collected_while_something_moves(collected: list[str]):
     moving = True
-    tidy = Tidying(lambda: not moving)
+    tidy = GarbageCollection(lambda: not moving)
     tidy.soon()
     await asyncio.sleep(0.1)
     assert not collected
@@ -53,7 +53,7 @@ async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(garbage_collection, "REST_S", 0.02)
     async with driving() as d:
         await opened(d, 160)
-        transcript = d.app.transcript
+        transcript = d.app.views.transcript
         left = weakref.ref(transcript.views[-1])
         transcript.scroll_home(animate=False)
         for _ in range(60):
@@ -86,4 +86,4 @@ async def test_what_replies_leave_behind_does_not_grow_with_their_number(monkeyp
 def pending() -> list[Any]:
     """Timers of the event loop that would still fire."""
     timers: list[Any] = getattr(asyncio.get_running_loop(), "_scheduled")  # noqa: B009
-    return [timer for timer in timers if not timer.cancelled() and "Tidying" in repr(timer)]
+    return [timer for timer in timers if not timer.cancelled() and "GarbageCollection" in repr(timer)]

@@ -16,7 +16,7 @@ from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.fuzz.mutations import HOSTILE
+from tests.fuzz.message_mutations import HOSTILE
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ufeff]")
 
@@ -37,7 +37,7 @@ READY = ready(pair=HOSTILE, target=HOSTILE, draft=HOSTILE, device=HOSTILE, dtype
 @pytest.mark.parametrize("key", ["f1", "f2", "f3", "f4", "f8", "ctrl+o", "ctrl+p", "ctrl+r"])
 async def test_no_string_of_an_event_steers_the_terminal(key: str, monkeypatch) -> None:
     written: list[str] = []
-    monkeypatch.setattr(SpecchatApp, "_write_to_terminal", lambda self, sequence: written.append(sequence))
+    monkeypatch.setattr(SpecchatApp, "write_to_terminal", lambda self, sequence: written.append(sequence))
     monkeypatch.setenv("TERM", "xterm-256color")
     async with driving(loaded=False, settings={}) as d:
         await d.hear(hello(), ev.Loading("fetch", HOSTILE, 1, 3))
@@ -74,5 +74,5 @@ async def test_a_file_name_that_is_completed_does_not_steer_the_terminal(tmp_pat
         await d.pilot.press("tab")
         await d.pilot.press("tab")
         await d.settle()
-        assert "\x1b]52" in d.app.prompt.text, "the name is offered"
+        assert "\x1b]52" in d.app.views.prompt.text, "the name is offered"
         assert not STEERING.search(d.screen()), repr(d.screen())

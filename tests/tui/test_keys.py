@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+
 import pytest
 from driving import driving
 
@@ -9,7 +13,8 @@ from specchat import config
 from specchat.engine.protocol import events as ev
 from specchat.errors import ConfigError
 from specchat.tui.control import key_bindings
-from specchat.tui.control.commands import COMMANDS
+from specchat.tui.control.app_bindings import APP_BINDINGS
+from specchat.tui.control.commands.registry import COMMANDS
 from specchat.tui.screens.help import HelpScreen
 
 
@@ -26,6 +31,22 @@ def test_no_two_bindings_of_one_place_share_a_key():
 
 def test_a_command_that_names_a_binding_names_one_that_exists():
     assert [c.name for c in COMMANDS.values() if c.binding and c.binding not in key_bindings.every_key()] == []
+
+
+def test_every_key_that_runs_a_command_names_one_that_exists():
+    run = [re.fullmatch(r"command\('(\w+)'\)", one.action) for one in APP_BINDINGS if "command(" in one.action]
+    assert run
+    assert all(found and found[1] in COMMANDS for found in run)
+
+
+def test_the_keys_of_the_app_are_known_without_the_app():
+    code = """
+import sys
+from specchat.tui.control.key_bindings import every_key
+assert {"help", "pace.hold", "prompt.send"} <= set(every_key())
+assert "specchat.tui.app" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 ESCAPES = {id: "f12" for id, key in key_bindings.every_key().items() if "escape" in key.keys}
@@ -60,7 +81,7 @@ async def test_what_must_wait_says_with_which_key_it_need_not():
         await d.reply(upto=2, finish=False)
         for said in ("/retry", "/race"):
             await d.say(said)
-            assert "a reply is being written; F12 stops it" in d.drawn(d.app.notice)
+            assert "a reply is being written; F12 stops it" in d.drawn(d.app.views.notice)
 
 
 @pytest.mark.parametrize(
@@ -129,11 +150,11 @@ async def test_a_remapped_key_acts_the_old_one_does_not_and_help_shows_it():
         assert "F9" in d.screen()
         await d.pilot.press("escape")
         await d.pilot.press("a", "enter", "b")
-        assert d.app.prompt.text == "a\nb"
+        assert d.app.views.prompt.text == "a\nb"
         await d.pilot.press("ctrl+g")
         await d.pilot.pause()
         assert d.link.last(ev.Generate).messages[0].content == "a\nb"
-        assert "F9 help" in d.drawn(d.app.status)
+        assert "F9 help" in d.drawn(d.app.views.status)
 
 
 def test_the_help_lists_the_keys_of_the_text_area_that_are_left():
@@ -148,13 +169,13 @@ def test_the_help_lists_the_keys_of_the_text_area_that_are_left():
 
 async def test_arrows_still_move_where_recalling_has_another_key():
     async with driving(keys={"prompt.earlier": "ctrl+up"}) as d:
-        d.app.prompt.write("one\ntwo")
+        d.app.views.prompt.write("one\ntwo")
         await d.pilot.press("up")
-        assert d.app.prompt.cursor_location == (0, 3)
+        assert d.app.views.prompt.cursor_location == (0, 3)
 
 
 async def test_what_tells_of_a_key_tells_the_key_in_force():
     async with driving(keys={"restart": "f12"}) as d:
         await d.hear(ev.Died(1, "gone"))
-        assert "F12 restarts it" in d.drawn(d.app.status)
+        assert "F12 restarts it" in d.drawn(d.app.views.status)
         assert "Restart the engine (F12)" in d.screen()

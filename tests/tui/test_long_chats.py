@@ -11,7 +11,7 @@ from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.session import Reply, Turn
+from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.widgets.messages import NewerView, OlderView, text_of
 
 
@@ -31,7 +31,7 @@ def turns_of(count: int) -> list[Turn]:
 async def opened(d: Driver, count: int) -> None:
     for turn in turns_of(count):
         d.app.chat.branches.add(turn)
-    await d.app.transcript.restore(d.app.chat.turns)
+    await d.app.views.transcript.restore(d.app.chat.turns)
     await d.settle()
     await d.settle()
 
@@ -43,16 +43,16 @@ def without_scrollbar(screen: str) -> str:
 async def still(d: Driver) -> None:
     """Wait until no more messages come or go."""
     for _ in range(50):
-        before = list(d.app.transcript.views)
+        before = list(d.app.views.transcript.views)
         await d.settle()
-        if not d.app.transcript._turning.locked() and d.app.transcript.views == before:
+        if not d.app.views.transcript._turning.locked() and d.app.views.transcript.views == before:
             return
 
 
 async def test_of_ten_thousand_messages_only_the_last_are_mounted():
     async with driving() as d:
         await opened(d, 10_000)
-        page = d.app.transcript
+        page = d.app.views.transcript
         assert 10 < len(page.views) < 100
         assert text_of(page.views[-1]).startswith("answer 9999")
         assert "answer 9999" in d.screen()
@@ -64,7 +64,7 @@ async def test_of_ten_thousand_messages_only_the_last_are_mounted():
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_a_chat_that_is_opened_is_seen_whole_and_at_its_end_from_the_first_frame(size, count):
     async with driving(size) as d:
-        page, frames, display = d.app.transcript, [], d.app._display
+        page, frames, display = d.app.views.transcript, [], d.app._display
 
         def shown(screen, update) -> None:
             if update is not None and page.views:
@@ -82,7 +82,7 @@ async def test_a_chat_that_is_opened_is_seen_whole_and_at_its_end_from_the_first
 async def test_scrolling_up_reaches_older_messages_and_lets_the_newest_go():
     async with driving() as d:
         await opened(d, 160)
-        page = d.app.transcript
+        page = d.app.views.transcript
         mounted = len(page.views)
         for _ in range(15):
             page.scroll_page_up(animate=False)
@@ -105,7 +105,7 @@ async def test_scrolling_up_reaches_older_messages_and_lets_the_newest_go():
 async def test_what_is_being_read_stays_where_it_is_while_older_messages_arrive(size):
     async with driving(size) as d:
         await opened(d, 160)
-        page = d.app.transcript
+        page = d.app.views.transcript
         page.scroll_to(y=20, animate=False)
         await d.settle()
         before = without_scrollbar(d.screen())
@@ -118,7 +118,7 @@ async def test_what_is_being_read_stays_where_it_is_while_older_messages_arrive(
 async def test_keys_go_to_the_very_first_message_and_back_to_the_last():
     async with driving() as d:
         await opened(d, 2_000)
-        page = d.app.transcript
+        page = d.app.views.transcript
         page.focus()
         await d.pilot.press("g")
         await d.settle()
@@ -136,7 +136,7 @@ async def test_keys_go_to_the_very_first_message_and_back_to_the_last():
 async def test_moving_up_message_by_message_passes_the_end_of_the_page():
     async with driving() as d:
         await opened(d, 120)
-        page = d.app.transcript
+        page = d.app.views.transcript
         page.focus()
         for _ in range(70):
             await d.pilot.press("k")
@@ -147,11 +147,11 @@ async def test_moving_up_message_by_message_passes_the_end_of_the_page():
 async def test_a_question_asked_while_reading_old_messages_is_shown_at_the_end():
     async with driving() as d:
         await opened(d, 120)
-        page = d.app.transcript
+        page = d.app.views.transcript
         page.focus()
         await d.pilot.press("g")
         await d.settle()
-        d.app.prompt.focus()
+        d.app.views.prompt.focus()
         await d.say("something new")
         await d.reply("an answer")
         await d.settle()
@@ -166,11 +166,11 @@ async def test_a_message_longer_than_a_page_is_shown_whole():
         turns[-1].reply.add("\n\n".join(f"paragraph {n}" for n in range(200)), "drafted")
         for turn in turns:
             d.app.chat.branches.add(turn)
-        await d.app.transcript.restore(turns)
+        await d.app.views.transcript.restore(turns)
         await d.settle()
         await d.settle()
         assert "paragraph 199" in d.screen()
-        assert len(d.app.transcript.views) == 1
+        assert len(d.app.views.transcript.views) == 1
 
 
 async def test_a_reply_of_twenty_thousand_tokens_is_shown_whole_and_laid_out_in_groups():
@@ -185,7 +185,7 @@ async def test_a_reply_of_twenty_thousand_tokens_is_shown_whole_and_laid_out_in_
         for begin in range(0, len(rounds), 400):
             await d.hear(*rounds[begin : begin + 400])
         await d.hear(ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
-        view = d.app.transcript.views[-1]
+        view = d.app.views.transcript.views[-1]
         assert "".join(block.source for block in view.query(Markdown)) == text
         assert len(view.children) < 60
         assert "of its kind." in d.screen()

@@ -7,7 +7,6 @@ from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from test_snapshots import app_of, settle
 
 from specchat.engine.protocol import events as ev
-from specchat.tui.control.tour import Touring
 from specchat.tui.state.prompt_history import History
 
 SIZES = [(120, 40), (80, 24)]
@@ -25,7 +24,7 @@ async def begin(pilot, links: list[FakeLink], **more) -> None:
 
 
 async def ask(pilot, links: list[FakeLink], text: str) -> None:
-    pilot.app.prompt.write(text)
+    pilot.app.views.prompt.write(text)
     await pilot.press("enter")
     await pilot.pause()
 
@@ -42,8 +41,7 @@ async def answer(pilot, links: list[FakeLink], text: str, upto: int | None = Non
 @pytest.mark.parametrize("size", [*SIZES, (40, 12)], ids=named)
 def test_the_tour(snap_compare, size, tmp_path):
     links: list[FakeLink] = []
-    app = app_of(links)
-    app.touring = Touring(app, tmp_path / "toured")
+    app = app_of(links, toured=tmp_path / "toured")
     assert snap_compare(app, terminal_size=size, run_before=lambda pilot: begin(pilot, links))
 
 
@@ -51,9 +49,9 @@ def test_the_tour(snap_compare, size, tmp_path):
 def test_searching_what_was_sent(snap_compare, size):
     links: list[FakeLink] = []
     app = app_of(links)
-    app.prompt.sent = History()
+    app.views.prompt.sent = History()
     for text in ("Why is the sky blue?", "def f():\n    pass\n\nWhat does it do?", "Why do cats purr?"):
-        app.prompt.sent.add(text)
+        app.views.prompt.sent.add(text)
 
     async def before(pilot) -> None:
         await begin(pilot, links)

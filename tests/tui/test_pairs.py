@@ -39,7 +39,7 @@ def pulls(d: Driver, gate: Path) -> list[tuple[str, ...]]:
         asked.append(words)
         return [sys.executable, "-c", PULL, str(gate)]
 
-    d.app.choosing.command = command
+    d.app.control.pairs.command = command
     return asked
 
 
@@ -59,12 +59,12 @@ async def test_a_pair_that_is_not_here_is_fetched_while_the_chat_goes_on(tmp_pat
         assert asked == [("models", "pull", "smol-1.7b", "--output", "jsonl")]
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert "⇣ smol-1.7b 40 %" in d.drawn(d.app.status)
+        assert "⇣ smol-1.7b 40 %" in d.drawn(d.app.views.status)
         await d.say("hi")
         await d.reply("fine")
         (tmp_path / "gate").touch()
         await until(d, "smol-1.7b is here; F4 or /pair smol-1.7b loads it")
-        assert "✓ smol-1.7b is here" in d.drawn(d.app.status)
+        assert "✓ smol-1.7b is here" in d.drawn(d.app.views.status)
         assert not any(isinstance(command, ev.Load) for command in d.link.sent[1:])
 
 
@@ -77,7 +77,7 @@ async def test_fetching_can_be_called_off_and_begun_again(tmp_path):
         assert "x stops that" in d.screen()
         await d.pilot.press("x")
         await until(d, "3.4 GB to fetch")
-        assert not d.app.choosing.fetching
+        assert not d.app.control.pairs.fetching
         await d.pilot.press("enter")
         await until(d, "40 %")
         assert len(asked) == 2
@@ -100,7 +100,7 @@ async def test_leaving_stops_what_is_being_fetched(tmp_path):
         pulls(d, tmp_path / "gate")
         await d.say("/pair smol-1.7b")
         await until(d, "⇣ smol-1.7b 40 %")
-        process = d.app.choosing._errands["smol-1.7b"]._process
+        process = d.app.control.pairs._errands["smol-1.7b"]._process
     assert process.returncode is not None
 
 
@@ -126,11 +126,11 @@ async def test_a_reply_being_written_is_stopped_and_its_text_kept_when_the_pair_
 
 async def test_a_pair_that_cannot_be_loaded_is_said_loudly_and_the_old_one_stays():
     async with driving() as d:
-        d.app.talk.change("width", 7)
-        await d.hear(ev.Changed({**d.app.chat.settings, "width": 7}, d.app.chat.loss))
+        d.app.control.session.change("width", 7)
+        await d.hear(ev.Changed({**d.app.chat.engine.settings, "width": 7}, d.app.chat.engine.loss))
         await d.say("/pair qwen")
         await d.hear(ev.Failed("TokenizerMismatch", "d cannot draft for t: 3 tokens differ", during="load"))
-        assert "✕ qwen was not loaded" in d.drawn(d.app.status)
+        assert "✕ qwen was not loaded" in d.drawn(d.app.views.status)
         words = " ".join(d.screen().split())
         assert "qwen was not loaded: d cannot draft for t" in words
         await d.say("still there?")
@@ -223,10 +223,10 @@ async def test_a_file_of_the_user_that_broke_meanwhile_is_a_notice(text):
             private_dir(file.parent)
             file.write_text(text)
         for typed in ("/pair s", "/set pair s"):
-            d.app.prompt.text = ""
+            d.app.views.prompt.text = ""
             await d.pilot.press(*({" ": "space", "/": "slash"}.get(letter, letter) for letter in typed))
             await d.pilot.press("tab", "escape")
-        d.app.prompt.text = ""
+        d.app.views.prompt.text = ""
         for command in ("/pair smol", "/set pair smol", "/save", "/save pair"):
             await d.say(command)
         assert "models.toml" in d.screen()

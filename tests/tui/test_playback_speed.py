@@ -16,7 +16,7 @@ from specchat.tui.control import round_animation
 from specchat.tui.draw.draft_preview import best_path, fallen, ghost
 from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 
 def pace(d: Driver) -> ev.Pace:
@@ -36,8 +36,8 @@ async def telling(d: Driver, round: ev.RoundDone) -> None:
     d.link.put(round)
     for _ in range(100):
         await d.pilot.pause(0.01)
-        if d.app.reveal.round is round:
-            d.app.reveal._timer.pause()  # the test turns the pages itself
+        if d.app.control.round_animation.round is round:
+            d.app.control.round_animation._timer.pause()  # the test turns the pages itself
             return
     raise AssertionError("the round is not told")
 
@@ -47,11 +47,11 @@ async def test_space_holds_a_live_reply_and_lets_it_go_on():
         await writing(d)
         await d.pilot.press("space")
         assert pace(d) == ev.Pace(1, hold=True)
-        assert "‖ held" in str(d.app.tree_panel.border_title)
-        assert "held" in d.drawn(d.app.notice)
+        assert "‖ held" in str(d.app.views.tree_panel.border_title)
+        assert "held" in d.drawn(d.app.views.notice)
         await d.pilot.press("space")
         assert pace(d) == ev.Pace(1, hold=False)
-        assert "held" not in str(d.app.tree_panel.border_title)
+        assert "held" not in str(d.app.views.tree_panel.border_title)
 
 
 async def test_a_dot_does_one_round_and_holds():
@@ -68,19 +68,19 @@ async def test_slow_motion_stays_for_the_next_reply_and_a_hold_does_not():
         await d.pilot.press("less_than_sign", "less_than_sign", "space")
         assert pace(d) == ev.Pace(1, hold=True, gap_s=0.5)
         await d.hear(ev.Finished(1, "cancelled", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
-        assert not d.app.pace.held
-        d.app.prompt.focus()
+        assert not d.app.control.speed.held
+        d.app.views.prompt.focus()
         await d.say("and then?")
         assert d.link.sent[-2:] == [ev.Pace(2, gap_s=0.5), d.link.last(ev.Generate)]
         await d.pilot.press("greater_than_sign", "greater_than_sign", "greater_than_sign")
         assert pace(d).gap_s == 0.5, "in the prompt they are text"
-        assert d.app.prompt.text == ">>>"
+        assert d.app.views.prompt.text == ">>>"
 
 
 async def test_the_commands_do_what_the_keys_do():
     async with driving() as d:
         await writing(d, 2)
-        d.app.prompt.focus()
+        d.app.views.prompt.focus()
         for said, sent in (
             ("/pause", ev.Pace(1, hold=True)),
             ("/step 3", ev.Pace(1, hold=True, rounds=3)),
@@ -91,16 +91,16 @@ async def test_the_commands_do_what_the_keys_do():
             await d.say(said)
             assert pace(d) == sent
         await d.say("/speed")
-        assert "speed: full" in d.drawn(d.app.notice)
+        assert "speed: full" in d.drawn(d.app.views.notice)
         for wrong, why in (("/speed fast", "rounds per second"), ("/step none", "how many rounds")):
             await d.say(wrong)
-            assert why in d.drawn(d.app.notice)
+            assert why in d.drawn(d.app.views.notice)
 
 
 async def test_nothing_can_be_held_while_nothing_is_written():
     async with driving() as d:
         await d.say("/pause")
-        assert "nothing is being written" in d.drawn(d.app.notice)
+        assert "nothing is being written" in d.drawn(d.app.views.notice)
         await d.pilot.press("tab", "space")
         assert not [c for c in d.link.sent if isinstance(c, ev.Pace)]
 
@@ -114,13 +114,13 @@ async def test_a_round_in_slow_motion_is_laid_out_first_and_judged_depth_by_dept
         before = d.app.chat.turns[-1].reply.text
         await telling(d, fresh)
         pictures = []
-        while not d.app.reveal.told:
+        while not d.app.control.round_animation.told:
             await d.pilot.pause()
-            pictures.append(d.drawn(d.app.tree_panel).split("\n─")[0].split("─ earlier")[0])
+            pictures.append(d.drawn(d.app.views.tree_panel).split("\n─")[0].split("─ earlier")[0])
             assert d.app.chat.turns[-1].reply.text == before, "it is no part of the chat yet"
-            d.app.reveal.advance()
+            d.app.control.round_animation.advance()
         await d.settle()
-        pictures.append(d.drawn(d.app.tree_panel).split("─ earlier")[0])
+        pictures.append(d.drawn(d.app.views.tree_panel).split("─ earlier")[0])
         assert d.app.chat.turns[-1].reply.text == before + "".join(p.text for p in fresh.pieces)
         assert "●" not in pictures[0]
         assert "★" not in pictures[0]
@@ -141,7 +141,7 @@ async def test_a_faster_pace_tells_what_waits_at_once():
         await d.pilot.press("space")
         await d.settle()
         assert d.app.chat.running is None
-        assert d.app.reveal.round is None
+        assert d.app.control.round_animation.round is None
 
 
 async def test_a_round_that_is_overtaken_is_told_at_once():
@@ -169,10 +169,10 @@ async def test_a_round_with_too_little_time_is_shown_whole():
     async with driving() as d:
         d.app.animation_level = "full"
         rounds = await writing(d, 3)
-        d.app.pace.speed("20")
+        d.app.control.speed.speed("20")
         await d.hear(rounds[3])
         assert d.app.chat.rounds[-1] is rounds[3]
-        d.app.pace.speed("4")
+        d.app.control.speed.speed("4")
         await telling(d, rounds[4])
 
 
@@ -182,7 +182,7 @@ async def test_without_animations_rounds_appear_whole():
         await d.pilot.press("space")
         await d.hear(rounds[3])
         assert d.app.chat.rounds[-1] is rounds[3]
-        assert d.app.reveal.round is None
+        assert d.app.control.round_animation.round is None
 
 
 async def test_the_ghost_is_seen_and_is_no_part_of_the_text():
@@ -212,7 +212,7 @@ def test_a_ghost_ends_as_the_text_it_announced(round):
     assert "pending" not in {role for _, role in last}
 
 
-def rows_of(tinted: Tinted) -> list[str]:
+def rows_of(tinted: TintedText) -> list[str]:
     return [row for y in range(tinted.size.height) if (row := tinted.render_line(y).text.rstrip())]
 
 
@@ -228,7 +228,7 @@ async def full_speed(d: Driver, rounds: int) -> list[ev.RoundDone]:
 async def test_at_full_speed_what_fell_is_seen_behind_the_text_until_the_next_round(monkeypatch):
     monkeypatch.setattr(round_animation, "FALLEN_S", 3600.0)
     async with driving() as d:
-        monkeypatch.setattr(type(d.app.pump), "_owe", lambda *_: None)
+        monkeypatch.setattr(type(d.app.control.pump), "_owe", lambda *_: None)
         made = await full_speed(d, 2)
         view = d.app.query_one(ReplyView)
         for before, after in (made[1:3], made[2:4]):
@@ -244,7 +244,7 @@ async def test_what_fell_vanishes_without_another_round():
     async with driving() as d:
         await full_speed(d, 3)
         view = d.app.query_one(ReplyView)
-        assert d.app.pump.idle
+        assert d.app.control.pump.idle
         assert "✕" not in "".join(rows_of(view._tail))
 
 
@@ -256,7 +256,7 @@ async def test_a_reply_that_ended_has_no_ghost(shown):
         view.token_view = shown
         await d.hear(made[3], ev.Finished(1, "end", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
         assert "✕" not in d.screen().split("╭─ tree")[0]
-        assert not any(tinted._ghost for tinted in view.query(Tinted))
+        assert not any(tinted._ghost for tinted in view.query(TintedText))
 
 
 async def test_without_animations_nothing_trails_the_text():
@@ -266,7 +266,7 @@ async def test_without_animations_nothing_trails_the_text():
         d.link.put(made[2])
         for _ in range(20):
             await d.pilot.pause(0.01)
-            assert not any(tinted._ghost for tinted in d.app.query(Tinted))
+            assert not any(tinted._ghost for tinted in d.app.query(TintedText))
 
 
 @pytest.mark.parametrize("options", [{}, {"ascii": True}], ids=["no colour", "ascii"])
@@ -274,7 +274,7 @@ async def test_what_fell_is_told_from_the_text_without_colour(monkeypatch, optio
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(round_animation, "FALLEN_S", 3600.0)
     async with driving(options=AppOptions(**options)) as d:
-        monkeypatch.setattr(type(d.app.pump), "_owe", lambda *_: None)
+        monkeypatch.setattr(type(d.app.control.pump), "_owe", lambda *_: None)
         await full_speed(d, 3)
         tail = d.app.query_one(ReplyView)._tail
         strip = [strip for strip in tail.render_lines(tail.size.region) if strip.text.strip()][-1]
@@ -291,12 +291,12 @@ async def test_what_fell_is_told_from_the_text_without_colour(monkeypatch, optio
     st.integers(4, 12),
 )
 def test_a_ghost_within_the_last_row_moves_nothing(texts, guess, width, later):
-    tinted = Tinted([(text, "drafted") for text in texts])
+    tinted = TintedText([(text, "drafted") for text in texts])
     tinted._fit(width)
     tinted.trail([(" ✕", "crossed"), (guess, "rejected")], within=True)
     for wide in (width, later):  # a scrollbar may come and go
         tinted._fit(wide)
-        alone = Tinted([(text, "drafted") for text in texts])
+        alone = TintedText([(text, "drafted") for text in texts])
         alone._fit(wide)
         assert tinted._height() == alone._height()
         assert tinted._rows == alone._rows
@@ -332,7 +332,7 @@ async def test_a_small_window_says_that_it_is_held():
         await writing(d)
         await d.pilot.press("space")
         await d.pilot.pause()
-        assert "‖" in d.drawn(d.app.tree_strip)
+        assert "‖" in d.drawn(d.app.views.tree_strip)
 
 
 async def test_a_new_chat_forgets_the_round_that_was_being_told():
@@ -343,7 +343,7 @@ async def test_a_new_chat_forgets_the_round_that_was_being_told():
         await telling(d, rounds[3])
         await d.pilot.press("ctrl+n")
         await d.settle()
-        assert "each round's token tree" in d.drawn(d.app.tree_panel)
+        assert "each round's token tree" in d.drawn(d.app.views.tree_panel)
         await d.hear(ev.Finished(1, "cancelled", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
-        assert d.app.reveal.round is None
+        assert d.app.control.round_animation.round is None
         assert not d.app.chat.rounds

@@ -43,13 +43,13 @@ def asked(d) -> list[ev.Generate]:
 
 async def test_up_walks_through_what_was_sent_and_down_returns_to_what_was_being_written():
     async with driving(history=known("first", "second")) as d:
-        d.app.prompt.write("unsent")
+        d.app.views.prompt.write("unsent")
         await d.pilot.press("up")
-        assert d.app.prompt.text == "second"
+        assert d.app.views.prompt.text == "second"
         await d.pilot.press("up", "up")
-        assert d.app.prompt.text == "first"
+        assert d.app.views.prompt.text == "first"
         await d.pilot.press("down", "down")
-        assert d.app.prompt.text == "unsent"
+        assert d.app.views.prompt.text == "unsent"
 
 
 async def test_searching_finds_while_typing_and_enter_puts_it_into_the_prompt():
@@ -62,18 +62,18 @@ async def test_searching_finds_while_typing_and_enter_puts_it_into_the_prompt():
         assert "fix my code" not in d.screen()
         await d.pilot.press("ctrl+r", "enter")
         await d.pilot.pause()
-        assert d.app.prompt.text == "write a poem"
+        assert d.app.views.prompt.text == "write a poem"
         assert asked(d) == []
 
 
 async def test_leaving_the_search_leaves_the_prompt_alone():
     async with driving(history=known("first")) as d:
-        d.app.prompt.write("half a thought")
+        d.app.views.prompt.write("half a thought")
         await d.pilot.press("ctrl+r")
         await d.pilot.pause()
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.prompt.text == "half a thought"
+        assert d.app.views.prompt.text == "half a thought"
 
 
 async def test_what_was_sent_is_never_read_as_markup_in_the_search():
@@ -96,7 +96,7 @@ async def test_keys_act_in_the_order_in_which_they_are_pressed():
 
 
 async def paste(d, text: str) -> None:
-    d.app.prompt.post_message(events.Paste(text))
+    d.app.views.prompt.post_message(events.Paste(text))
     await d.pilot.pause()
 
 
@@ -106,13 +106,13 @@ async def test_a_long_paste_is_one_word_in_the_prompt_and_sent_in_full():
         await d.pilot.press(*"see ")
         await paste(d, text.replace("\n", "\r\n"))
         await d.pilot.press("!")
-        assert d.app.prompt.text == "see [pasted 5,012 lines]!"
+        assert d.app.views.prompt.text == "see [pasted 5,012 lines]!"
         await d.pilot.press("enter")
         await d.pilot.pause()
         await d.hear(ev.Counted(d.link.last(ev.Count).id, 8000, 8192))
         assert asked(d)[0].messages[0].content == f"see {text}!"
         await d.pilot.press("up")
-        assert d.app.prompt.text == "see [pasted 5,012 lines]!"
+        assert d.app.views.prompt.text == "see [pasted 5,012 lines]!"
 
 
 async def test_a_paste_is_deleted_as_a_whole_and_never_broken():
@@ -120,33 +120,33 @@ async def test_a_paste_is_deleted_as_a_whole_and_never_broken():
         await paste(d, "y" * 3000)
         label = "[pasted 3,000 characters]"
         await d.pilot.press("a", "left", "left", "left", "x")
-        assert d.app.prompt.text == label + "xa"
+        assert d.app.views.prompt.text == label + "xa"
         await d.pilot.press("left", "backspace")
-        assert d.app.prompt.text == "xa"
+        assert d.app.views.prompt.text == "xa"
         await d.pilot.press("ctrl+z")
-        assert label in d.app.prompt.text
-        assert "y" * 3000 in d.app.prompt.full_text
+        assert label in d.app.views.prompt.text
+        assert "y" * 3000 in d.app.views.prompt.full_text
 
 
 async def test_two_pastes_of_one_size_are_told_apart():
     async with driving() as d:
         await paste(d, "a" * 2500)
         await paste(d, "b" * 2500)
-        assert d.app.prompt.full_text == "a" * 2500 + "b" * 2500
+        assert d.app.views.prompt.full_text == "a" * 2500 + "b" * 2500
 
 
 async def test_a_short_paste_is_text():
     async with driving() as d:
         await paste(d, "two\r\nlines")
-        assert d.app.prompt.text == "two\nlines"
+        assert d.app.views.prompt.text == "two\nlines"
 
 
 async def test_five_megabytes_are_one_word_too():
     async with driving() as d:
         text = "word " * 1_000_000
         await paste(d, text)
-        assert len(d.app.prompt.text) < 40
-        assert d.app.prompt.full_text == text
+        assert len(d.app.views.prompt.text) < 40
+        assert d.app.views.prompt.full_text == text
 
 
 # -------------------------------------------------------------------------------------------------- files
@@ -164,34 +164,34 @@ async def test_a_mentioned_file_is_sent_with_the_message_and_shown_folded(folder
         await d.pilot.pause()
         assert "▾ @notes.md (2 lines)" in d.screen()
         assert "two" in d.screen()
-        d.app.prompt.focus()
+        d.app.views.prompt.focus()
         await d.pilot.press("up")
-        assert d.app.prompt.text == "explain @notes.md please"
+        assert d.app.views.prompt.text == "explain @notes.md please"
 
 
 async def test_a_file_that_does_not_exist_is_said_and_the_text_stays(folder):
     async with driving() as d:
         await d.say("explain @note.md")
-        assert "there is no file 'note.md'; did you mean 'notes.md'?" in d.drawn(d.app.notice)
-        assert d.app.prompt.text == "explain @note.md"
+        assert "there is no file 'note.md'; did you mean 'notes.md'?" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.text == "explain @note.md"
         assert asked(d) == []
 
 
 async def test_what_is_attached_is_counted_before_it_is_sent(folder):
     async with driving() as d:
-        d.app.prompt.insert("explain @notes.md please")
+        d.app.views.prompt.insert("explain @notes.md please")
         await d.pilot.pause(0.6)
         question = d.link.last(ev.Count)
         assert question.messages[0].content.endswith("two\n</file>")
         await d.hear(ev.Counted(question.id, 1280, 8192))
-        assert "with what is attached: 1,280 of 8,192 tokens" in d.drawn(d.app.status)
+        assert "with what is attached: 1,280 of 8,192 tokens" in d.drawn(d.app.views.status)
         await d.pilot.press("!")
-        assert "1,280" not in d.drawn(d.app.status)
+        assert "1,280" not in d.drawn(d.app.views.status)
 
 
 async def test_plain_text_is_not_counted_while_it_is_typed(folder):
     async with driving() as d:
-        d.app.prompt.insert("mail me@example.com about [pasted nothing]")
+        d.app.views.prompt.insert("mail me@example.com about [pasted nothing]")
         await d.pilot.pause(0.6)
         assert not any(isinstance(command, ev.Count) for command in d.link.sent)
 
@@ -219,19 +219,19 @@ async def test_plain_text_is_not_counted_while_it_is_typed(folder):
 )
 async def test_tab_completes_commands_arguments_and_paths(folder, typed, tabs, text):
     async with driving() as d:
-        d.app.prompt.insert(typed)
+        d.app.views.prompt.insert(typed)
         await d.pilot.press(*["tab"] * tabs)
-        assert d.app.prompt.text.rstrip() == text
-        assert d.app.focused is d.app.prompt
+        assert d.app.views.prompt.text.rstrip() == text
+        assert d.app.focused is d.app.views.prompt
 
 
 async def test_tab_again_offers_the_next_possibility_and_begins_anew():
     async with driving() as d:
-        d.app.prompt.insert("/pair ")
+        d.app.views.prompt.insert("/pair ")
         seen = []
         for _ in range(4):
             await d.pilot.press("tab")
-            seen.append(d.app.prompt.text)
+            seen.append(d.app.views.prompt.text)
         assert seen == ["/pair smol", "/pair smol-1.7b", "/pair qwen", "/pair smol"]
 
 
@@ -243,13 +243,13 @@ async def test_tab_moves_on_where_nothing_can_be_completed():
 
 async def test_possibilities_stand_in_the_status_line(folder):
     async with driving() as d:
-        d.app.prompt.insert("/pair s")
+        d.app.views.prompt.insert("/pair s")
         await d.pilot.pause()
-        assert "smol  smol-1.7b" in d.drawn(d.app.status)
-        d.app.prompt.write("")
-        d.app.prompt.insert("look at @")
+        assert "smol  smol-1.7b" in d.drawn(d.app.views.status)
+        d.app.views.prompt.write("")
+        d.app.views.prompt.insert("look at @")
         await d.pilot.pause()
-        assert "notes.md  src/" in d.drawn(d.app.status)
+        assert "notes.md  src/" in d.drawn(d.app.views.status)
 
 
 # --------------------------------------------------------------------------------------------- the editor
@@ -266,10 +266,10 @@ async def test_the_prompt_is_edited_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setenv("VISUAL", an_editor(tmp_path, code))
     async with driving() as d:
         monkeypatch.setattr(d.app, "suspend", nullcontext)
-        d.app.prompt.write("text")
+        d.app.views.prompt.write("text")
         await d.pilot.press("ctrl+g")
         await d.pilot.pause()
-        assert d.app.prompt.text == "text and more"
+        assert d.app.views.prompt.text == "text and more"
 
 
 @pytest.mark.parametrize(
@@ -283,11 +283,11 @@ async def test_an_editor_that_fails_changes_nothing(tmp_path, monkeypatch, edito
     monkeypatch.setenv("VISUAL", an_editor(tmp_path, editor))
     async with driving((200, 40)) as d:
         monkeypatch.setattr(d.app, "suspend", nullcontext)
-        d.app.prompt.write("text")
+        d.app.views.prompt.write("text")
         await d.pilot.press("ctrl+g")
         await d.pilot.pause()
-        assert why in d.drawn(d.app.notice)
-        assert d.app.prompt.text == "text"
+        assert why in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.text == "text"
 
 
 async def test_an_editor_that_is_not_there_is_said(monkeypatch):
@@ -296,7 +296,7 @@ async def test_an_editor_that_is_not_there_is_said(monkeypatch):
         monkeypatch.setattr(d.app, "suspend", nullcontext)
         await d.pilot.press("ctrl+g")
         await d.pilot.pause()
-        assert "no-such-editor could not be used: No such file" in d.drawn(d.app.notice)
+        assert "no-such-editor could not be used: No such file" in d.drawn(d.app.views.notice)
 
 
 # ------------------------------------------------------------------------------------------ what waits
@@ -308,11 +308,11 @@ async def test_what_waits_is_shown_and_comes_back_for_editing(key):
         await d.say("first")
         await d.reply(upto=3, finish=False)
         await d.say("second")
-        assert "⧗ waits: second" in d.drawn(d.app.waiting)
+        assert "⧗ waits: second" in d.drawn(d.app.views.queued_message)
         await d.pilot.press(key)
         await d.pilot.pause()
-        assert d.app.prompt.text == "second"
-        assert not d.app.waiting.display
+        assert d.app.views.prompt.text == "second"
+        assert not d.app.views.queued_message.display
         assert not any(isinstance(command, ev.Cancel) for command in d.link.sent)
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
         assert len(asked(d)) == 1

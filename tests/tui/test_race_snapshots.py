@@ -15,7 +15,7 @@ async def race(pilot, links: list[FakeLink], upto: int | None) -> None:
     d = Driver(pilot.app, pilot, links)
     await pilot.pause()
     await d.hear(hello(), ready(settings=ready().settings | {"seed": 7}))
-    pilot.app.racing.clock = Clock()
+    pilot.app.control.races.clock = Clock()
     await d.say("/race How does speculative decoding work?")
     await warm_up(d)
     await plain_heat(d)
@@ -42,8 +42,10 @@ def test_a_benchmark(snap_compare, size):
         d = Driver(pilot.app, pilot, links)
         await pilot.pause()
         await d.hear(hello(), ready(settings=ready().settings | {"seed": 7}))
-        pilot.app.racing.clock = Clock()
-        pilot.app.racing._questions = lambda: [Asked("chat", "Why is the sky blue?"), Asked("code", "Sort a list.")] * 2
+        pilot.app.control.races.clock = Clock()
+        pilot.app.control.races._questions = lambda: (
+            [Asked("chat", "Why is the sky blue?"), Asked("code", "Sort a list.")] * 2
+        )
         await d.say("/bench")
         await warm_up(d)
         for _ in range(2):

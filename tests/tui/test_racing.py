@@ -23,7 +23,7 @@ async def racing(prompt: str = "Hello", **options: Any) -> AsyncIterator[tuple[D
     """The app with a race just begun, and a clock that stands still."""
     async with driving(**options) as d:
         clock = Clock()
-        d.app.racing.clock = clock
+        d.app.control.races.clock = clock
         await d.say(f"/race {prompt}")
         await d.settle()
         yield d, clock
@@ -147,7 +147,12 @@ async def test_the_chat_is_untouched_by_a_whole_race():
     async with driving() as d:
         await d.say("first")
         await d.reply("one")
-        before = (list(d.app.chat.turns), dict(d.app.chat.settings), dict(d.app.chat.wanted), d.app.chat.figures)
+        before = (
+            list(d.app.chat.turns),
+            dict(d.app.chat.engine.settings),
+            dict(d.app.chat.engine.wanted),
+            d.app.chat.figures,
+        )
         await d.say("/race")
         await warm_up(d)
         await plain_heat(d)
@@ -155,9 +160,14 @@ async def test_the_chat_is_untouched_by_a_whole_race():
         await d.pilot.press("end", "escape")
         await d.pilot.pause()
         assert not isinstance(d.app.screen, RaceScreen)
-        after = (list(d.app.chat.turns), dict(d.app.chat.settings), dict(d.app.chat.wanted), d.app.chat.figures)
+        after = (
+            list(d.app.chat.turns),
+            dict(d.app.chat.engine.settings),
+            dict(d.app.chat.engine.wanted),
+            d.app.chat.figures,
+        )
         assert after == before
-        assert d.app.prompt.has_focus
+        assert d.app.views.prompt.has_focus
         await d.say("second")
         assert [m.content for m in d.link.last(ev.Generate).messages] == ["first", "one", "second"]
         assert d.link.last(ev.Generate).apart is None
@@ -205,7 +215,7 @@ async def test_an_engine_that_dies_in_a_race_is_told_there_and_in_the_chat():
         assert isinstance(d.app.screen, RaceScreen)
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.alert.display
+        assert d.app.views.alert.display
         await d.pilot.press("f5")
         await d.settle()
         assert d.link.sent == [ev.Load({"pair": "smol"})], "settings are what they were before the race"
@@ -281,18 +291,18 @@ async def test_plain_decoding_does_not_race_against_itself(changes, said):
     async with driving(loaded=False) as d:
         await d.hear(hello(), ready(settings=ready().settings | changes))
         await d.say("/race hi")
-        assert said in d.drawn(d.app.notice)
+        assert said in d.drawn(d.app.views.notice)
         assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
 
 
 async def test_a_race_needs_a_question_and_a_free_engine():
     async with driving() as d:
         await d.say("/race")
-        assert "there is no question to race on yet" in d.drawn(d.app.notice)
+        assert "there is no question to race on yet" in d.drawn(d.app.views.notice)
         await d.say("hi")
         await d.reply(upto=2, finish=False)
         await d.say("/race hi")
-        assert "a reply is being written" in d.drawn(d.app.notice)
+        assert "a reply is being written" in d.drawn(d.app.views.notice)
 
 
 @pytest.mark.parametrize(

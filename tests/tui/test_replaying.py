@@ -43,12 +43,12 @@ async def test_a_recording_plays_its_chat_to_the_end():
         assert [view.text for view in app.query(UserView)] == ["count", "go on"]
         assert len(app.query(ReplyView)) == 2
         assert app.chat.turns[-1].reply.text == "nine ten eleven twelve"
-        assert not app.prompt.display
-        assert app.replay_bar.display
-        await wait_for(pilot, lambda: "at the end" in app.replay_bar.render_line(0).text)
+        assert not app.views.prompt.display
+        assert app.views.replay_bar.display
+        await wait_for(pilot, lambda: "at the end" in app.views.replay_bar.render_line(0).text)
         await pilot.press("escape")
         await wait_for(pilot, lambda: app._exit)
-    app.talk.link.close()
+    app.control.session.link.close()
 
 
 async def test_space_holds_and_a_dot_steps_one_round():
@@ -59,11 +59,11 @@ async def test_space_holds_and_a_dot_steps_one_round():
         await wait_for(pilot, lambda: app.chat.figures.rounds == 1)
         await pilot.press("full_stop", "greater_than_sign")
         await wait_for(pilot, lambda: app.chat.figures.rounds == 2)
-        assert app.talk.player.paused
-        assert app.talk.player.speed == 2.0
-        assert "round 2 of" in app.replay_bar.render_line(0).text
+        assert app.control.session.player.paused
+        assert app.control.session.player.speed == 2.0
+        assert "round 2 of" in app.views.replay_bar.render_line(0).text
         await asyncio.sleep(0)
-    app.talk.link.close()
+    app.control.session.link.close()
 
 
 async def test_a_recording_held_is_told_depth_by_depth_too():
@@ -71,15 +71,15 @@ async def test_a_recording_held_is_told_depth_by_depth_too():
     async with app.run_test(size=(120, 40)) as pilot:
         await wait_for(pilot, lambda: app.chat.running is not None)
         await pilot.press("space", "full_stop")
-        await wait_for(pilot, lambda: app.reveal.round is not None or app.chat.figures.rounds == 1)
+        await wait_for(pilot, lambda: app.control.round_animation.round is not None or app.chat.figures.rounds == 1)
         await wait_for(pilot, lambda: app.chat.figures.rounds == 1)
         await pilot.press("full_stop")
-        await wait_for(pilot, lambda: app.reveal.round is not None)
+        await wait_for(pilot, lambda: app.control.round_animation.round is not None)
         assert app.chat.figures.rounds == 1
-        assert "◌" in app.tree_panel.render_line(0).text
+        assert "◌" in app.views.tree_panel.render_line(0).text
         await wait_for(pilot, lambda: app.chat.figures.rounds == 2)
-        assert app.reveal.round is None
-    app.talk.link.close()
+        assert app.control.round_animation.round is None
+    app.control.session.link.close()
 
 
 async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path):
@@ -91,9 +91,9 @@ async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path)
     async with driving(loaded=False, demo=demo) as d:
         await d.hear(hello(), ev.Failed("WeightsError", "no network", during="load"))
         await d.say("/demo")
-        await wait_for(d.pilot, lambda: d.app.talk.player is not None and d.app.chat.running is not None)
-        assert not d.app.alert.display
+        await wait_for(d.pilot, lambda: d.app.control.session.player is not None and d.app.chat.running is not None)
+        assert not d.app.views.alert.display
         await d.pilot.press("escape")
-        await wait_for(d.pilot, lambda: d.app.talk.player is None)
+        await wait_for(d.pilot, lambda: d.app.control.session.player is None)
         assert len(d.links) == 2
-        assert d.app.prompt.has_focus
+        assert d.app.views.prompt.has_focus

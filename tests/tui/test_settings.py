@@ -66,13 +66,13 @@ async def test_a_live_change_is_sent_while_a_reply_is_written_and_its_effect_is_
         await d.say("hi")
         await d.reply(upto=4, finish=False)
         await d.pilot.press("f2")
-        assert d.app.form.has_focus
+        assert d.app.control.side_panel.form.has_focus
         await d.pilot.press(*["down"] * 5, "right")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"width": 5})
-        assert "4" in d.drawn(d.app.form)
+        assert "4" in d.drawn(d.app.control.side_panel.form)
         await d.hear(changed(width=5))
-        assert "‹ 5 ›" in d.drawn(d.app.form)
+        assert "‹ 5 ›" in d.drawn(d.app.control.side_panel.form)
 
 
 async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_stays():
@@ -81,12 +81,12 @@ async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
         await d.hear(ev.Failed("CombinationError", "draft_model needs a draft model", during="change"))
-        drawn = d.drawn(d.app.form)
+        drawn = d.drawn(d.app.control.side_panel.form)
         assert "‹ prompt_lookup ›" in drawn
         assert "✕ draft_model needs a draft model" in drawn
         await d.pilot.press("right")
         await d.hear(changed())
-        assert d.app.chat.settings["drafter"] == "prompt_lookup"
+        assert d.app.chat.engine.settings["drafter"] == "prompt_lookup"
 
 
 async def test_while_a_pair_is_loaded_nothing_is_changed_unseen():
@@ -94,7 +94,7 @@ async def test_while_a_pair_is_loaded_nothing_is_changed_unseen():
         await d.say("/pair qwen")
         await d.say("/set width 9")
         assert isinstance(d.link.sent[-1], ev.Load)
-        assert "once the pair is loaded" in d.drawn(d.app.notice)
+        assert "once the pair is loaded" in d.drawn(d.app.views.notice)
 
 
 async def test_options_of_methods_are_changed_by_their_full_name():
@@ -112,9 +112,9 @@ async def test_a_value_can_be_typed_and_escape_leaves_it():
         await d.pilot.press("enter", "backspace", "9", "9", "9", "enter")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"width": 12})
-        assert "1 to 64" in d.drawn(d.app.form)
+        assert "1 to 64" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter", "escape", "escape")
-        assert d.app.prompt.has_focus
+        assert d.app.views.prompt.has_focus
 
 
 async def test_what_needs_a_reload_is_collected_and_applied_with_load():
@@ -123,7 +123,7 @@ async def test_what_needs_a_reload_is_collected_and_applied_with_load():
         await d.pilot.pause()
         assert not isinstance(d.link.sent[-1], ev.Change)
         await d.pilot.press("end")
-        assert "apply and reload (1 changed)" in d.drawn(d.app.form)
+        assert "apply and reload (1 changed)" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Load({"pair": "smol", "dtype": "float32"})
@@ -138,18 +138,18 @@ async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
         await d.hear(ev.Failed("CombinationError", "needs a draft model", during="change"))
-        assert "✕ needs a draft model" in d.drawn(d.app.form)
+        assert "✕ needs a draft model" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("escape")
         await d.pilot.pause()
-        assert d.app.prompt.has_focus
+        assert d.app.views.prompt.has_focus
 
 
 async def test_a_lossy_combination_is_said_loudly():
     async with driving() as d:
-        d.app.talk.change("rule", "typical")
+        d.app.control.session.change("rule", "typical")
         await d.hear(ev.Changed({**SETTINGS, "rule": "typical"}, ev.Loss(False, "typical keeps plausible tokens")))
-        assert "! lossy" in d.drawn(d.app.stats)
-        assert "lossy" in d.drawn(d.app.status)
+        assert "! lossy" in d.drawn(d.app.views.stats)
+        assert "lossy" in d.drawn(d.app.views.status)
 
 
 # ------------------------------------------------------------------------------------------- finding, resetting
@@ -164,7 +164,7 @@ async def test_the_meaning_range_unit_and_default_of_the_chosen_setting_are_alwa
     for size in ((120, 40), (80, 24), (50, 16)):
         async with driving(size) as d:
             await d.pilot.press("f2", *["down"] * 5)
-            drawn = d.drawn(d.app.form)
+            drawn = d.drawn(d.app.control.side_panel.form)
             assert "children a node may get" in drawn
             assert "1 to 64 nodes · default 2" in drawn
 
@@ -172,14 +172,14 @@ async def test_the_meaning_range_unit_and_default_of_the_chosen_setting_are_alwa
 async def test_what_differs_from_its_default_is_marked_and_delete_takes_it_back():
     async with driving() as d:
         await d.pilot.press("f2", *["down"] * 5)
-        lines = d.drawn(d.app.form).splitlines()
+        lines = d.drawn(d.app.control.side_panel.form).splitlines()
         assert any(line.startswith("• width") for line in lines)
         assert not any(line.startswith("• depth") for line in lines)
         await d.pilot.press("delete")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"width": 2})
         await d.hear(changed(width=2))
-        assert not any(line.startswith("• width") for line in d.drawn(d.app.form).splitlines())
+        assert not any(line.startswith("• width") for line in d.drawn(d.app.control.side_panel.form).splitlines())
         sent = len(d.link.sent)
         await d.pilot.press("backspace")
         assert len(d.link.sent) == sent
@@ -188,26 +188,28 @@ async def test_what_differs_from_its_default_is_marked_and_delete_takes_it_back(
 async def test_a_slash_shows_only_what_fits_and_escape_shows_all_again():
     async with driving() as d:
         await d.pilot.press("f2", "slash", *"penal")
-        drawn = d.drawn(d.app.form)
+        drawn = d.drawn(d.app.control.side_panel.form)
         assert "repetition_penalty" in drawn
         assert "drafter" not in drawn
-        assert "/penal" in str(d.app.form.border_title)
+        assert "/penal" in str(d.app.control.side_panel.form.border_title)
         await d.pilot.press("down", "right")
         await d.pilot.pause()
         assert d.link.sent[-1] == ev.Change({"presence_penalty": 0.1})
         await d.pilot.press("escape")
-        assert "drafter" in d.drawn(d.app.form) or "frequency_penalty" in d.drawn(d.app.form)
-        assert d.app.form.has_focus
+        assert "drafter" in d.drawn(d.app.control.side_panel.form) or "frequency_penalty" in d.drawn(
+            d.app.control.side_panel.form
+        )
+        assert d.app.control.side_panel.form.has_focus
         await d.pilot.press("slash", *"qqq")
-        assert "nothing fits" in d.drawn(d.app.form)
+        assert "nothing fits" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter", "right", "escape", "escape")
-        assert d.app.prompt.has_focus
+        assert d.app.views.prompt.has_focus
 
 
 async def test_words_of_the_help_are_found_too():
     async with driving() as d:
         await d.pilot.press("f2", "slash", *"longest reply")
-        assert "max_tokens" in d.drawn(d.app.form)
+        assert "max_tokens" in d.drawn(d.app.control.side_panel.form)
 
 
 # ------------------------------------------------------------------------------------------------- the effect
@@ -218,14 +220,14 @@ async def test_the_effect_of_a_change_is_shown_in_the_form_and_among_the_figures
         await d.say("hi")
         await d.reply(upto=20, finish=False)
         await d.pilot.press("f2")
-        d.app.talk.change("width", 5)
+        d.app.control.session.change("width", 5)
         await d.hear(changed(width=5))
-        assert "width 4 → 5 · since: 0 rounds" in d.drawn(d.app.form)
+        assert "width 4 → 5 · since: 0 rounds" in d.drawn(d.app.control.side_panel.form)
         await d.hear(*rounds_of(id=1)[:20])
-        assert "20 rounds before, 20 since" in d.drawn(d.app.form)
+        assert "20 rounds before, 20 since" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("f2")
-        assert "change" in d.drawn(d.app.stats)
-        assert "→" in d.drawn(d.app.stats)
+        assert "change" in d.drawn(d.app.views.stats)
+        assert "→" in d.drawn(d.app.views.stats)
 
 
 async def test_other_models_begin_without_an_effect():
@@ -233,7 +235,7 @@ async def test_other_models_begin_without_an_effect():
         await d.say("hi")
         await d.reply(upto=20)
         await d.hear(changed(width=5), ready(pair="qwen"))
-        assert d.app.chat.effect.rows(60) == []
+        assert d.app.chat.engine.effect.rows(60) == []
 
 
 # ----------------------------------------------------------------------------------------------------- saving
@@ -249,12 +251,12 @@ async def test_saving_writes_what_differs_and_says_exactly_what_and_where():
     async with driving(engine_here=True) as d:
         await at_home(d, width=4, temperature=0.7)
         await d.pilot.press("f2")
-        assert "2 not saved" in str(d.app.form.border_subtitle)
+        assert "2 not saved" in str(d.app.control.side_panel.form.border_subtitle)
         await d.pilot.press("s")
         await d.pilot.pause()
         assert "temperature = 0.7" in users_config().read_text()
         assert "width = 4" in users_models().read_text()
-        assert "saved 2 settings" in str(d.app.form.border_subtitle)
+        assert "saved 2 settings" in str(d.app.control.side_panel.form.border_subtitle)
         words = " ".join(d.screen().split())
         for word in ("temperature in", "[settings]", "width in", "[pairs.smol.defaults]"):
             assert word in words
@@ -268,7 +270,7 @@ async def test_save_pair_keeps_everything_for_this_pair_alone():
         assert not users_config().exists()
         assert "temperature = 0.7" in users_models().read_text()
         await d.say("/save")
-        assert "nothing to save" in d.drawn(d.app.notice)
+        assert "nothing to save" in d.drawn(d.app.views.notice)
 
 
 async def test_an_option_back_at_its_default_is_taken_out_of_the_file():
@@ -288,18 +290,18 @@ async def test_a_file_that_cannot_be_read_is_told_and_nothing_is_lost():
         users_config().parent.mkdir(parents=True)
         users_config().write_text("[settings\n")
         await d.say("/save")
-        assert "is not TOML" in d.drawn(d.app.notice)
+        assert "is not TOML" in d.drawn(d.app.views.notice)
         assert users_config().read_text() == "[settings\n"
 
 
 async def test_where_the_engine_runs_elsewhere_nothing_is_saved_here():
     async with driving() as d:
         await d.say("/save")
-        assert "runs elsewhere" in d.drawn(d.app.notice)
+        assert "runs elsewhere" in d.drawn(d.app.views.notice)
         assert not users_config().exists()
 
 
 async def test_a_wrong_word_after_save_is_answered():
     async with driving(engine_here=True) as d:
         await d.say("/save all")
-        assert "/save pair" in d.drawn(d.app.notice)
+        assert "/save pair" in d.drawn(d.app.views.notice)

@@ -50,7 +50,7 @@ async def test_resizing_while_streaming_and_back_changes_nothing_said():
         await d.hear(ev.Finished(1, "end", "", _stats(rounds), 9.0))
         assert "".join(view.source for view in d.app.query(Markdown)) == d.app.chat.turns[-1].reply.text
         assert d.app.query_one("#side").display
-        assert not d.app.tree_strip.display
+        assert not d.app.views.tree_strip.display
 
 
 def _stats(rounds):
@@ -65,21 +65,21 @@ async def test_the_tree_is_a_panel_where_there_is_room_and_a_line_elsewhere(size
         await d.say("hi")
         await d.reply(upto=8, finish=False)
         assert d.app.query_one("#side").display == panel
-        assert d.app.tree_strip.display != panel
-        assert "★" in (d.drawn(d.app.tree_panel) if panel else d.drawn(d.app.tree_strip))
+        assert d.app.views.tree_strip.display != panel
+        assert "★" in (d.drawn(d.app.views.tree_panel) if panel else d.drawn(d.app.views.tree_strip))
 
 
 async def test_the_tree_and_the_figures_can_be_hidden_and_the_text_takes_the_room():
     async with driving() as d:
-        before = d.app.transcript.size.width
+        before = d.app.views.transcript.size.width
         await d.pilot.press("ctrl+t", "f3")
         await d.pilot.pause()
-        assert d.app.transcript.size.width > before + 30
+        assert d.app.views.transcript.size.width > before + 30
         await d.pilot.press("ctrl+t")
         await d.pilot.pause()
-        assert d.app.transcript.size.width == before
-        assert d.app.tree_panel.display
-        assert not d.app.stats.display
+        assert d.app.views.transcript.size.width == before
+        assert d.app.views.tree_panel.display
+        assert not d.app.views.stats.display
 
 
 async def test_without_colour_the_marks_and_styles_still_tell(monkeypatch):
@@ -87,13 +87,13 @@ async def test_without_colour_the_marks_and_styles_still_tell(monkeypatch):
     async with driving() as d:
         await d.say("hi")
         await d.reply(upto=8, finish=False)
-        drawn = d.drawn(d.app.tree_panel)
+        drawn = d.drawn(d.app.views.tree_panel)
         assert all(mark in drawn for mark in "●★✕○")
-        rejected = d.app.tree_panel.style_of("rejected")
-        accepted = d.app.tree_panel.style_of("accepted")
+        rejected = d.app.views.tree_panel.style_of("rejected")
+        accepted = d.app.views.tree_panel.style_of("accepted")
         assert rejected.strike
         assert accepted.bold
-        assert not d.app.tree_panel.style_of("unreached").bold
+        assert not d.app.views.tree_panel.style_of("unreached").bold
         assert d.app.no_color
 
 

@@ -13,7 +13,7 @@ from test_token_tree import big_round
 from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.chats import ChatsScreen
-from specchat.tui.services.chat_archive import Archive
+from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.pair_info import PairInfo
 
 SHOWN_PAIRS = [
@@ -25,12 +25,12 @@ SHOWN_PAIRS = [
 ]  # fmt: skip
 
 
-def app_of(links: list[FakeLink]) -> SpecchatApp:
+def app_of(links: list[FakeLink], **options) -> SpecchatApp:
     def connect(wake):
         links.append(FakeLink(wake))
         return links[-1]
 
-    app = SpecchatApp(connect, settings={"pair": "smol"}, pairs=SHOWN_PAIRS, engine_here=False)
+    app = SpecchatApp(connect, settings={"pair": "smol"}, pairs=SHOWN_PAIRS, engine_here=False, **options)
     app.animation_level = "none"
     return app
 
@@ -38,7 +38,7 @@ def app_of(links: list[FakeLink]) -> SpecchatApp:
 async def settle(pilot, link: FakeLink) -> None:
     for _ in range(200):
         await pilot.pause(0.02)
-        pump = pilot.app._pump
+        pump = pilot.app.control.pump
         if not link.waiting and pump.idle:
             break
     await pilot.pause()
@@ -48,7 +48,7 @@ async def chat(pilot, links: list[FakeLink], upto: int | None, finish: bool) -> 
     await pilot.pause()
     links[0].put(hello(), ready())
     await settle(pilot, links[0])
-    pilot.app.prompt.write("How does it work?")
+    pilot.app.views.prompt.write("How does it work?")
     await pilot.press("enter")
     rounds = rounds_of()
     links[0].put(started(links[0].last(ev.Generate).messages))
@@ -89,7 +89,7 @@ def test_choosing_a_pair(snap_compare, size):
         await pilot.pause()
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
-        pilot.app.choosing.fetching["smol-1.7b"] = ev.Loading("fetch", "m", 143_000_000, 230_000_000, 12_300_000.0)
+        pilot.app.control.pairs.fetching["smol-1.7b"] = ev.Loading("fetch", "m", 143_000_000, 230_000_000, 12_300_000.0)
         await pilot.press("f4", "down", "down", "down")
         await pilot.pause()
 
@@ -103,7 +103,7 @@ def test_adding_a_pair(snap_compare):
         await pilot.pause()
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
-        pilot.app.choosing.here = True
+        pilot.app.control.pairs.here = True
         await pilot.press("f4", "a", *"mine", "enter", *"owner/model")
         pilot.app.screen.set_focus(None)
         await pilot.pause()
@@ -168,11 +168,11 @@ def test_a_round_in_slow_motion(snap_compare, size):
         pilot.app.animation_level = "full"
         await pilot.press("tab", "full_stop")
         links[0].put(rounds_of()[23])
-        while pilot.app.reveal.round is None:
+        while pilot.app.control.round_animation.round is None:
             await pilot.pause(0.01)
-        pilot.app.reveal._timer.pause()
-        while pilot.app.reveal._depth < 2:
-            pilot.app.reveal.advance()
+        pilot.app.control.round_animation._timer.pause()
+        while pilot.app.control.round_animation._depth < 2:
+            pilot.app.control.round_animation.advance()
         await pilot.pause()
 
     assert snap_compare(app_of(links), terminal_size=size, run_before=before)
@@ -197,12 +197,12 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
     async def before(pilot) -> None:
         fill(tmp_path / "chats.db")
         app = pilot.app
-        ports = {"notify": app.say, "redraw": app.status.repaint, "call_later": app.call_later}
-        app.archive = Archive(app.chat, tmp_path / "chats.db", listening=lambda: True, **ports)
-        app.archive.start()
+        ports = {"notify": app.ports.notify, "redraw": app.views.status.repaint, "call_later": app.call_later}
+        app.control.archive = ChatArchive(app.chat, tmp_path / "chats.db", listening=lambda: True, **ports)
+        app.control.archive.start()
         await pilot.pause()
         now = datetime(2026, 1, 31, 12, tzinfo=UTC)
-        await app.push_screen(ChatsScreen(app.archive, app.key_of, "", "haiku", lambda: now))
+        await app.push_screen(ChatsScreen(app.control.archive, app.key_of, "", "haiku", lambda: now))
         while any(worker.name == "_look" and not worker.is_finished for worker in app.workers):
             await pilot.pause(0.02)
         await pilot.press("tab")
@@ -216,7 +216,7 @@ def test_another_answer_beside_the_first(snap_compare):
 
     async def before(pilot) -> None:
         await chat(pilot, links, None, True)
-        await pilot.app.talk.ask_again()
+        await pilot.app.control.session.ask_again()
         rounds = rounds_of("Or like this: the small one guesses, the large one keeps what it agrees with.", id=2)
         links[0].put(started([], 2), *rounds, ev.Finished(2, "end", "", stats_of(rounds), 9.0))
         await settle(pilot, links[0])

@@ -21,7 +21,7 @@ from specchat.tui.draw.transcript_text import conversation
 from specchat.tui.services import terminal_window
 from specchat.tui.services.terminal_window import title_of
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.session import Reply, Turn
+from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.system import clipboard
 from specchat.tui.system.window_size import bound_environment, bounded
 
@@ -32,7 +32,7 @@ FENCED = "Two ways:\n\n```python\na = 1\n```\n\nor\n\n```\nb\nc\n```\n"
 def written(monkeypatch) -> list[str]:
     """What the app tells the terminal beside the picture."""
     sequences: list[str] = []
-    monkeypatch.setattr(SpecchatApp, "_write_to_terminal", lambda self, sequence: sequences.append(sequence))
+    monkeypatch.setattr(SpecchatApp, "write_to_terminal", lambda self, sequence: sequences.append(sequence))
     monkeypatch.setenv("TERM", "xterm-256color")
     return sequences
 
@@ -64,7 +64,7 @@ async def test_the_title_can_be_left_alone(written):
 async def end_of_reply(d, *, focused: bool, seconds: float = 9.0, stop: str = "end", then: str = "") -> int:
     """How often the bell rang when a reply ended."""
     rang = []
-    d.app.surroundings._bell = lambda: rang.append(1)
+    d.app.control.terminal._bell = lambda: rang.append(1)
     await d.say("hi")
     rounds = await d.reply(upto=3, finish=False)
     if then:
@@ -128,17 +128,17 @@ async def test_copying_uses_the_tool_and_says_so_or_says_what_would_help(tmp_pat
     async with driving() as d:
         await d.say("hi")
         await d.reply("fine")
-        d.app.surroundings._tool = None
+        d.app.control.terminal._tool = None
         await d.say("/copy")
         assert d.app.clipboard == "fine"
-        assert "OSC 52" in d.drawn(d.app.notice)
+        assert "OSC 52" in d.drawn(d.app.views.notice)
         target = tmp_path / "clipboard"
         code = f"import sys; open({str(target)!r}, 'wb').write(sys.stdin.buffer.read())"
-        d.app.surroundings._tool = [sys.executable, "-c", code]
+        d.app.control.terminal._tool = [sys.executable, "-c", code]
         await d.say("/copy")
         await d.app.workers.wait_for_complete()
         assert target.read_text() == "fine"
-        assert d.drawn(d.app.notice).strip() == "reply copied"
+        assert d.drawn(d.app.views.notice).strip() == "reply copied"
 
 
 def test_a_text_too_long_for_a_terminal_is_said():
@@ -154,13 +154,13 @@ async def test_the_last_code_block_is_copied_by_key_and_by_command():
         await d.say("/copy code")
         await d.pilot.pause()
         assert d.app.clipboard == "b\nc\n"
-        d.app.transcript.focus()
+        d.app.views.transcript.focus()
         await d.pilot.press("k", "y")
         await d.pilot.pause()
-        assert "there is no code block to copy" in d.drawn(d.app.notice)
+        assert "there is no code block to copy" in d.drawn(d.app.views.notice)
         await d.pilot.press("k", "k", "y")
         await d.pilot.pause()
-        assert "code block 2 of 2" in d.drawn(d.app.notice)
+        assert "code block 2 of 2" in d.drawn(d.app.views.notice)
 
 
 # --------------------------------------------------------------------------------------------------- colours

@@ -80,7 +80,7 @@ async def test_a_thought_is_shown_live_folds_when_it_is_over_and_unfolds_again()
         assert "▸ thought for 0.0 s, " in screen
         assert "First I" not in screen
         assert "The answer is four." in screen
-        d.app.transcript.focus()
+        d.app.views.transcript.focus()
         await d.pilot.press("o")
         await d.pilot.pause()
         assert "Then I add <b>." in d.screen()
@@ -102,7 +102,7 @@ async def test_thoughts_are_not_sent_on_and_not_copied_but_kept():
         ]  # fmt: skip
         await d.reply("yes")
         await d.say("/copy")
-        d.app.transcript.focus()
+        d.app.views.transcript.focus()
         await d.pilot.press("k", "k", "k", "c")
         await d.pilot.pause()
         assert d.app.clipboard == "The answer is **four**.\n"

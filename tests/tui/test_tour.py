@@ -48,7 +48,7 @@ async def test_escape_skips_it_at_once(tmp_path):
         await d.pilot.pause()
         assert "Watch it guess" not in d.screen()
         assert d.app.query(Welcome)
-        assert d.app.focused is d.app.prompt
+        assert d.app.focused is d.app.views.prompt
 
 
 async def test_typing_goes_to_the_prompt_and_nothing_of_it_is_lost(tmp_path):
@@ -93,16 +93,16 @@ async def test_the_log_of_the_engine_is_shown_with_its_place(tmp_path):
     try:
         async with driving() as d:
             await d.say("/log")
-            assert "there is no engine here" in d.drawn(d.app.notice)
+            assert "there is no engine here" in d.drawn(d.app.views.notice)
             while not log.read_text():
                 await d.pilot.pause(0.05)
-            d.app.talk.link, fake = engine, d.app.talk.link
+            d.app.control.session.link, fake = engine, d.app.control.session.link
             await d.say("/log")
             assert isinstance(d.app.screen, LogScreen)
             shown = "".join(d.screen().split())
             assert "half a ␛[31mwarning" in d.screen()
             assert log.name in shown
             await d.pilot.press("escape")
-            d.app.talk.link = fake
+            d.app.control.session.link = fake
     finally:
         engine.close()

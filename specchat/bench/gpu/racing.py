@@ -13,7 +13,7 @@ from specchat.bench.gpu.outcome import Table
 from specchat.bench.gpu.prediction import predicted_ratio
 from specchat.bench.gpu.setup import Extent
 from specchat.bench.measured import Measured
-from specchat.bench.peers.run_peers import Peer
+from specchat.bench.peers.peer import Peer
 from specchat.bench.proof.same_text import Comparison, SameText
 from specchat.bench.race import Race
 from specchat.bench.report import Group, summarise

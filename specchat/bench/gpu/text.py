@@ -16,10 +16,11 @@ from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.rounds import wide_trees
 from specchat.bench.gpu.setup import Setup
 from specchat.bench.gpu.shapes import large, middling
-from specchat.bench.peers.run_peers import Peer
+from specchat.bench.peers.peer import Peer
 from specchat.bench.peers.transformers_generate import peers_over
-from specchat.bench.proof.check import EFFORTS, FAILED
 from specchat.bench.proof.check_text import check_greedy
+from specchat.bench.proof.effort import EFFORTS
+from specchat.bench.proof.finding import FAILED
 from specchat.bench.proof.subject import Subject
 from specchat.core.costs import Costs
 from specchat.decoding.assemble import choose_drafter

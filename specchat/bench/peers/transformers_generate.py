@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from specchat.bench.energy import EnergyMeter
-from specchat.bench.peers.run_peers import Pass, Peer
+from specchat.bench.peers.peer import Pass, Peer
 from specchat.settings import Settings
 
 if TYPE_CHECKING:

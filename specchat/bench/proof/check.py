@@ -3,53 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from specchat.bench.machine import Circumstances, circumstances
+from specchat.bench.proof.effort import Effort
+from specchat.bench.proof.finding import FAILED, Finding
 from specchat.settings import Settings
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is tried.
-
-    Args:
-        prompts: whose greedy texts are compared.
-        tokens: of each greedy text.
-        seeds: how many sampled texts are compared.
-        sampled_tokens: of each sampled text.
-        twin_tokens: drafted for by the target itself.
-        adversary_tokens: written against a drafter that is always wrong.
-        samples: of the first two tokens, for the test of the law.
-    """
-
-    prompts: int
-    tokens: int
-    seeds: int
-    sampled_tokens: int
-    twin_tokens: int
-    adversary_tokens: int
-    samples: int
-
-
-EFFORTS = {
-    "small": Effort(prompts=2, tokens=32, seeds=1, sampled_tokens=24, twin_tokens=24, adversary_tokens=16, samples=200),
-    "full": Effort(prompts=8, tokens=96, seeds=6, sampled_tokens=64, twin_tokens=96, adversary_tokens=64, samples=1200),
-}
-"""By the names that `--budget` takes."""
-
-PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one check found, in a sentence and in figures."""
-
-    claim: str
-    status: str
-    detail: str
-    figures: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specchat.bench.proof.check import FAILED, PASSED, SKIPPED, Finding
 from specchat.bench.proof.chi_square import Fit, fit
+from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED, Finding
 from specchat.bench.proof.subject import NEUTRAL, Subject, Text, write
 from specchat.core.sampling import Law, Sampling, law
 from specchat.core.tree import ROOT

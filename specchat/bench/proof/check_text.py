@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specchat.bench.proof.check import FAILED, PASSED, SKIPPED, Finding
+from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED, Finding
 from specchat.bench.proof.subject import NEUTRAL, Subject, Text
 from specchat.core.round import Round
 from specchat.core.seams import Model

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from specchat.bench.proof.check import Effort
+from specchat.bench.proof.effort import Effort
 from specchat.bench.workloads import own_workload
 from specchat.core.round import Round
 from specchat.core.seams import Model

@@ -13,13 +13,35 @@ from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.assemble import Losslessness
-from specchat.decoding.conversation import Ended, Spoken
+from specchat.decoding.conversation import Conversation, Ended, Spoken
 from specchat.decoding.first_divergence import Parting
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.memory import memory_bytes
 from specchat.engine.protocol import events
+from specchat.engine.protocol.describe import settings_message
 
 _LONGEST_MESSAGE = 4000
 """Characters of an error: it may quote what it refuses, and that may be anything."""
+
+
+def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
+    """The pair that was loaded, where it runs, and the settings in force."""
+    return events.Ready(
+        pair=pair.name,
+        target=pair.target.name,
+        draft=pair.draft.name if pair.draft else None,
+        device=str(pair.device),
+        dtype=pair.precision,
+        threads=pair.threads,
+        context_tokens=conversation.target.context_tokens,
+        memory_bytes=memory_bytes(pair.device),
+        load_s=pair.load_s,
+        settings=settings_message(conversation.settings),
+        loss=loss_message(conversation.losslessness),
+        notes=pair.notes,
+        kernels=pair.target.kernels,
+    )
 
 
 def loss_message(claim: Losslessness) -> events.Loss:
@@ -30,7 +52,7 @@ def loss_message(claim: Losslessness) -> events.Loss:
 def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.RoundDone:
     """A round with its tree, verdict, pieces of text and timings."""
     round = spoken.round
-    tree, verdict, budget, times = round.tree, round.verdict, round.budget, round.timings
+    tree, verdict, budget = round.tree, round.verdict, round.budget
     logprobs, bonus_logprob = target_logprobs(round)
     drafted = len(verdict.path)
     pieces = [
@@ -52,7 +74,7 @@ def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.Rou
             reasons=[reason.value for reason in verdict.reasons],
         ),
         pieces=pieces,
-        timings=events.Timings(times.draft_s, times.verify_s, times.other_s),
+        timings=events.Timings(round.timings.draft_s, round.timings.verify_s, round.timings.other_s),
         draft_passes=round.draft_passes,
         why=budget.why,
     )

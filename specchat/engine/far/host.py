@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import sys
 import threading
@@ -12,69 +11,15 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
+from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
 from specchat.engine.protocol.codec import decode_command, encode, lines_of
 from specchat.engine.protocol.describe import hello
 from specchat.engine.protocol.environment import engine_environment
-from specchat.engine.protocol.events import Cancel, Command, Event, Failed, Load, Loading, Quit
+from specchat.engine.protocol.events import Event, Failed, Loading, Quit
 
 _LAST_CALL_S = 5.0
 """How long a pass may take to notice that nobody listens any more."""
-
-
-class Mailbox:
-    """Commands as they arrive: most wait their turn, cancellations act at once."""
-
-    def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._cancelled: set[int | None] = set()
-        self.quitting = threading.Event()
-
-    def receive(self, command: Command) -> None:
-        """Called from the reading thread."""
-        match command:
-            case Cancel():
-                self._cancelled.add(command.id)
-                self._waiting.put(command)  # wakes whoever waits for a command; there is nothing left to do for it
-            case Load():
-                self._cancelled.discard(None)  # what was cancelled is older than this
-                self._waiting.put(command)
-            case Quit():
-                self.quitting.set()
-                self._waiting.put(command)
-            case _:
-                self._waiting.put(command)
-
-    def next(self, timeout_s: float | None = None) -> Command | None:
-        """The next command, or None where none came in time."""
-        try:
-            return self._waiting.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
-
-    def pending(self) -> list[Command]:
-        """All commands that wait now, oldest first."""
-        commands: list[Command] = []
-        while (command := self._take()) is not None:
-            commands.append(command)
-        return commands
-
-    @property
-    def empty(self) -> bool:
-        return self._waiting.empty()
-
-    def cancelled(self, id: int | None) -> bool:
-        """Whether reply `id` (None: loading) is to stop."""
-        return id in self._cancelled or self.quitting.is_set()
-
-    def forget_cancel(self, id: int | None) -> None:
-        self._cancelled.discard(id)
-
-    def _take(self) -> Command | None:
-        try:
-            return self._waiting.get_nowait()
-        except queue.Empty:
-            return None
 
 
 def serve() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class Loader:
         if len(specs) == 2:
             draft = self._load(specs[1], device, settings, beside=target)
             compare_tokenizers(target, draft)
+        _set_aside()
         return LoadedPair(
             name=pair.name,
             target=target,
@@ -79,6 +81,13 @@ class Loader:
     def _report(self, progress: fetch.Progress) -> None:
         p = progress
         self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
+
+
+def _set_aside() -> None:
+    """Take what there is now out of the search for garbage: looking through it between two rounds takes 0.1 s."""
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def _refuse_strangers(models: list[ModelSpec]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-import torch
 
 from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
@@ -18,33 +16,31 @@ from specchat.core.seams import Model
 from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
 from specchat.decoding.first_divergence import Comparer
-from specchat.decoding.profiling import measure_costs
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far.convert import (
     compared_message,
     failure,
     finished_message,
     loss_message,
+    ready_message,
     round_message,
     stats_message,
 )
-from specchat.engine.far.host import Mailbox
+from specchat.engine.far.idle_measuring import IdleMeasuring
 from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.mailbox import Mailbox
+from specchat.engine.far.memory import free_memory
 from specchat.engine.far.pacing import Pacing
 from specchat.engine.far.pair_loading import Loader
-from specchat.engine.far.profiles import Entry, ProfileStore
+from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.far.turns import Side, by_turns
 from specchat.engine.protocol import events
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
-from specchat.models.machine import process_bytes, processor_name
 from specchat.settings import OPTIONS, Settings
 
 _IDLE_S = 0.4
 """After so long without a command, passes are timed if what they cost is not known yet."""
-
-_ATTEMPTS = 3
-"""A machine that is too busy to be measured so often is planned for without, until the next pair is loaded."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,10 +54,9 @@ class Worker:
         self._pair: LoadedPair | None = None
         self._conversation: Conversation | None = None
         self._store = ProfileStore(state_dir() / "profiles.json")
-        self._profile: Entry | None = None
+        self._measuring: IdleMeasuring | None = None
         self._comparer: Comparer | None = None
         self._twin: Model | None = None  # of the target, while replies are written by turns
-        self._attempts = _ATTEMPTS
         self._replies = 0
         self._totals = Ledger()
         self._deferred: list[events.Command] = []
@@ -75,17 +70,12 @@ class Worker:
                 self._answer(command)
 
     def _wait(self) -> events.Command | None:
-        if self._pair is None or self._known or not self._attempts:
+        if self._measuring is None or not self._measuring.due:
             return self._mailbox.next()
         command = self._mailbox.next(_IDLE_S)
         if command is None:
-            self._measure()
+            self._measuring.measure(self._loaded(), lambda: not self._mailbox.empty)
         return command
-
-    @property
-    def _known(self) -> bool:
-        """What passes cost is known, and was measured not long ago."""
-        return self._profile is not None and not self._profile.old
 
     def _answer(self, command: events.Command) -> None:
         """Do what the command says; a failure is an answer too, and the engine goes on."""
@@ -120,24 +110,24 @@ class Worker:
         loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
         here = self._pair if self._pair is not None and self._serves(self._pair, settings) else None
         self._take(here.using(settings.threads) if here else self._load_pair(loader, settings), settings)
-        self._emit(self._ready())
+        assert self._pair is not None, "it has just been taken"
+        self._emit(ready_message(self._pair, self._loaded()))
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> None:
         """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
-        profile = self._store.get(loaded.key, processor_name(loaded.device))
+        measuring = IdleMeasuring(self._store, loaded)
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
             loaded.vocabulary,
             settings,
-            profile.costs if profile else None,
+            measuring.profile.costs if measuring.profile else None,
             loaded.supplies,
             plain_rounds=True,
         )
         if loaded is not self._pair:
             self._replies, self._totals, self._comparer, self._twin = 0, Ledger(), None, None
-        self._pair, self._conversation = loaded, conversation
-        self._profile, self._attempts = profile, _ATTEMPTS
+        self._pair, self._conversation, self._measuring = loaded, conversation, measuring
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
         """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
@@ -147,8 +137,8 @@ class Worker:
             if self._conversation is None:
                 raise
         before = self._conversation.settings
-        self._pair = self._conversation = self._twin = None
-        _free_memory()
+        self._pair = self._conversation = self._measuring = self._twin = None
+        free_memory()
         try:
             return loader.load(settings)
         except SpecchatError:
@@ -159,25 +149,6 @@ class Worker:
         before = self._conversation.settings if self._conversation else Settings()
         names = [name for name, option in OPTIONS.items() if not option.live and name != "threads"]
         return all(getattr(before, name) == getattr(settings, name) for name in names)
-
-    def _ready(self) -> events.Ready:
-        pair, conversation = self._pair, self._loaded()
-        assert pair is not None, "a conversation has a pair"
-        return events.Ready(
-            pair=pair.name,
-            target=pair.target.name,
-            draft=pair.draft.name if pair.draft else None,
-            device=str(pair.device),
-            dtype=pair.precision,
-            threads=pair.threads,
-            context_tokens=conversation.target.context_tokens,
-            memory_bytes=_memory_bytes(pair.device),
-            load_s=pair.load_s,
-            settings=settings_message(conversation.settings),
-            loss=loss_message(conversation.losslessness),
-            notes=pair.notes,
-            kernels=pair.target.kernels,
-        )
 
     # ------------------------------------------------------------------------------------------- replies
 
@@ -311,27 +282,6 @@ class Worker:
         parting = self._comparer.parting(prompt, command.plain, command.other, law, command.seed)
         self._emit(compared_message(command, parting, conversation.vocabulary))
 
-    def _measure(self) -> None:
-        pair, conversation = self._pair, self._loaded()
-        assert pair is not None, "a conversation has a pair"
-        draft = pair.draft.model if pair.draft else None
-
-        def interrupted() -> bool:
-            return not self._mailbox.empty
-
-        try:
-            costs = measure_costs(conversation.target, draft, interrupted)
-        except Exception:
-            _log.exception("while measuring")
-            self._attempts = 0
-            return
-        if costs is None:
-            return
-        self._attempts -= 1
-        if costs.plausible:
-            self._profile = self._store.put(pair.key, processor_name(pair.device), costs)
-            conversation.learn_costs(costs)
-
     def _asked(self, command: events.Generate | events.Compare) -> Conversation:
         """The conversation a command is about: the chat's, or one of its own."""
         conversation = self._loaded()
@@ -345,15 +295,3 @@ class Worker:
 
 def _encode(conversation: Conversation, messages: list[events.Message]) -> list[int]:
     return conversation.encode([{"role": message.role, "content": message.content} for message in messages])
-
-
-def _free_memory() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()  # else what was freed still counts as taken
-
-
-def _memory_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.memory_allocated(device))
-    return process_bytes()

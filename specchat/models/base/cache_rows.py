@@ -113,21 +113,21 @@ class Rows:
         nodes = tuple(range(len(tree)) if new_nodes is None else new_nodes)
         missing = self._missing
         start, first_node = self._end, self._end + len(missing)
-        row_of = dict(self._row_of)
-        row_of.update({node: first_node + i for i, node in enumerate(nodes)})
         rows = len(missing) + len(nodes) + len(riders)
         mask = np.zeros((rows, start + rows), dtype=np.bool_)
         mask[:, : self.held] = True
         if missing:
             mask[: len(missing), start:first_node] = np.tri(len(missing), dtype=np.bool_)
             mask[len(missing) :, start:first_node] = True
-        seen = [self._path_rows(tree, node, row_of) for node in nodes]
-        after = len(self.prefix) + len(missing)
-        positions = list(range(len(self.prefix), after))
-        positions += [after + tree.depths[node] for node in nodes]
+        first, after = len(self.prefix), len(self.prefix) + len(missing)
+        positions = [*range(first, after), *(after + tree.depths[node] for node in nodes)]
+        paths: dict[int, list[int]] = {-1: []}  # by node: the rows of the root, its ancestors and itself
+        for row, node in enumerate(nodes, first_node):
+            paths[node] = [*self._path_rows(tree, tree.parents[node], paths), row]
+        seen = [paths[node] for node in nodes]
         rider_row = first_node + len(nodes)
         for index, rider in enumerate(riders):
-            above = self._path_rows(tree, rider.parent, row_of)
+            above = list(self._path_rows(tree, rider.parent, paths))
             position = after + tree.depths[rider.parent] + 1
             link = rider.after
             while link is not None:
@@ -136,8 +136,9 @@ class Rows:
                 link = riders[link].after
             seen.append([*above, rider_row + index])
             positions.append(position)
-        for row, rows_seen in enumerate(seen, len(missing)):
-            mask[row, rows_seen] = True
+        # One assignment for all rows: each alone takes a microsecond.
+        width = start + rows
+        mask.reshape(-1)[[at * width + row for at, path in enumerate(seen, len(missing)) for row in path]] = True
         tokens = [*missing, *(tree.tokens[n] for n in nodes)]
         return Plan(start, len(missing), nodes, tokens, positions, torch.from_numpy(mask), self.held, self._gaps())
 
@@ -196,10 +197,11 @@ class Rows:
         self._missing = []
         self._end = self.held
 
-    @staticmethod
-    def _path_rows(tree: TokenTree, node: int, row_of: dict[int, int]) -> list[int]:
-        """Rows of the node, its ancestors and the root: whom it attends to inside the tree."""
-        return [row_of[n] for n in (ROOT, *tree.path(node))]
+    def _path_rows(self, tree: TokenTree, node: int, paths: dict[int, list[int]]) -> list[int]:
+        """Whom a child of `node` attends to inside the tree; what was read in earlier passes is added to `paths`."""
+        if node not in paths:
+            paths[node] = [*self._path_rows(tree, tree.parents[node], paths), self._row_of[node]]
+        return paths[node]
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.transfer import sent
@@ -25,11 +24,13 @@ class KVCache:
 
         Args:
             layers: numbers of the layers that keep keys and values.
-            keys_together: keys of so many rows lie side by side, value by value, for those who read them so.
+            keys_together: keys of so many rows lie side by side, for those who read them so: pair of values by pair of
+                values, even rows before odd ones. Values then lie in pairs of rows, value by value, odd rows first.
         """
         self.place_of = {layer: place for place, layer in enumerate(sorted(layers))}
         self._max_rows = max_rows
         self._together = keys_together
+        self._pair = min(keys_together, 2)
         self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
         self._values: Tensor | None = None
         self._start = 0
@@ -75,14 +76,7 @@ class KVCache:
         end = start + len(rows)
         moved = [(to, row) for to, row in zip(range(start, end), rows, strict=True) if to != row]
         if moved and self.place_of:
-            assert self._keys is not None, "rows were written"
-            assert self._values is not None, "rows were written"
-            to, source = sent(torch.tensor(moved), self._keys.device).t()
-            keys, values = self._by_row(self._keys), self._values
-            keys[:, :, to // self._together, to % self._together] = keys[
-                :, :, source // self._together, source % self._together
-            ]
-            values[:, :, to] = values[:, :, source]
+            self._move_(torch.tensor(moved))
         return end
 
     def copy_rows_(self, source: KVCache, rows: Sequence[int]) -> None:
@@ -91,19 +85,20 @@ class KVCache:
             return
         assert source._keys is not None, "rows were written"
         assert source._values is not None, "rows were written"
-        together, heads = self._together, source._values.shape[1]
-        blocks = -(-len(rows) // together)
-        own_keys, own_values = self.room_for(blocks * together, source._values[0].transpose(0, 1))
-        wanted = torch.tensor(rows)
-        among = torch.unique(wanted // together)  # keys that lie together are moved together
+        together = self._together
+        wanted = torch.tensor([*rows, *[rows[-1]] * (-len(rows) % together)])  # whole blocks
+        among = torch.unique(wanted // together)  # rows that lie together are moved together
         inside = torch.searchsorted(among, wanted // together) * together + wanted % together
-        wanted, among, inside = (sent(index, own_keys.device) for index in (wanted, among, inside))
-        for layer, place in self.place_of.items():
-            theirs = source.place_of[layer]
-            keys = source._by_row(source._keys)[theirs].index_select(1, among).flatten(1, 2).index_select(1, inside)
-            filled = F.pad(keys, (0, 0, 0, blocks * together - len(rows)))
-            self._by_row(own_keys)[place, :, :blocks] = filled.view(heads, blocks, together, -1)
-            own_values[place, :, : len(rows)] = source._values[theirs].index_select(1, wanted)
+        last = self._pair - 1
+        swapped = (inside ^ last).view(-1, self._pair).flip(1).flatten()  # pairs of values lie the other way round
+        own = self.room_for(len(wanted), source._values[0].transpose(0, 1))
+        among, *orders = (sent(index, own[0].device) for index in (among, inside, swapped))
+        theirs = source._by_row(source._keys, source._values)
+        for to, of, order in zip(self._by_row(*own), theirs, orders, strict=True):
+            for layer, place in self.place_of.items():
+                taken = of[source.place_of[layer]].index_select(1, among).flatten(1, 3).index_select(1, order)
+                front = to[place, :, : len(wanted) // together]
+                front.copy_(taken.view(front.shape))
 
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows.
@@ -121,11 +116,30 @@ class KVCache:
             self._values = self._grown(self._values, like, wanted)
         return self._keys, self._values
 
-    def _by_row(self, keys: Tensor) -> Tensor:
-        """(layers, heads, capacity / together, together, head_dim), a view."""
-        layers, heads, capacity, head_dim = keys.shape
-        together = self._together
-        return keys.view(layers, heads, capacity // together, head_dim, together).transpose(3, 4)
+    def _by_row(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Views whose dimensions 2, 3 and 4 count rows: blocks of rows that lie together, their pairs, both of a pair.
+
+        Keys come as (…, head_dim / 2, 2) in the order of rows; values as (…, head_dim), the second of a pair first.
+        Where no rows lie together, blocks and pairs are rows.
+        """
+        (layers, heads, _, head_dim), pair = keys.shape, self._pair
+        pairs = self._together // pair
+        keys = keys.view(layers, heads, -1, head_dim // pair, pair, pairs, pair).permute(0, 1, 2, 5, 4, 3, 6)
+        return keys, values.view(layers, heads, -1, pairs, head_dim, pair).transpose(4, 5)
+
+    def _move_(self, moved: Tensor) -> None:
+        """Copy rows onto others; `moved` holds (to, from) of each. In place."""
+        assert self._keys is not None, "rows were written"
+        assert self._values is not None, "rows were written"
+        to, source = sent(moved, self._keys.device).t()
+        keys, values, together, pair = self._keys, self._values, self._together, self._pair
+        if together == 1:
+            keys[:, :, to], values[:, :, to] = keys[:, :, source], values[:, :, source]
+            return
+        keys, values = self._by_row(keys, values)
+        (block, at, which), (of, place, other) = ((r // together, r % together // pair, r % pair) for r in (to, source))
+        keys[:, :, block, at, which] = keys[:, :, of, place, other]
+        values[:, :, block, at, pair - 1 - which] = values[:, :, of, place, pair - 1 - other]
 
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
         new = zeros((len(self.place_of), like.shape[-2], capacity, like.shape[-1]), like)

@@ -37,6 +37,11 @@ class LayerWatch:
         self._states: dict[int, Tensor] = {}
         self._rider_states: dict[int, Tensor] = {}
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody looks into the pass."""
+        return not self._request.taps and not self._request.hooks
+
     def wants(self, layer: int) -> bool:
         """Whether anybody looks at the states after this layer."""
         return layer in self._request.taps or self.interrupts(layer)
@@ -82,6 +87,16 @@ class LayerWatch:
         """The reading of a pass, from what the head said of its living nodes and its riders, in that order."""
         count, riders = len(self._alive), bool(self._request.riders)
         likeliest = said.likeliest
+        if not riders and not self._pruned:
+            return Reading(
+                self._plan.nodes,
+                said.logits,
+                frozenset(self._alive),
+                taps=self._states,
+                likeliest=likeliest,
+                totals=said.totals,
+                text_states=self.text_states(),
+            )
         return Reading(
             nodes=self._plan.nodes,
             logits=self._spread(said.logits[:count]),

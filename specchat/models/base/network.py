@@ -70,7 +70,7 @@ class Pass:
     def segments(self, layers: int) -> list[range]:
         """Runs of layers that nobody looks into, each up to and including one that somebody does."""
         watch = self.watch
-        ends = [] if watch is None else [layer + 1 for layer in range(layers) if watch.wants(layer)]
+        ends = [] if watch is None or watch.idle else [layer + 1 for layer in range(layers) if watch.wants(layer)]
         cuts = sorted({0, *ends, layers})
         return [range(first, last) for first, last in pairwise(cuts)]
 

@@ -3,132 +3,189 @@
 #pragma once
 
 #include "lanes.h"
-#include "product.h"
 
-/* Keys lie LANES rows together, value by value, so that one step scores that many keys without adding across lanes;
- * values lie row by row. A few queries look at the same keys and values, so that these are widened once for all of them.
+enum { KEYS = 2 * LANES, SPAN = 4 * KEYS, AT_ONCE = 4 * SET };
+
+/* Queries, keys, values and weights are bfloat16, and two products are added at a time: two values of a key, or the
+ * values of two rows. KEYS keys lie together, pair of values by pair of values, those of even rows first, so that one step
+ * scores LANES keys without adding across lanes. Values lie in pairs of rows, the even row in the high halves.
+ *
  * What a query gets depends on itself and on what it sees: what it does not see counts exactly nothing, wherever that
- * lies, and sums run from key to key in the order of the text. */
+ * lies, sums of values run from row to row in the order of the text, and sums of weights are whole numbers. Queries that
+ * share a head of keys are read together, SET of them in registers, a stretch of rows in the nearest cache. */
 typedef struct {
-    const float *query[SET];
-    const uint8_t *mask[SET];
-    float *to[SET];
-    float *weights; /* (SET, room) */
-    int room;       /* end, rounded up to whole vectors */
-    int common;     /* rows that every query sees */
-    int end;        /* rows that any of the queries sees, and what lies before them */
-} Set;
+    const uint32_t *query; /* pairs of values, scaled: scores are powers of two */
+    const uint8_t *mask;
+    float *to;
+} Query;
 
-/* Scores of two blocks of keys, or of one; −∞ for those that a query does not see. */
-static inline __attribute__((always_inline)) void score(const Set *s, const uint16_t *keys, int size, int count,
-                                                        int first, int blocks, vf *most) {
-    vf sum[SET][2];
-#pragma GCC unroll 6
-    for (int n = 0; n < count; n++) sum[n][0] = sum[n][1] = (vf){0};
-    const uint16_t *key = keys + (size_t)first * (size_t)size;
-    for (int i = 0; i < size; i++, key += LANES) {
-        _mm_prefetch((const char *)key + AHEAD, _MM_HINT_T0);
-        vf one = load_half(key), other = blocks == 2 ? load_half(key + (size_t)size * LANES) : one;
-#pragma GCC unroll 6
-        for (int n = 0; n < count; n++) {
-            vf q = all(s->query[n][i]);
-            sum[n][0] = fma16(q, one, sum[n][0]);
-            if (blocks == 2) sum[n][1] = fma16(q, other, sum[n][1]);
-        }
-    }
-    vf factor = all(1.0f / sqrtf((float)size));
-    for (int b = 0, at = first; b < blocks; b++, at += LANES)
-        for (int n = 0; n < count; n++) {
-            vf scores = sum[n][b] * factor;
-            if (at + LANES > s->common) scores = either(seen(s->mask[n] + at, s->end - at), scores, all(-INFINITY));
-            most[n] = larger(scores, most[n]);
-            store(s->weights + (size_t)n * (size_t)s->room + at, scores);
-        }
-}
+typedef struct {
+    const Query *queries;
+    int count, size; /* of queries, of a head */
+    int common;      /* rows that every query sees */
+    int end;         /* rows that any of the queries sees, and what lies before them */
+    int room;        /* end, rounded up to whole blocks of keys */
+    const uint32_t *keys, *values;
+    float *weights; /* (count, room): scores, then weights in pairs of rows */
+    vf *most;       /* (count) */
+} Looking;
 
-/* Scores become weights; their sums. */
-static inline __attribute__((always_inline)) void weigh(const Set *s, int count, const vf *most, float *totals) {
+/* Scores of `blocks` blocks of keys; −∞ for those that a query does not see. */
+static inline __attribute__((always_inline)) void score_blocks(const Looking *l, int from, int count, int first,
+                                                               int blocks, int size) {
+    vf sum[SET][2 * BLOCKS];
+    const uint32_t *query[SET];
+#pragma GCC unroll 6
     for (int n = 0; n < count; n++) {
-        float *weights = s->weights + (size_t)n * (size_t)s->room;
-        vf top = all(max_of(most[n]));
-        for (int t = 0; t < s->end; t += LANES) store(weights + t, exp16(load(weights + t) - top));
-        totals[n] = 0;
+        query[n] = l->queries[from + n].query;
+#pragma GCC unroll 4
+        for (int b = 0; b < 2 * blocks; b++) sum[n][b] = (vf){0};
     }
-    for (int t = 0; t < s->end; t++)
+    const uint32_t *key = l->keys + (size_t)first * (size_t)(size / 2);
+    size_t apart = (size_t)KEYS * (size_t)(size / 2);
+    for (int i = 0; i < size / 2; i++, key += KEYS) {
+        vu some[2 * BLOCKS];
+#pragma GCC unroll 4
+        for (int b = 0; b < 2 * blocks; b++) {
+            const uint32_t *at = key + (size_t)(b / 2) * apart + b % 2 * LANES;
+            some[b] = load_pairs(at);
+        }
 #pragma GCC unroll 6
-        for (int n = 0; n < count; n++) totals[n] += s->weights[(size_t)n * (size_t)s->room + t];
+        for (int n = 0; n < count; n++) {
+            vu q = query[n][i] - (vu){0};
+#pragma GCC unroll 4
+            for (int b = 0; b < 2 * blocks; b++) sum[n][b] = dot2(sum[n][b], some[b], q);
+        }
+    }
+#pragma GCC unroll 2
+    for (int b = 0; b < blocks; b++)
+#pragma GCC unroll 6
+        for (int n = 0; n < count; n++) {
+            int at = first + b * KEYS;
+            vf even = sum[n][2 * b], odd = sum[n][2 * b + 1];
+            if (at + KEYS > l->common) {
+                vi seen_even, seen_odd;
+                seen(l->queries[from + n].mask + at, l->end - at, &seen_even, &seen_odd);
+                even = either(seen_even, even, all(-INFINITY));
+                odd = either(seen_odd, odd, all(-INFINITY));
+            }
+            l->most[from + n] = larger(larger(even, odd), l->most[from + n]);
+            float *scores = l->weights + (size_t)(from + n) * (size_t)l->room + at;
+            store(scores, even);
+            store(scores + LANES, odd);
+        }
 }
 
-static inline __attribute__((always_inline)) void mix(const Set *s, const uint16_t *values, int size, int count, int from,
-                                                      int vectors, const float *totals) {
+/* Scores become weights, in pairs of rows; what their sum is. */
+static float weigh(const Looking *l, int which) {
+    float *scores = l->weights + (size_t)which * (size_t)l->room;
+    vf top = all(max_of(l->most[which]));
+    /* Between 2 and 4 the last bit of a number is 2^−22: adding makes whole numbers of weights, whose sums are exact. */
+    vf three = all(3.0f);
+    int64_t total = 0;
+    for (int from = 0; from < l->room; from += SPAN) {
+        vi sum = {0};
+        int end = from + SPAN < l->room ? from + SPAN : l->room;
+        for (int at = from; at < end; at += KEYS) {
+            vf even = rough_power_of_two(load(scores + at) - top);
+            vf odd = rough_power_of_two(load(scores + at + LANES) - top);
+            sum += ((vi)(even + three) - (vi)three) + ((vi)(odd + three) - (vi)three);
+            store(scores + at / 2, (vf)pairs(even, odd));
+        }
+        total += sum_of_whole(sum);
+    }
+    return (float)total / 4194304.0f;
+}
+
+/* Add up weighted values of some pairs of rows, of `vectors` vectors of a head. */
+static inline __attribute__((always_inline)) void mix_pairs(const Looking *l, int from, int count, int pair, int end,
+                                                            int column, int vectors) {
     vf sum[SET][WIDE];
+    const uint32_t *weights[SET];
+#pragma GCC unroll 6
+    for (int n = 0; n < count; n++) {
+        weights[n] = (const uint32_t *)(l->weights + (size_t)(from + n) * (size_t)l->room);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) sum[n][v] = load(l->queries[from + n].to + column + v * LANES);
+    }
+    const uint32_t *value = l->values + (size_t)pair * (size_t)l->size + column;
+    for (int t = pair; t < end; t++, value += l->size) {
+        vu some[WIDE];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) some[v] = load_pairs(value + v * LANES);
+#pragma GCC unroll 6
+        for (int n = 0; n < count; n++) {
+            vu weight = weights[n][t] - (vu){0};
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++) sum[n][v] = dot2(sum[n][v], some[v], weight);
+        }
+    }
 #pragma GCC unroll 6
     for (int n = 0; n < count; n++)
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) sum[n][v] = (vf){0};
-    const uint16_t *value = values + from;
-    for (int t = 0; t < s->end; t++, value += size) {
-        vf wide[WIDE];
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) {
-            if (v % 2 == 0) _mm_prefetch((const char *)(value + v * LANES) + AHEAD, _MM_HINT_T0);
-            wide[v] = load_half(value + v * LANES);
-        }
-#pragma GCC unroll 6
-        for (int n = 0; n < count; n++) {
-            vf weight = all(s->weights[(size_t)n * (size_t)s->room + t]);
-#pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++) sum[n][v] = fma16(weight, wide[v], sum[n][v]);
-        }
-    }
-    for (int n = 0; n < count; n++)
-        for (int v = 0; v < vectors; v++) store(s->to[n] + from + v * LANES, sum[n][v] * (1.0f / totals[n]));
+        for (int v = 0; v < vectors; v++) store(l->queries[from + n].to + column + v * LANES, sum[n][v]);
 }
 
-static void mix_rest(const Set *s, const uint16_t *values, int size, int count, int from, const float *totals) {
-    for (; from < size; from++)
-        for (int n = 0; n < count; n++) {
-            float sum = 0;
-            for (int t = 0; t < s->end; t++)
-                sum += s->weights[(size_t)n * (size_t)s->room + t] * _cvtsh_ss(values[(size_t)t * (size_t)size + from]);
-            s->to[n][from] = sum * (1.0f / totals[n]);
-        }
+/* The same for the columns that fill no vector. */
+static void mix_rest(const Looking *l, int which, int pair, int end, int column) {
+    const uint32_t *weights = (const uint32_t *)(l->weights + (size_t)which * (size_t)l->room);
+    float *to = l->queries[which].to;
+    for (; column < l->size; column++)
+        for (int t = pair; t < end; t++)
+            to[column] = dot2(all(to[column]), l->values[(size_t)t * (size_t)l->size + column] - (vu){0},
+                              weights[t] - (vu){0})[0];
 }
 
-static inline __attribute__((always_inline)) void attend_some(const Set *s, const uint16_t *keys, const uint16_t *values,
-                                                              int size, int count) {
-    vf most[SET];
-    for (int n = 0; n < count; n++) most[n] = all(-INFINITY);
-    int at = 0, from = 0;
-    for (; BLOCKS == 2 && at + LANES < s->end; at += 2 * LANES) score(s, keys, size, count, at, 2, most);
-    for (; at < s->end; at += LANES) score(s, keys, size, count, at, 1, most);
-    float totals[SET];
-    weigh(s, count, most, totals);
-    for (; from + WIDE * LANES <= size; from += WIDE * LANES) mix(s, values, size, count, from, WIDE, totals);
-    for (; from + LANES <= size; from += LANES) mix(s, values, size, count, from, 1, totals);
-    mix_rest(s, values, size, count, from, totals);
+static inline __attribute__((always_inline)) void score_set(const Looking *l, int from, int count, int first, int end) {
+    int size = l->size, at = first;
+    for (; BLOCKS == 2 && at + KEYS < end; at += 2 * KEYS) score_blocks(l, from, count, at, 2, size);
+    for (; at < end; at += KEYS) score_blocks(l, from, count, at, 1, size);
 }
 
-#define SIZES(count)                                                                                                   \
-    static void attend_##count(const Set *s, const uint16_t *keys, const uint16_t *values, int size) {                 \
-        if (size == 64) attend_some(s, keys, values, 64, count);                                                       \
-        else if (size == 128) attend_some(s, keys, values, 128, count);                                                \
-        else attend_some(s, keys, values, size, count);                                                                \
-    }
-SIZES(1) SIZES(2) SIZES(3)
+static inline __attribute__((always_inline)) void mix_set(const Looking *l, int from, int count, int first, int end) {
+    int column = 0, pair = first / 2, last = end / 2;
+    for (; column + WIDE * LANES <= l->size; column += WIDE * LANES) mix_pairs(l, from, count, pair, last, column, WIDE);
+    for (; column + LANES <= l->size; column += LANES) mix_pairs(l, from, count, pair, last, column, 1);
+    for (int n = 0; n < count; n++) mix_rest(l, from + n, pair, last, column);
+}
+
+#define COUNTS(count)                                                                                                  \
+    static void score_##count(const Looking *l, int from, int first, int end) { score_set(l, from, count, first, end); } \
+    static void mix_##count(const Looking *l, int from, int first, int end) { mix_set(l, from, count, first, end); }
+typedef void Look(const Looking *l, int from, int first, int end);
+COUNTS(1) COUNTS(2) COUNTS(3)
 #if SET == 6
-SIZES(4) SIZES(5) SIZES(6)
+COUNTS(4) COUNTS(5) COUNTS(6)
+static Look *const SCORE[SET] = {score_1, score_2, score_3, score_4, score_5, score_6};
+static Look *const MIX[SET] = {mix_1, mix_2, mix_3, mix_4, mix_5, mix_6};
+#else
+static Look *const SCORE[SET] = {score_1, score_2, score_3};
+static Look *const MIX[SET] = {mix_1, mix_2, mix_3};
 #endif
 
-static void attend(const Set *s, int count, const uint16_t *keys, const uint16_t *values, int size) {
-    switch (count) {
-#if SET == 6
-    case 6: attend_6(s, keys, values, size); break;
-    case 5: attend_5(s, keys, values, size); break;
-    case 4: attend_4(s, keys, values, size); break;
-#endif
-    case 3: attend_3(s, keys, values, size); break;
-    case 2: attend_2(s, keys, values, size); break;
-    default: attend_1(s, keys, values, size);
+/* For all queries one stretch of rows after another. The next one is fetched meanwhile, a part of it by every set. */
+static void look(const Looking *l, Look *const *how, const uint32_t *rows) {
+    int row_bytes = l->size * (int)sizeof(uint16_t), sets = (l->count + SET - 1) / SET;
+    for (int first = 0; first < l->room; first += SPAN) {
+        int end = first + SPAN < l->room ? first + SPAN : l->room, soon = end + SPAN < l->room ? SPAN : l->room - end;
+        const char *next = (const char *)rows + (size_t)end * (size_t)row_bytes;
+        for (int set = 0; set < sets; set++) {
+            int from = set * SET, count = l->count - from < SET ? l->count - from : SET;
+            for (int at = soon * row_bytes / sets * set; at < soon * row_bytes / sets * (set + 1); at += 64) fetch(next + at);
+            how[count - 1](l, from, first, end);
+        }
     }
+}
+
+static void attend(const Looking *l) {
+    for (int n = 0; n < l->count; n++) {
+        l->most[n] = all(-INFINITY);
+        memset(l->queries[n].to, 0, (size_t)l->size * sizeof(float));
+    }
+    look(l, SCORE, l->keys);
+    float totals[AT_ONCE];
+    for (int n = 0; n < l->count; n++) totals[n] = weigh(l, n);
+    look(l, MIX, l->values);
+    for (int n = 0; n < l->count; n++)
+        for (int i = 0; i < l->size; i++) l->queries[n].to[i] *= 1.0f / totals[n];
 }

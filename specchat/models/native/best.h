@@ -8,6 +8,7 @@ enum { BEST = 64 };
 
 /* Scores and whose they are, the highest first; of equals the one with the lower number. */
 typedef struct {
+    float before; /* so that every score has one before it */
     float score[BEST];
     int32_t token[BEST];
 } Best;
@@ -20,27 +21,33 @@ static void begin(Best *best) {
 }
 
 static void insert(Best *best, float score, int32_t token) {
-    int at = BEST;
-    while (at > 0 && (score > best->score[at - 1] || (score == best->score[at - 1] && token < best->token[at - 1]))) at--;
-    for (int i = BEST - 1; i > at; i--) {
-        best->score[i] = best->score[i - 1];
-        best->token[i] = best->token[i - 1];
+    vi before = {0}; /* ones less than nothing */
+    for (int i = 0; i < BEST; i += LANES) {
+        vf scores = load(best->score + i);
+        vi tokens = *(const vi_any *)(best->token + i);
+        before += (scores > score) | ((scores == score) & (tokens < token));
     }
-    if (at < BEST) {
-        best->score[at] = score;
-        best->token[at] = token;
+    int at = -sum_of_whole(before);
+    if (at == BEST) return;
+    for (int i = BEST - LANES; i >= 0 && i + LANES > at; i -= LANES) {
+        vi place = COUNT + i;
+        vf scores = either(place < at, load(best->score + i), load(best->score + i - 1));
+        vf tokens = either(place < at, load((float *)best->token + i), load((float *)best->token + i - 1));
+        store(best->score + i, scores);
+        store((float *)best->token + i, tokens);
     }
+    best->score[at] = score;
+    best->token[at] = token;
 }
 
 static inline void consider(Best *best, vf scores, int first, int valid) {
-    Split high = {.i = scores >= all(best->score[BEST - 1])};
-    int which = _mm256_movemask_ps(high.f8[0]) | _mm256_movemask_ps(high.f8[1]) << 8;
+    unsigned which = lanes_set(scores >= all(best->score[BEST - 1]));
     for (; which; which &= which - 1) {
-        int lane = __builtin_ctz((unsigned)which);
+        int lane = __builtin_ctz(which);
         if (lane < valid) insert(best, scores[lane], first + lane);
     }
 }
 
 static void join(Best *best, const Best *other) {
-    for (int i = 0; i < BEST && other->score[i] > -INFINITY; i++) insert(best, other->score[i], other->token[i]);
+    for (int i = 0; i < BEST && other->score[i] >= best->score[BEST - 1]; i++) insert(best, other->score[i], other->token[i]);
 }

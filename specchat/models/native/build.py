@@ -22,8 +22,9 @@ from specchat.models.inspect.memory import cpu_flags
 from specchat.models.native.own_file import NotOwnFile, open_own
 
 _FOLDER = Path(__file__).parent
-_FLAGS = ("-O3", "-std=gnu11", "-Wno-psabi", "-shared", "-fPIC", "-pthread")
-_NEEDED = ("avx2", "f16c", "fma")
+_FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-shared", "-fPIC", "-pthread")
+_NEEDED = {"x86_64": ("avx2", "f16c", "fma"), "aarch64": ("asimddp",)}
+_WRITTEN_FOR = "x86 processors with AVX2 and 64-bit ARM processors with dot products, under Linux"
 _PATIENCE_S = 120
 _log = logging.getLogger(__name__)
 
@@ -75,11 +76,14 @@ def compile_command(processor: str = "native") -> tuple[str, ...]:
     Raises:
         NativeUnavailable: another processor, or no compiler.
     """
-    missing = [flag for flag in _NEEDED if flag not in cpu_flags()]
-    if missing:
-        here = f"this is {platform.system()} on {platform.machine()}"
-        raise NativeUnavailable(f"they are written for x86 processors with AVX2 under Linux, and {here}")
-    return (*find_compiler(), f"-march={processor}", *_FLAGS)
+    needed = _NEEDED.get(platform.machine())
+    if needed is None or not cpu_flags().issuperset(needed):
+        lacks = "".join(f" without {flag}" for flag in needed or () if flag not in cpu_flags())
+        here = f"this is {platform.system()} on {platform.machine()}{lacks}"
+        raise NativeUnavailable(f"they are written for {_WRITTEN_FOR}, and {here}")
+    # Compilers for ARM know their own processor by this name only.
+    option = "-mcpu" if platform.machine() == "aarch64" else "-march"
+    return (*find_compiler(), f"{option}={processor}", *_FLAGS)
 
 
 def find_compiler() -> tuple[str, ...]:

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 
+#include "attention.h"
 #include "decoder.h"
 #include "refuse.h"
 
@@ -70,7 +71,7 @@ int decoder_check(const Decoder *d) {
     return product_check("head", &d->head, d->hidden, d->vocab_size);
 }
 
-/* Whether every row sees itself. */
+/* Whether every row sees itself, and is where it can be rotated. */
 static int view_check(const Rows *r, const View *view) {
     if (in_range("rows that all see", view->common, 0, r->end)) return REFUSED;
     if (view->mask == NULL) return refuse("no mask");
@@ -78,6 +79,8 @@ static int view_check(const Rows *r, const View *view) {
         int place = r->places[row];
         if (place < 0 || place >= r->end || !view->mask[(size_t)row * (size_t)r->end + (size_t)place])
             return refuse("row %d does not see itself at %d of %d", row, place, r->end);
+        if (view->turns && (r->positions[row] < 0 || r->positions[row] >= view->positions))
+            return refuse("row %d is at position %d of %d", row, r->positions[row], view->positions);
     }
     return DONE;
 }
@@ -108,7 +111,7 @@ static int rows_check(const Decoder *d, const Rows *r, int first, int last) {
     if (first < 0 || first > last || last > d->layers) return refuse("layers %d to %d of %d", first, last, d->layers);
     int most = MOST_QUERIES / (d->heads / d->kv_heads), pieces = (MOST_PIECES - 1) / d->heads;
     if (in_range("rows", r->rows, 1, most < pieces ? most : pieces)) return REFUSED;
-    if (in_range("the cache's rows", r->capacity, LANES, MOST_CAPACITY) || r->capacity % LANES)
+    if (in_range("the cache's rows", r->capacity, KEYS, MOST_CAPACITY) || r->capacity % KEYS)
         return refuse("a cache of %d rows", r->capacity);
     if (in_range("rows to look at", r->end, 1, r->capacity)) return REFUSED;
     for (int i = 0; i < d->views; i++)

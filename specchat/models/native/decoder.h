@@ -27,17 +27,19 @@ enum { VIEWS = 4 };
 /* How some layers look at the text: row r sees the cache rows whose mask is set; all rows see the first `common`. */
 typedef struct {
     int32_t common;
-    const float *turns;  /* (rows, head_dim / 2, 2): cosine and sine; NULL where nothing is rotated */
+    int32_t positions;   /* that there are turns for */
+    const float *turns;  /* (positions, head_dim / 2, 2): cosine and sine; NULL where nothing is rotated */
     const uint8_t *mask; /* (rows, end) */
 } View;
 
 /* The rows of one pass. Row r is written to cache row places[r]. What lies in the cache and is not seen must be finite. */
 typedef struct {
     int32_t rows, end, capacity;
-    float *hidden;         /* (rows, hidden), in place */
-    const int32_t *places; /* (rows) */
-    uint16_t *keys;        /* (layers, kv_heads, capacity / LANES, head_dim, LANES) float16 */
-    uint16_t *values;      /* (layers, kv_heads, capacity, head_dim) float16 */
+    float *hidden;            /* (rows, hidden), in place */
+    const int32_t *positions; /* (rows), in the text */
+    const int32_t *places;    /* (rows) */
+    uint32_t *keys;           /* (layers, kv_heads, capacity / KEYS, head_dim / 2, 2, LANES) pairs of bfloat16 */
+    uint32_t *values;         /* (layers, kv_heads, capacity / 2, head_dim) pairs of bfloat16 */
     View view[VIEWS];
     /* What is left out; NULL where nothing is. */
     const int32_t *place_of; /* (layers), where among the cache's layers each one's rows lie, −1 without attention */

@@ -8,8 +8,13 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
+from torch import Tensor
+
 from specchat.errors import ModelError
 from specchat.models.native.build import load
+
+PHASES = ("rounding", "products", "attention", "head", "waiting")
+"""What the time of a pass goes into; team.h has the same in the same order."""
 
 _POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int
 
@@ -38,6 +43,12 @@ class Kernels:
         library.decoder_check.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
         library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 3]
+        library.team_time.restype = None
+        library.team_time.argtypes = [_POINTER, ctypes.c_bool]
+        library.team_spent.argtypes = [_POINTER, _POINTER]
+        library.floor_bytes.restype = library.floor_operations.restype = ctypes.c_double
+        library.floor_bytes.argtypes = [_POINTER, _POINTER, ctypes.c_int64]
+        library.floor_operations.argtypes = [_POINTER]
         library.packs.argtypes = [_INTEGER]
         library.pack.argtypes = [_POINTER, _INTEGER, _POINTER, ctypes.c_int64]
         library.refusal.restype = ctypes.c_char_p
@@ -68,6 +79,32 @@ class Kernels:
         with self._passing:
             about = ctypes.byref(decoder), hidden, rows, logits, best, totals
             self._done(self._library.decoder_head(self._team_of(threads), *about))
+
+    def time_phases(self, threads: int, timed: bool) -> None:
+        """Time the phases of what follows, or no longer; forget what was timed."""
+        with self._passing:
+            self._library.team_time(self._team_of(threads), timed)
+
+    def spent(self, threads: int) -> dict[str, float]:
+        """Seconds by phase since then, as the thread that asks for a pass sees them."""
+        seconds = (ctypes.c_double * len(PHASES))()
+        with self._passing:
+            count = self._library.team_spent(self._team_of(threads), seconds)
+        assert count == len(PHASES), "team.h names as many phases"
+        return dict(zip(PHASES, seconds, strict=True))
+
+    def floor(self, threads: int, data: Tensor) -> tuple[float, float]:
+        """Bytes of memory and operations on 8-bit numbers that all threads together manage in a second.
+
+        Args:
+            data: uint8, a multiple of 65 536 and far more than caches hold, on a line's boundary.
+        """
+        with self._passing:
+            team = self._team_of(threads)
+            rates = (self._library.floor_bytes(team, data.data_ptr(), len(data)), self._library.floor_operations(team))
+        if not all(rates):
+            raise MemoryError("no memory for a measurement")
+        return rates
 
     def packs(self, kind: int) -> bool:
         """Whether rows of this kind, by GGUF's number, can be packed."""

@@ -1,131 +1,102 @@
-/* Sixteen numbers at a time, on registers of sixteen lanes or of eight. */
+/* Sixteen numbers at a time, on registers of sixteen lanes, of eight or of four. */
 
 #pragma once
 
-#include <immintrin.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#if !defined(__AVX2__) || !defined(__F16C__) || !defined(__FMA__)
-#error "written for processors with AVX2, F16C and FMA"
-#endif
-
-enum { LANES = 16, GROUP = 32, TILE = 8 };
-
-/* How many queries attend together, how many vectors of values and blocks of keys they look at in a step: as many as
- * there are registers for. */
-#ifdef __AVX512F__
-#define SET 6
-enum { WIDE = 4, BLOCKS = 2 };
-#else
-#define SET 3
-enum { WIDE = 2, BLOCKS = 1 };
-#endif
+enum { LANES = 16, GROUP = 32, TILE = 8, AHEAD = 8192 };
 
 typedef float vf __attribute__((vector_size(64)));
 typedef int32_t vi __attribute__((vector_size(64)));
+static const vi COUNT = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 typedef float vf_any __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t vi_any __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint8_t vb __attribute__((vector_size(64)));
 typedef uint8_t vb_any __attribute__((vector_size(64), aligned(1), may_alias));
 typedef int32_t int32_any __attribute__((aligned(1), may_alias));
+typedef uint8_t vn __attribute__((vector_size(16)));
+typedef uint8_t vn_any __attribute__((vector_size(16), aligned(1), may_alias));
+typedef uint16_t vs __attribute__((vector_size(32)));
 typedef uint32_t vu __attribute__((vector_size(64)));
+typedef uint64_t vl __attribute__((vector_size(64)));
+typedef uint32_t vu8 __attribute__((vector_size(32)));
+typedef uint32_t vu8_any __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint32_t vu_any __attribute__((vector_size(64), aligned(4), may_alias));
+
 
 static inline vf load(const float *at) { return *(const vf_any *)at; }
 static inline void store(float *at, vf value) { *(vf_any *)at = value; }
 static inline vf all(float value) { return value - (vf){0}; }
 static inline vf either(vi which, vf yes, vf no) { return (vf)((which & (vi)yes) | (~which & (vi)no)); }
-static inline vf larger(vf a, vf b) { return either(a > b, a, b); }
 
-/* Halves of a vector, for processors whose registers hold eight lanes. */
-typedef union { vf f; vi i; vb b; __m256 f8[2]; __m256i i8[2]; } Split;
-
-static inline vf load_half(const uint16_t *at) {
-#ifdef __AVX512F__
-    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at));
+#if defined(__x86_64__)
+#include "lanes_x86.h"
+#elif defined(__aarch64__)
+#include "lanes_arm.h"
 #else
-    Split s;
-    s.f8[0] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at));
-    s.f8[1] = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(at + 8)));
-    return s.f;
+#error "written for x86 and 64-bit ARM"
 #endif
+
+static inline vf load_lanes(const float *at, int valid) {
+    if (valid >= LANES) return load(at);
+    vf value = {0};
+    memcpy(&value, at, (size_t)valid * sizeof(float));
+    return value;
 }
 
-static inline void store_half(uint16_t *at, vf value) {
-    Split s = {.f = value};
-    _mm_storeu_si128((__m128i *)at, _mm256_cvtps_ph(s.f8[0], 0));
-    _mm_storeu_si128((__m128i *)(at + 8), _mm256_cvtps_ph(s.f8[1], 0));
+static inline void store_lanes(float *at, vf value, int valid) {
+    if (valid >= LANES) store(at, value);
+    else memcpy(at, &value, (size_t)valid * sizeof(float));
 }
 
-static inline vf fma16(vf a, vf b, vf c) {
-#ifdef __AVX512F__
-    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+/* Of every two neighbours the first twice, the second twice, and both in the other order. */
+#ifdef __clang__
+#define shuffled(v, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
 #else
-    Split x = {.f = a}, y = {.f = b}, z = {.f = c};
-    z.f8[0] = _mm256_fmadd_ps(x.f8[0], y.f8[0], z.f8[0]);
-    z.f8[1] = _mm256_fmadd_ps(x.f8[1], y.f8[1], z.f8[1]);
-    return z.f;
+#define shuffled(v, ...) __builtin_shuffle(v, (vi){__VA_ARGS__})
 #endif
+static inline vf first_twice(vf v) { return shuffled(v, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14); }
+static inline vf second_twice(vf v) { return shuffled(v, 1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15); }
+static inline vf swapped(vf v) { return shuffled(v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14); }
+
+
+static inline vi first_lanes(int count) { return COUNT < count - (vi){0}; }
+
+/* Which of 32 bytes are set, those at even places and those at odd ones; those past the first `count` are not. */
+static inline void seen(const uint8_t *bytes, int count, vi *even, vi *odd) {
+    uint8_t few[2 * LANES] = {0};
+    if (count < 2 * LANES) bytes = memcpy(few, bytes, (size_t)count);
+    vs pairs;
+    memcpy(&pairs, bytes, sizeof pairs);
+    vi both = __builtin_convertvector(pairs, vi);
+    *even = (both & 255) != 0;
+    *odd = both >> 8 != 0;
 }
 
-static inline __m256 upper(vf v) { return ((Split){.f = v}).f8[1]; }
-static inline __m256 lower(vf v) { return ((Split){.f = v}).f8[0]; }
+/* Rounded to bfloat16, which is the upper half of a float32; what the lower half holds is of no account. */
+static inline vu brain(vf value) { return (vu)value + 0x8000; }
 
-static inline float sum_of(vf v) {
-    __m256 eight = _mm256_add_ps(lower(v), upper(v));
-    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+/* Pairs of bfloat16. */
+static inline vu pairs(vf high, vf low) { return (brain(high) & 0xffff0000) | brain(low) >> 16; }
+
+/* Sixteen values as eight pairs of bfloat16, the first of two in the low half. */
+static inline void store_pairs(uint32_t *to, vf value) {
+    vl both = (vl)brain(value);
+    *(vu8_any *)to = __builtin_convertvector((both >> 32 & 0xffff0000) | (both >> 16 & 0xffff), vu8);
 }
 
-static inline float max_of(vf v) {
-    __m256 eight = _mm256_max_ps(lower(v), upper(v));
-    __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
-    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+static inline uint16_t brain_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)((bits + 0x8000) >> 16);
 }
 
-static inline vi first_lanes(int count) {
-    return (vi){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} < count - (vi){0};
-}
+static inline vu load_pairs(const uint32_t *at) { return *(const vu_any *)at; }
 
-/* Which of sixteen bytes are set; those past the first `count` are not. */
-static inline vi seen(const uint8_t *bytes, int count) {
-    uint8_t few[LANES] = {0};
-    if (count < LANES) bytes = memcpy(few, bytes, (size_t)count);
-    __m128i sixteen = _mm_loadu_si128((const __m128i *)bytes);
-    Split s = {.i8 = {_mm256_cvtepi8_epi32(sixteen), _mm256_cvtepi8_epi32(_mm_srli_si128(sixteen, 8))}};
-    return s.i != 0;
-}
-
-/* Sixteen sums of four products: lane i gets numbers[4i..4i+3] · x[0..3]. Numbers are unsigned, x is signed. */
-static inline vi dot4(vi sum, vb numbers, const int8_t *x) {
-#if defined(__AVX512VNNI__)
-    /* Spelt out, because compilers broadcast all inputs of a block first and then have no registers left. */
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(numbers), "m"(*(const int32_any *)x));
-    return sum;
-#else
-    int32_t four;
-    memcpy(&four, x, 4);
-#if defined(__AVXVNNI__)
-    Split s = {.i = sum}, n = {.b = numbers};
-    for (int h = 0; h < 2; h++) s.i8[h] = _mm256_dpbusd_avx_epi32(s.i8[h], n.i8[h], _mm256_set1_epi32(four));
-    return s.i;
-#else
-    /* Even and odd bytes apart: pairs of products of 8 bits each would not fit into the 16 that maddubs adds them in. */
-    Split s = {.i = sum}, n = {.b = numbers};
-    __m256i both = _mm256_set1_epi32(four);
-    __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(both, 8), 8), odd = _mm256_srai_epi16(both, 8);
-    for (int h = 0; h < 2; h++) {
-        __m256i low = _mm256_madd_epi16(_mm256_and_si256(n.i8[h], _mm256_set1_epi16(255)), even);
-        __m256i high = _mm256_madd_epi16(_mm256_srli_epi16(n.i8[h], 8), odd);
-        s.i8[h] = _mm256_add_epi32(s.i8[h], _mm256_add_epi32(low, high));
-    }
-    return s.i;
-#endif
-#endif
-}
 
 /* e^x with an error of two units in the last place, for x ≤ 0; below −87 it is 0. */
 static inline vf exp16(vf x) {
@@ -145,6 +116,19 @@ static inline vf exp16(vf x) {
     y = fma16(y, rest * rest, rest + 1.0f);
     vi power = ((vi)shifted - (vi)all(12582912.0f) + 127) << 23;
     return (vf)(~gone & (vi)(y * (vf)power));
+}
+
+/* 2^x with an error of 2^−13, for x ≤ 0; below −126 it is 0. */
+static inline vf rough_power_of_two(vf x) {
+    vf low = all(-126.0f);
+    vi gone = x < low;
+    x = larger(x, low);
+    vf shifted = x + 12582912.0f;
+    vf rest = x - (shifted - 12582912.0f);
+    vf y = fma16(all(5.5502813e-2f), rest, all(2.4022651e-1f));
+    y = fma16(y, rest, all(6.9314718e-1f));
+    y = fma16(y, rest, all(1.0f));
+    return (vf)(~gone & ((vi)y + ((vi)shifted << 23)));
 }
 
 static inline vf sigmoid16(vf x) {

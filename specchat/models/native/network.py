@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specchat.errors import ModelError
 from specchat.models.base.head_output import Said
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
@@ -22,7 +24,10 @@ from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.handover import maybe_pointer, pointer
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
-from specchat.models.native.product import LANES, CProduct, Product
+from specchat.models.native.product import CProduct, Product
+
+KEYS = 32
+"""Keys of so many rows lie side by side in the cache; attention.h has the same number."""
 
 
 class _CLayer(ctypes.Structure):
@@ -53,7 +58,10 @@ class _CDecoder(ctypes.Structure):
 
 
 class _CView(ctypes.Structure):
-    _fields_ = [("common", ctypes.c_int32), ("turns", ctypes.c_void_p), ("mask", ctypes.c_void_p)]
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("common", "positions")],
+        *[(name, ctypes.c_void_p) for name in ("turns", "mask")],
+    ]
 
 
 _VIEWS = 4
@@ -62,7 +70,7 @@ _VIEWS = 4
 class _CRows(ctypes.Structure):
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("rows", "end", "capacity")],
-        *[(name, ctypes.c_void_p) for name in ("hidden", "places", "keys", "values")],
+        *[(name, ctypes.c_void_p) for name in ("hidden", "positions", "places", "keys", "values")],
         ("view", _CView * _VIEWS),
         *[(name, ctypes.c_void_p) for name in ("place_of", "mlp")],
         *[(name, ctypes.c_int32) for name in ("kept", "adapters")],
@@ -99,7 +107,7 @@ class NativeLayer:
 class NativeNetwork:
     """Weights of 4 bits where the file has them (or 8 throughout), activations of 8 bits with a scale per 32 of a row.
 
-    Keys and values are kept in float16. Everything that is not a whole number is added in an order of the row's own,
+    Keys and values are kept in bfloat16. Everything that is not a whole number is added in an order of the row's own,
     so a row's result does not depend on the others.
     """
 
@@ -108,7 +116,7 @@ class NativeNetwork:
         self.precision = precision
         self.device = torch.device("cpu")
         self.kernels = "native"
-        self.keys_together = LANES
+        self.keys_together = KEYS
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
         self._source: WeightSource = prepared(source, shape)
@@ -117,8 +125,10 @@ class NativeNetwork:
             self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
             self._head = packer.product("embed" if shape.tied else "head", share_out=pool.map)
         self._norm = self._source.dense("norm")
+        self._like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
+        self.weights = sum(product.out * product.inputs for product in products)
         told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
         self._c_layers = (_CLayer * shape.layers)(*told)
         self._adapters = AdapterTables(shape)
@@ -141,10 +151,10 @@ class NativeNetwork:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
             said = logits.data_ptr(), best.data_ptr(), None if summed is None else summed.data_ptr()
             self._kernels.head(self.threads, self._c, states, rows, *said)
-        return Said(logits, best[:, :vocab_size], summed)
+        return Said(logits, best if vocab_size >= BEST else best[:, :vocab_size], summed)
 
     def run(self, running: Pass) -> Tensor:
-        rows = _Rows(running, self.shape, self._adapters)
+        rows = _Rows(running, self.shape, self._like, self._adapters)
         for layers in running.segments(self.shape.layers):
             running.counters.node_layers += running.parts.computed(layers) * len(rows.hidden)
             self._kernels.layers(self.threads, self._c, rows.as_c(), layers)
@@ -153,6 +163,18 @@ class NativeNetwork:
                 if stay is not None:
                     rows.drop(stay)
         return rows.hidden
+
+    def time_phases(self, timed: bool) -> None:
+        """Time the phases of the passes that follow, or no longer; forget what was timed."""
+        self._kernels.time_phases(self.threads, timed)
+
+    def phases(self) -> dict[str, float]:
+        """Seconds by phase since then."""
+        return self._kernels.spent(self.threads)
+
+    def floor(self, data: Tensor) -> tuple[float, float]:
+        """Bytes of memory and operations on 8-bit numbers a second; `data` as `Kernels.floor` takes it."""
+        return self._kernels.floor(self.threads, data)
 
     def _layer(self, packer: Packer, index: int) -> NativeLayer:
         source = self._source
@@ -176,44 +198,45 @@ class NativeNetwork:
 class _Rows:
     """The rows of one pass and where they lie."""
 
-    def __init__(self, running: Pass, shape: Shape, adapters: AdapterTables) -> None:
+    def __init__(self, running: Pass, shape: Shape, like: Tensor, adapters: AdapterTables) -> None:
+        plan = running.plan
         self.hidden = _floats(running.hidden)
         self._shape = shape
-        self._turns = running.turns
+        self._tables = running.tables
         self._seen = running.masks(shape.views)
-        start, end = running.plan.start, running.plan.mask.shape[1]
         # Where a window hides what is old, no row need be seen by all.
-        self._common = [running.plan.common if seen is running.plan.mask else 0 for seen in self._seen]
-        self._places = torch.arange(start, end, dtype=torch.int32)
-        like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.float16)
-        self._keys, self._values = running.cache.room_for(end, like)
+        self._common = [plan.common if seen is plan.mask else 0 for seen in self._seen]
+        self._end = plan.mask.shape[1]
+        self._positions, self._places = array("i", plan.positions), array("i", range(plan.start, self._end))
+        self._keys, self._values = running.cache.room_for(self._end, like)
         self._place_of, self._mlp = _left_out(running.parts, running.cache)
         self._adapters, self._adapter_of = adapters.of(running.riders, len(self.hidden))
 
     def drop(self, stay: list[int]) -> None:
         """Go on with these rows alone; `stay` are places among the rows so far."""
-        self.hidden, self._places = self.hidden[stay], self._places[stay]
-        self._turns = [None if turns is None else turns[stay] for turns in self._turns]
+        self.hidden = self.hidden[stay]
+        self._positions, self._places = (array("i", map(a.__getitem__, stay)) for a in (self._positions, self._places))
         self._seen = [seen[stay] for seen in self._seen]
         self._adapter_of = None if self._adapter_of is None else self._adapter_of[stay]
 
     def as_c(self) -> _CRows:
         """The same for C; valid as long as this lives and nothing is dropped."""
-        shape, rows, end, capacity = self._shape, len(self.hidden), self._seen[0].shape[1], self._keys.shape[2]
-        kept = self._keys.shape[0]
-        cache = (torch.float16, kept, shape.kv_heads, capacity, shape.head_dim)
+        shape, rows, (kept, _, capacity, _) = self._shape, len(self.hidden), self._keys.shape
+        if rows != len(self._places):
+            raise ModelError(f"the native kernels refuse states: {rows} rows, not {len(self._places)}")
+        cache = (torch.bfloat16, kept, shape.kv_heads, capacity, shape.head_dim)
         views = [
             _CView(
-                common,
-                maybe_pointer("rotations", turns, torch.complex64, rows, 1, shape.head_dim // 2),
-                pointer("a mask", seen, torch.bool, rows, end),
+                *(common, 0 if table is None else len(table)),
+                maybe_pointer("rotations", table, torch.complex64, *_sizes(table, shape)),
+                pointer("a mask", seen, torch.bool, rows, self._end),
             )
-            for common, turns, seen in zip(self._common, self._turns, self._seen, strict=True)
+            for common, table, seen in zip(self._common, self._tables, self._seen, strict=True)
         ]
         return _CRows(
-            *(rows, end, capacity),
+            *(rows, self._end, capacity),
             pointer("states", self.hidden, torch.float32, rows, shape.hidden),
-            pointer("places", self._places, torch.int32, rows),
+            *(self._positions.buffer_info()[0], self._places.buffer_info()[0]),
             pointer("keys", self._keys, *cache),
             pointer("values", self._values, *cache),
             (_CView * _VIEWS)(*views),
@@ -235,6 +258,10 @@ def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor |
     every = range(parts.layers)
     places = [cache.place_of.get(layer, -1) for layer in every]
     return torch.tensor(places, dtype=torch.int32), torch.tensor([layer in parts.mlp for layer in every])
+
+
+def _sizes(table: Tensor | None, shape: Shape) -> tuple[int, ...]:
+    return () if table is None else (len(table), 1, shape.head_dim // 2)
 
 
 def _floats(states: Tensor) -> Tensor:

@@ -23,7 +23,6 @@ static inline void put_numbers(uint8_t *to, const void *numbers, int bytes, int 
 }
 
 static inline void put_half(uint8_t *to, int lane, uint16_t bits) { memcpy(to + lane * 2, &bits, 2); }
-static inline uint16_t as_half(float value) { return _cvtss_sh(value, 0); }
 
 /* Blocks of 32 share out their halves of bytes as product.h does. */
 static void own_q4_0(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
@@ -62,18 +61,6 @@ static inline void unpack(const Stored *from, const uint8_t *row, int group, flo
 static inline vf size_of(vf value) { return (vf)((vi)value & 0x7fffffff); }
 static inline float not_zero(float scale) { return scale > 1e-12f ? scale : 1e-12f; }
 
-/* Sixteen numbers of 0 to 255 as bytes. */
-static inline vn narrow(vi whole) {
-#ifdef __AVX512F__
-    return (vn)_mm512_cvtepi32_epi8((__m512i)whole);
-#else
-    Split s = {.i = whole};
-    __m128i low = _mm_packs_epi32(_mm256_castsi256_si128(s.i8[0]), _mm256_extracti128_si256(s.i8[0], 1));
-    __m128i high = _mm_packs_epi32(_mm256_castsi256_si128(s.i8[1]), _mm256_extracti128_si256(s.i8[1], 1));
-    return (vn)_mm_packus_epi16(low, high);
-#endif
-}
-
 /* The nearest whole numbers, of two the even one, counted from `middle`. */
 static inline vn nearest(vf value, float least, float most, int middle) {
     value = larger(value, all(least));
@@ -88,9 +75,9 @@ static void round_to_four(const Stored *from, const uint8_t *row, int group, int
     unpack(from, row, group, x);
     vf a = load(x), b = load(x + LANES);
     uint16_t low = as_half(-max_of(larger(-a, -b)));
-    float minimum = _cvtsh_ss(low);
+    float minimum = half_value(low);
     uint16_t step = as_half((max_of(larger(a, b)) - minimum) / 15.0f);
-    float scale = not_zero(_cvtsh_ss(step));
+    float scale = not_zero(half_value(step));
     vn both = nearest((a - minimum) / scale, 0, 15, 0) | nearest((b - minimum) / scale, 0, 15, 0) << 4;
     put_numbers(to, &both, GROUP / 2, lane);
     put_half(to + FOUR, lane, step);
@@ -103,7 +90,7 @@ static void round_to_eight(const Stored *from, const uint8_t *row, int group, in
     unpack(from, row, group, x);
     vf a = load(x), b = load(x + LANES);
     uint16_t step = as_half(max_of(larger(size_of(a), size_of(b))) / 127.0f);
-    float scale = not_zero(_cvtsh_ss(step));
+    float scale = not_zero(half_value(step));
     vn numbers[2] = {nearest(a / scale, -127, 127, 128), nearest(b / scale, -127, 127, 128)};
     put_numbers(to, numbers, GROUP, lane);
     put_half(to + EIGHT, lane, step);

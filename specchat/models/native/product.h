@@ -10,7 +10,8 @@ typedef struct {
     int groups;
     int8_t *numbers; /* (tiles, groups, GROUP / 4, TILE, 4) */
     float *scales;   /* (tiles, groups, TILE) */
-    float *offsets;  /* likewise: scale times the sum of the numbers */
+    int32_t *sums;   /* likewise: of the numbers, */
+    float *offsets;  /* and times the scale */
 } Rounded;
 
 /* A weight in blocks of LANES outputs. For every block and group there lie together: the numbers of GROUP inputs, four
@@ -36,23 +37,14 @@ static void round_group(const float *x, int count, const Rounded *to, int row, i
     float factor = most > 0 ? 127.0f / most : 0.0f;
     vi zero = (vi)all(12582912.0f);
     vi whole[2] = {(vi)(a * factor + 12582912.0f) - zero, (vi)(b * factor + 12582912.0f) - zero};
-    int8_t narrow[GROUP];
-    int32_t total = 0;
-#ifdef __AVX512F__
-    _mm_storeu_si128((__m128i *)narrow, _mm512_cvtepi32_epi8((__m512i)whole[0]));
-    _mm_storeu_si128((__m128i *)(narrow + LANES), _mm512_cvtepi32_epi8((__m512i)whole[1]));
-    vi bytes = (whole[0] << 24 >> 24) + (whole[1] << 24 >> 24); /* what is no number would run over */
-    total = _mm512_reduce_add_epi32((__m512i)bytes);
-#else
-    for (int i = 0; i < GROUP; i++) {
-        narrow[i] = (int8_t)whole[i / LANES][i % LANES];
-        total += narrow[i];
-    }
-#endif
+    vn bytes[2] = {narrow(whole[0]), narrow(whole[1])};
+    /* Of their lowest bytes: what is no number would run over. */
+    int32_t total = sum_of_whole((whole[0] << 24 >> 24) + (whole[1] << 24 >> 24));
     size_t at = (size_t)(row / TILE) * (size_t)to->groups + (size_t)group;
     int8_t *numbers = to->numbers + at * GROUP * TILE + row % TILE * 4;
-    for (int j = 0; j < GROUP / 4; j++) memcpy(numbers + j * TILE * 4, narrow + 4 * j, 4);
+    for (int j = 0; j < GROUP / 4; j++) memcpy(numbers + j * TILE * 4, (const int8_t *)bytes + 4 * j, 4);
     to->scales[at * TILE + (size_t)(row % TILE)] = most / 127.0f;
+    to->sums[at * TILE + (size_t)(row % TILE)] = total;
     to->offsets[at * TILE + (size_t)(row % TILE)] = most / 127.0f * (float)total;
 }
 
@@ -71,8 +63,6 @@ static void unrounded_row(const Rounded *x, int row, float *to) {
     }
 }
 
-enum { AHEAD = 4096 }; /* bytes: weights come from memory, and its own guesses end at every page */
-
 /* One block of outputs for `count` rows; always inlined with constants, so that the sums stay in registers. */
 static inline __attribute__((always_inline)) void block_rows(const Product *p, int bits, bool minima, int block,
                                                              const Rounded *x, int tile, int count, vf *out) {
@@ -80,18 +70,19 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
     const uint8_t *data = p->data + (size_t)block * groups * step;
     const int8_t *inputs = x->numbers + (size_t)tile * groups * GROUP * TILE;
     const float *row_scales = x->scales + (size_t)tile * groups * TILE;
+    const int32_t *row_sums = x->sums + (size_t)tile * groups * TILE;
     const float *row_offsets = x->offsets + (size_t)tile * groups * TILE;
-    float middle = bits == 4 ? -8.0f : -128.0f; /* what stands for zero where there are no minima */
+    int middle = bits == 4 ? 3 : 7; /* 2^this stands for zero where there are no minima */
     vf total[TILE];
 #pragma GCC unroll 8
     for (int r = 0; r < count; r++) total[r] = (vf){0};
     for (size_t g = 0; g < groups; g++, data += step) {
-        for (size_t ahead = 0; ahead < step; ahead += 64) _mm_prefetch((const char *)data + AHEAD + ahead, _MM_HINT_T1);
+        for (size_t ahead = 0; ahead < step; ahead += 64) fetch(data + AHEAD + ahead);
         /* Few rows are summed up in two halves: one after another their products would wait for each other. */
         bool apart = count <= 2;
         vi sum[TILE], more[2] = {{0}, {0}};
 #pragma GCC unroll 8
-        for (int r = 0; r < count; r++) sum[r] = (vi){0};
+        for (int r = 0; r < count; r++) sum[r] = minima ? (vi){0} : -((row_sums[r] - (vi){0}) << middle);
         if (bits == 4) {
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++) {
@@ -99,9 +90,9 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
                 vb low = both & 15, high = (vb)((vu)both >> 4) & 15;
 #pragma GCC unroll 8
                 for (int r = 0; r < count; r++) {
-                    sum[r] = dot4(sum[r], low, inputs + (j * TILE + r) * 4);
+                    sum[r] = dot4(sum[r], low, inputs + (j * TILE + r) * 4, bits);
                     vi *to = apart ? &more[r] : &sum[r];
-                    *to = dot4(*to, high, inputs + ((j + 4) * TILE + r) * 4);
+                    *to = dot4(*to, high, inputs + ((j + 4) * TILE + r) * 4, bits);
                 }
             }
         } else {
@@ -111,36 +102,25 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
 #pragma GCC unroll 8
                 for (int r = 0; r < count; r++) {
                     vi *to = apart && j % 2 ? &more[r] : &sum[r];
-                    *to = dot4(*to, each, inputs + (j * TILE + r) * 4);
+                    *to = dot4(*to, each, inputs + (j * TILE + r) * 4, bits);
                 }
             }
         }
         vf scale = load_half((const uint16_t *)(data + wide));
-        vf minimum = minima ? load_half((const uint16_t *)(data + wide) + LANES) : scale * middle;
+        vf minimum = minima ? load_half((const uint16_t *)(data + wide) + LANES) : scale;
 #pragma GCC unroll 8
         for (int r = 0; r < count; r++) {
             vf whole = __builtin_convertvector(apart ? sum[r] + more[r] : sum[r], vf);
             total[r] = fma16(whole, scale * row_scales[r], total[r]);
-            total[r] = fma16(minimum, all(row_offsets[r]), total[r]);
+            if (minima) total[r] = fma16(minimum, all(row_offsets[r]), total[r]);
         }
         inputs += GROUP * TILE;
         row_scales += TILE;
+        row_sums += TILE;
         row_offsets += TILE;
     }
 #pragma GCC unroll 8
     for (int r = 0; r < count; r++) out[r] = total[r];
-}
-
-static inline vf load_lanes(const float *at, int valid) {
-    if (valid >= LANES) return load(at);
-    vf value = {0};
-    memcpy(&value, at, (size_t)valid * sizeof(float));
-    return value;
-}
-
-static inline void store_lanes(float *at, vf value, int valid) {
-    if (valid >= LANES) store(at, value);
-    else memcpy(at, &value, (size_t)valid * sizeof(float));
 }
 
 typedef void BlockRows(const Product *p, int block, const Rounded *x, int tile, vf *out);
@@ -211,5 +191,5 @@ static void multiply(Team *team, const Product *products, int count, const Round
         blocks += blocks_of(&products[i]);
         m.width += products[i].out;
     }
-    together(team, multiply_blocks, &m, blocks, 1);
+    together(team, PRODUCTS, multiply_blocks, &m, blocks, 1);
 }

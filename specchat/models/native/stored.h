@@ -13,22 +13,7 @@ enum Kind {
     KINDS_END
 };
 
-typedef uint8_t vn __attribute__((vector_size(16)));
-typedef uint8_t vn_any __attribute__((vector_size(16), aligned(1), may_alias));
-
-static const vi COUNT = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
 static inline vn bytes16(const uint8_t *at) { return *(const vn_any *)at; }
-
-/* Sixteen bytes as whole numbers; spelt out, because compilers take the bytes one by one. */
-static inline vi wide(vn bytes) {
-#ifdef __AVX512F__
-    return (vi)_mm512_cvtepu8_epi32((__m128i)bytes);
-#else
-    __m128i sixteen = (__m128i)bytes;
-    return (Split){.i8 = {_mm256_cvtepu8_epi32(sixteen), _mm256_cvtepu8_epi32(_mm_srli_si128(sixteen, 8))}}.i;
-#endif
-}
 
 static inline vf floats(vi whole) { return __builtin_convertvector(whole, vf); }
 
@@ -38,7 +23,7 @@ static inline uint16_t half_bits(const uint8_t *at) {
     return bits;
 }
 
-static inline float half_at(const uint8_t *at) { return _cvtsh_ss(half_bits(at)); }
+static inline float half_at(const uint8_t *at) { return half_value(half_bits(at)); }
 
 /* Sixteen bits, from the first of a mask on, as numbers. */
 static inline vi bits16(const uint8_t *at) { return ((vi){0} + half_bits(at)) >> COUNT & 1; }

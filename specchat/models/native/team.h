@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -10,6 +9,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#include "lanes.h"
 
 /* A job is so many pieces in a row. Every thread has its own share of them and takes a few at a time; who is done helps
  * the others. Shares are the same from pass to pass, so what a thread wrote is near when it reads; and a thread that the
@@ -17,6 +19,9 @@
  * of standing still. */
 
 typedef void Work(void *job, int from, int to, int thread);
+
+/* What the time of a pass goes into, as its first thread sees it. */
+typedef enum { ROUNDING, PRODUCTS, ATTENTION, HEAD, WAITING, PHASES } Phase;
 
 typedef struct {
     _Atomic uint64_t left; /* job's number (24 bits), next piece (20), end (20) */
@@ -35,6 +40,8 @@ typedef struct Team {
     pthread_t *others;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
+    bool timed;
+    double spent_s[PHASES];
 } Team;
 
 typedef struct { Team *team; int thread; } Member;
@@ -78,7 +85,7 @@ static void *help(void *argument) {
         if (take(team, thread)) {
             idle = 0;
         } else if (++idle < SPINS) {
-            _mm_pause();
+            rest();
         } else {
             pthread_mutex_lock(&team->mutex);
             atomic_fetch_add(&team->asleep, 1);
@@ -104,13 +111,21 @@ static int done_of(const Team *team) {
     return done;
 }
 
-/* Do `pieces` of a job, at least `few` of them at a time. */
-static void together(Team *team, Work *work, void *job, int pieces, int few) {
-    int threads = team->threads;
-    if (threads == 1 || pieces <= few) {
-        work(job, 0, pieces, 0);
-        return;
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void wait_for(const Team *team, int pieces) {
+    for (int waited = 0; done_of(team) < pieces; waited++) {
+        if (waited < PATIENCE) rest();
+        else sched_yield();
     }
+}
+
+static void share_out(Team *team, Work *work, void *job, int pieces, int few) {
+    int threads = team->threads;
     team->work = work;
     team->job = job;
     int grain = pieces / (threads * 4);
@@ -124,10 +139,31 @@ static void together(Team *team, Work *work, void *job, int pieces, int few) {
     }
     if (atomic_load(&team->asleep)) wake_all(team);
     while (take(team, 0)) {}
-    for (int waited = 0; done_of(team) < pieces; waited++) {
-        if (waited < PATIENCE) _mm_pause();
-        else sched_yield();
-    }
+}
+
+/* Do `pieces` of a job, at least `few` of them at a time. */
+static void together(Team *team, Phase phase, Work *work, void *job, int pieces, int few) {
+    double began = team->timed ? seconds() : 0;
+    bool alone = team->threads == 1 || pieces <= few;
+    if (alone) work(job, 0, pieces, 0);
+    else share_out(team, work, job, pieces, few);
+    double worked = team->timed ? seconds() : 0;
+    if (!alone) wait_for(team, pieces);
+    if (!team->timed) return;
+    team->spent_s[phase] += worked - began;
+    team->spent_s[WAITING] += seconds() - worked;
+}
+
+/* Time what follows, or no longer; forget what was timed. */
+void team_time(Team *team, bool timed) {
+    team->timed = timed;
+    memset(team->spent_s, 0, sizeof team->spent_s);
+}
+
+/* Seconds by phase since then; their number. */
+int team_spent(const Team *team, double *seconds_of) {
+    memcpy(seconds_of, team->spent_s, sizeof team->spent_s);
+    return PHASES;
 }
 
 void team_free(Team *team) {

@@ -112,7 +112,7 @@ class Decoder:
         plan = self._rows.plan_tree(tree, new_nodes, request.riders)
         watch = LayerWatch(plan, request, tree)
         hidden = self._run(plan, request.riders, watch)
-        said = self.network.head(hidden[plan.missing :], self._drafts)
+        said = self.network.head(hidden[plan.missing :] if plan.missing else hidden, self._drafts)
         self._rows.tree_read(plan)
         return watch.reading(said)
 

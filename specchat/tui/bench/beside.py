@@ -54,12 +54,12 @@ def with_app(settings: dict[str, Any]) -> dict[str, Any]:
     app = SpecchatApp(start, settings=settings_of(settings))
 
     async def pilot(_: object) -> None:
-        while app.chat.phase not in ("ready", "failed", "dead"):
+        while app.chat.engine.phase not in ("ready", "failed", "dead"):
             await asyncio.sleep(0.05)
-        for _ in range(REPLIES if app.chat.phase == "ready" else 0):
-            await app.action_new_chat()
+        for _ in range(REPLIES if app.chat.engine.phase == "ready" else 0):
+            await app.control.current_chat.new()
             clock, cpu = asyncio.get_running_loop().time(), os.times()
-            await app.talk.ask(PROMPT)
+            await app.control.session.ask(PROMPT)
             while app.chat.running is not None:
                 await asyncio.sleep(0.05)
             seconds, now = asyncio.get_running_loop().time() - clock, os.times()

@@ -18,7 +18,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.bench.beside import alone, with_app
 from specchat.tui.bench.script import TEXTS, ScriptedLink, rounds_of
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.session import Reply, Turn
+from specchat.tui.state.turn import Reply, Turn
 
 WARM_UP_S = 2.0
 SAMPLE_S = 0.02
@@ -54,14 +54,14 @@ class Inside:
         return self.result
 
     async def _pilot(self, pilot: Pilot[object]) -> None:
-        while self.app.chat.phase != "ready":
+        while self.app.chat.engine.phase != "ready":
             await asyncio.sleep(0.02)
         self.result = await self._scenario()
         self.app.exit()
 
     async def stream(self) -> Result:
         """A reply being written: what it costs to show it."""
-        await self.app.talk.ask("Go on.")
+        await self.app.control.session.ask("Go on.")
         while (running := self.app.chat.running) is not None and running.figures.tokens < self.ahead:
             await asyncio.sleep(0.1)
         await asyncio.sleep(WARM_UP_S)
@@ -87,7 +87,7 @@ class Inside:
 
     async def tree(self) -> Result:
         """One frame of the tree after another."""
-        panel = self.app.tree_panel
+        panel = self.app.views.tree_panel
         costs = []
         for round in rounds_of(TEXTS["prose"], 500, self.rate, 1):
             self.app.chat.rounds.append(round)
@@ -100,7 +100,7 @@ class Inside:
 
     async def scroll(self) -> Result:
         """Up through a chat of ten thousand messages, a page at a time."""
-        transcript = self.app.transcript
+        transcript = self.app.views.transcript
         before = time.thread_time()
         turns = _turns(MESSAGES)
         made, begun = time.thread_time(), time.monotonic()
@@ -117,7 +117,7 @@ class Inside:
 
     async def _page_up(self) -> None:
         for _ in range(PAGES):
-            self.app.transcript.scroll_page_up(animate=False)
+            self.app.views.transcript.scroll_page_up(animate=False)
             await asyncio.sleep(0.1)
 
     async def memory(self) -> Result:
@@ -141,7 +141,7 @@ class Inside:
 
     async def _written(self) -> None:
         self.links[0].done.clear()
-        await self.app.talk.ask("Go on.")
+        await self.app.control.session.ask("Go on.")
         while not self.links[0].done.is_set() or self.app.chat.running is not None:
             await asyncio.sleep(0.02)
 

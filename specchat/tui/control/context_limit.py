@@ -1,19 +1,17 @@
-"""Room in the context: what is asked is counted where it may not fit, and what can be done then is offered."""
+"""The context limit: what is asked is counted where it may not fit, and what can be done then is offered."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 from specchat.engine.protocol.events import Count, Counted, Died, Failed, Message
-from specchat.tui.control import event_dispatch
+from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.ports import AppPorts
 from specchat.tui.state import attachments, thoughts
-from specchat.tui.text.key_names import hint
+from specchat.tui.state.session import Chat
+from specchat.tui.state.turn import Turn
 from specchat.tui.text.numbers import count
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
-    from specchat.tui.state.session import Turn
+from specchat.tui.widgets.chat_views import ChatViews
 
 CHARACTERS_PER_TOKEN = 2.0
 """Fewer than in most texts: what surely fits is not counted first."""
@@ -44,11 +42,11 @@ def newest(turns: Sequence[Turn], tokens: int, allowed: float) -> int:
     return fits[0] if fits else (later[-1] if later else 0)
 
 
-class Room:
+class ContextLimit:
     """Stands between what the user asks and the talk with the engine."""
 
-    def __init__(self, app: SpecchatApp) -> None:
-        self._app = app
+    def __init__(self, chat: Chat, session: EngineSession, views: ChatViews, ports: AppPorts) -> None:
+        self._chat, self._session, self._views, self._ports = chat, session, views, ports
         self._asked: dict[int, Then] = {}  # counts that were not answered yet
         self._ids = _FIRST_ID
         self._pending: str | None = None  # what the user wants to say, and what did not fit
@@ -63,49 +61,48 @@ class Room:
 
     async def ask(self, text: str) -> bool:
         """Say it if it fits; else count, and offer what can be done. False if it cannot be taken now."""
-        chat = self._app.chat
+        chat = self._chat
         if self.waiting:
-            self._app.say("the message before this one waits for room in the context", "warn")
+            self._ports.notify("the message before this one waits for room in the context", "warn")
             return False
-        limit = chat.ready.context_tokens if chat.ready else 0
+        limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
         surely = chat.context_tokens + len(text) / CHARACTERS_PER_TOKEN + 64
         if not chat.can_generate or not limit or surely < limit or chat.editing is not None:
-            return await self._app.talk.ask(text)
+            return await self._session.ask(text)
         self._pending = text
-        self._app.say(f"counting tokens … {hint(self._app, 'stop', 'takes it back')}")
+        self._ports.notify(f"counting tokens … {self._ports.key_hint('stop', 'takes it back')}")
         self.count([*chat.messages(), Message("user", text)], self._counted)
         return True
 
     def count(self, messages: list[Message], then: Then) -> None:
         """Ask the engine how many tokens these messages take."""
-        if self._app.talk.link is not None:
-            self._ids += 1
+        self._ids += 1
+        if self._session.send(Count(self._ids, messages)):
             self._asked[self._ids] = then
-            self._app.talk.link.send(Count(self._ids, messages))
 
     async def hear(self, event: Counted | Failed | Died) -> None:
         """An answer to a count, or what went wrong with it or with a prompt."""
         if isinstance(event, Died):
             text = self._pending
             self.forget()
-            self._app.chat.queued = self._app.chat.queued or text  # sent when there is an engine again
+            self._chat.queued = self._chat.queued or text  # sent when there is an engine again
         elif isinstance(event, Counted):
             if then := self._asked.pop(event.id, None):
                 await then(event)
         elif event.during == "count" and self._asked.pop(event.id or 0, None) == self._counted:
             text, self._pending = self._pending, None
             if text is not None:
-                await self._app.talk.ask(text)
+                await self._session.ask(text)
         elif event.during == "generate" and event.kind == "UsageError" and "context" in event.message:
             self._pending = None
-            self.count(self._app.chat.messages(), self._counted)
+            self.count(self._chat.messages(), self._counted)
 
     async def ended(self) -> None:
         """No reply is being written any more: a summary may be complete."""
         if self._summarising is None:
             return
         text, self._summarising = self._summarising, None
-        reply = self._app.chat.last_reply()
+        reply = self._chat.last_reply()
         summary = thoughts.spoken(reply.text).strip() if reply is not None and reply.stop in ("end", "length") else ""
         if not summary:
             self._back(text, "there is no summary, so the chat stays as it is")
@@ -119,17 +116,17 @@ class Room:
         match choice:
             case "leave_out":
                 self._leave_out(KEPT_SHARE, text or "")
-                left = self._app.chat.left_out
-                await self._app.transcript.note(f"from here on the {left} oldest messages are not sent any more")
+                left = self._chat.left_out
+                await self._views.transcript.note(f"from here on the {left} oldest messages are not sent any more")
                 await self._say_again(text)
             case "summary":
                 self._leave_out(SUMMARY_SHARE, "")
                 self._summarising = text or self._last_question()
-                await self._app.talk.ask(SUMMARY_WISH)
+                await self._session.ask(SUMMARY_WISH)
             case _:
                 self._back(text)
-        self._app.prompt.focus()
-        event_dispatch.look(self._app)
+        self._views.prompt.focus()
+        self._ports.redraw()
 
     def forget(self) -> None:
         """Another chat is being read: what was counted for this one is of no use."""
@@ -138,13 +135,13 @@ class Room:
 
     async def _counted(self, event: Counted) -> None:
         if event.tokens < event.context_tokens:
-            self._app.say("")
+            self._ports.notify("")
             text, self._pending = self._pending, None
             if text is not None:
-                await self._app.talk.ask(text)
+                await self._session.ask(text)
             return
         self._tokens = event.tokens
-        if self._pending is not None and not self._app.chat.messages():
+        if self._pending is not None and not self._chat.messages():
             await self._alone(event)
             return
         last = self._pending if self._pending is not None else self._last_question()
@@ -157,9 +154,9 @@ class Room:
             holds = count(event.context_tokens)
             self._back(text, f"this message alone takes {count(event.tokens)} tokens, the context holds {holds}")
         else:
-            self._app.say("")
-            if not self._app.prompt.text:  # Enter must not choose what the user did not read
-                self._app.call_after_refresh(self._app.alert.take_focus)
+            self._ports.notify("")
+            if not self._views.prompt.text:  # Enter must not choose what the user did not read
+                self._ports.after_refresh(self._views.alert.take_focus)
             self.problem = (
                 f"the chat would take {count(self._tokens)} tokens, its context holds {count(event.context_tokens)}: "
                 "send it without its oldest turns, or begin a new chat from a summary?"
@@ -167,9 +164,9 @@ class Room:
 
     def _leave_out(self, share: float, pending: str) -> None:
         """Send only the newest messages from now on, so that this one fits behind them."""
-        chat = self._app.chat
+        chat = self._chat
         turns = chat.sent()
-        limit = chat.ready.context_tokens if chat.ready else 0
+        limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
         left = newest(turns, self._tokens, share * limit - len(pending) / CHARACTERS_PER_TOKEN)
         if left:
             chat.sent_from = turns[left].id
@@ -178,23 +175,22 @@ class Room:
         if text is not None:
             await self.ask(text)
         else:
-            await self._app.attempt(self._app.talk.ask_again())
+            await self._ports.attempt(self._session.ask_again())
 
     async def _go_on_from(self, summary: str, text: str) -> None:
         """A new chat whose system message is the summary; the old one stays as it is."""
-        app = self._app
-        system, title = app.chat.system, app.chat.title
-        await app.action_new_chat()
-        app.chat.system = "\n\n".join(part for part in (system, f"{SUMMARY_HEAD}\n{summary}") if part)
-        await app.transcript.note(f"goes on from a summary of “{title}”, which is its system message now")
-        await app.talk.ask(text)
+        system, title = self._chat.system, self._chat.title
+        await self._ports.new_chat()
+        self._chat.system = "\n\n".join(part for part in (system, f"{SUMMARY_HEAD}\n{summary}") if part)
+        await self._views.transcript.note(f"goes on from a summary of “{title}”, which is its system message now")
+        await self._session.ask(text)
 
     def _last_question(self) -> str:
-        question = self._app.chat.question()
+        question = self._chat.question()
         return question.content if question else ""
 
     def _back(self, text: str | None, why: str = "") -> None:
         """What was to be said is in the prompt again, unless something else is."""
-        if text is not None and not self._app.prompt.text:
-            self._app.prompt.write(attachments.split(text)[0])
-        self._app.say(why, "warn")
+        if text is not None and not self._views.prompt.text:
+            self._views.prompt.write(attachments.split(text)[0])
+        self._ports.notify(why, "warn")

@@ -5,35 +5,51 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specchat.engine.near.client import Engine, Link
 from specchat.engine.near.replay import Player, Recording
-from specchat.engine.protocol.events import Cancel, Generate
+from specchat.engine.protocol.events import Cancel, Command, Generate
 from specchat.errors import SpecchatError, UsageError
-from specchat.tui.control import event_dispatch
+from specchat.tui.control.event_pump import EventPump
+from specchat.tui.control.tour import Tour
+from specchat.tui.ports import AppPorts
+from specchat.tui.services.chat_archive import ChatArchive
+from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.state import attachments
-from specchat.tui.state.session import Turn
-from specchat.tui.system.engine_priority import Courtesy, wants_every_core
-from specchat.tui.text.key_names import hint
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
+from specchat.tui.state.session import Chat
+from specchat.tui.state.turn import Turn
+from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
+from specchat.tui.widgets.chat_views import ChatViews
 
 LinkFactory = Callable[[Callable[[], None]], Link]
 """Starts an engine (or whatever answers like one); gets the function to call when events arrived."""
 
 
-class Talk:
+class EngineSession:
     """Commands out. Every reply, load and change the user causes goes through here."""
 
-    def __init__(self, app: SpecchatApp, factory: LinkFactory, demo: Path | None) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        views: ChatViews,
+        pump: EventPump,
+        archive: ChatArchive,
+        tour: Tour,
+        garbage: GarbageCollection,
+        ports: AppPorts,
+        *,
+        factory: LinkFactory,
+        demo: Path | None,
+        before_reply: Callable[[int], None],
+    ) -> None:
+        """`before_reply` is called with the id of a reply before the engine is asked for it."""
         self.link: Link | None = None
         self.player: Player | None = None
-        self._app = app
-        self._chat = app.chat
+        self._chat, self._views, self._pump, self._archive, self._ports = chat, views, pump, archive, ports
+        self._tour, self._garbage, self._before_reply = tour, garbage, before_reply
         self._factory = factory
-        self._courtesy = Courtesy()
+        self._courtesy = EnginePriority()
         self._demo = demo
         self._in_demo = False
 
@@ -44,21 +60,27 @@ class Talk:
     @property
     def engine_pid(self) -> int:
         """The engine's process, if it runs on this machine; else 0."""
-        hello, link = self._chat.hello, self.link
+        hello, link = self._chat.engine.hello, self.link
         return link.pid if isinstance(link, Engine) and hello is not None and hello.pid == link.pid else 0
 
     @property
     def busy(self) -> str:
         """Why something has to wait, and what can be done about it."""
-        return "a reply is being written" + hint(self._app, "stop", "stops it", "; ")
+        return "a reply is being written" + self._ports.key_hint("stop", "stops it", "; ")
 
-    def make_room(self) -> None:
+    def share_cores(self) -> None:
         """A pair is loaded: if its engine wants every core of this machine, draw less and later."""
-        ready = self._chat.ready
+        ready = self._chat.engine.ready
         shared = self.engine_pid > 0 and ready is not None and wants_every_core(ready)
-        self._app.pump.shared = shared
+        self._pump.shared = shared
         if shared:
             self._courtesy.give_way()
+
+    def send(self, command: Command) -> bool:
+        """Send this to the engine; False if there is none."""
+        if self.link is not None:
+            self.link.send(command)
+        return self.link is not None
 
     async def connect(self) -> None:
         """Start an engine and load what is wanted; a former one is let go."""
@@ -66,31 +88,31 @@ class Talk:
 
     async def reconnect(self) -> None:
         """Start the engine again if it is gone, load again if loading failed."""
-        if self._chat.phase == "failed":
+        if self._chat.engine.phase == "failed":
             await self.load({})
-        elif self._chat.phase == "dead":
+        elif self._chat.engine.phase == "dead":
             await self.connect()
         else:
-            self._app.say("the engine is running")
+            self._ports.notify("the engine is running")
 
     async def load(self, changes: dict[str, Any]) -> None:
         """Load a pair, or the same one with other settings; a running reply is stopped first."""
-        if self.link is None or self._chat.phase == "dead":
-            self._chat.wanted.update(changes)
+        if self.link is None or self._chat.engine.phase == "dead":
+            self._chat.engine.wanted.update(changes)
             await self.connect()
             return
         if self._chat.running is not None:
             self.link.send(Cancel(self._chat.running.id))
-        self.link.send(self._chat.load(changes))
-        self._app.say("")
-        event_dispatch.look(self._app)
+        self.link.send(self._chat.engine.load(changes))
+        self._ports.notify("")
+        self._ports.redraw()
 
     def change(self, name: str, value: Any) -> None:
         """Change one live setting; not while a pair is loaded, whose settings it would hit unseen."""
-        if self._chat.phase == "loading":
-            self._app.say("settings can be changed once the pair is loaded", "warn")
+        if self._chat.engine.phase == "loading":
+            self._ports.notify("settings can be changed once the pair is loaded", "warn")
         elif self.link is not None:
-            self.link.send(self._chat.change(name, value))
+            self.link.send(self._chat.engine.change(name, value))
 
     async def ask(self, text: str) -> bool:
         """Say something to the model, now or when it is free; False or UsageError if it cannot be taken now."""
@@ -100,10 +122,10 @@ class Talk:
             await self._begin(self._chat.ask(text), 2)
         elif self._chat.queued is None:
             self._chat.queued = text
-            self._app.say("")
-            event_dispatch.look(self._app)
+            self._ports.notify("")
+            self._ports.redraw()
         else:
-            self._app.say("one message is waiting already; it is sent first", "warn")
+            self._ports.notify("one message is waiting already; it is sent first", "warn")
             return False
         return True
 
@@ -114,49 +136,49 @@ class Talk:
         """
         self._be_free()
         if not self._chat.before_answer(turn):
-            self._app.say("there is no question to answer again")
+            self._ports.notify("there is no question to answer again")
             return
-        await self._app.transcript.change(self._chat.turns)
+        await self._views.transcript.change(self._chat.turns)
         await self._begin(self._chat.generate(), 1)
 
     def edit(self, turn: Turn | None = None) -> None:
         """Put a message into the prompt; what is sent then is said in its place, and both stay."""
         if (question := self._chat.question(turn)) is None:
-            self._app.say("nothing has been said yet that could be said differently")
+            self._ports.notify("nothing has been said yet that could be said differently")
             return
         self._chat.editing = question
-        self._app.prompt.write(attachments.split(question.content)[0])
-        self._app.prompt.focus()
-        self._app.say("")
+        self._views.prompt.write(attachments.split(question.content)[0])
+        self._views.prompt.focus()
+        self._ports.notify("")
 
     def leave_edit(self) -> None:
         """What is said next goes to the end of the chat again."""
         self._chat.editing = None
-        self._app.prompt.clear()
-        self._app.say("")
+        self._views.prompt.clear()
+        self._ports.notify("")
 
     async def ask_instead(self, turn: Turn, text: str) -> None:
         """Say this in place of another message, which stays beside it; raises UsageError if it cannot be taken now."""
         self._be_free()
         self._chat.editing = None
         self._chat.branches.cut(turn)
-        await self._app.transcript.change(self._chat.turns)
+        await self._views.transcript.change(self._chat.turns)
         await self._begin(self._chat.ask(text), 2)
 
     async def switch(self, turn: Turn | None, step: int) -> None:
         """Read what else was said in place of this turn, or of the last one that has siblings."""
         if self._chat.running is not None:
-            self._app.say(self.busy, "warn")
+            self._ports.notify(self.busy, "warn")
         elif (turn := turn or self._chat.fork()) is None or turn.place[1] < 2:
-            again, edit = (self._app.key_of(f"transcript.{id}") for id in ("retry", "edit"))
-            self._app.say(f"nothing else was said here; {again} answers again, {edit} says it differently")
+            again, edit = (self._ports.key_of(f"transcript.{id}") for id in ("retry", "edit"))
+            self._ports.notify(f"nothing else was said here; {again} answers again, {edit} says it differently")
         elif (other := self._chat.switch(turn, step)) is None:
-            self._app.say("this is the first branch" if step < 0 else "this is the last branch")
+            self._ports.notify("this is the first branch" if step < 0 else "this is the last branch")
         else:
-            await self._app.transcript.change(self._chat.turns)
-            self._app.archive.keep()
-            self._app.say(f"branch {other.place[0]} of {other.place[1]}")
-            event_dispatch.look(self._app)
+            await self._views.transcript.change(self._chat.turns)
+            self._archive.keep()
+            self._ports.notify(f"branch {other.place[0]} of {other.place[1]}")
+            self._ports.redraw()
 
     def _be_free(self) -> None:
         """Raise UsageError with the reason if nothing can be asked now."""
@@ -167,12 +189,12 @@ class Talk:
         """Stop loading, or the reply at its next round; False if there is nothing to stop."""
         if self.link is None:
             return False
-        if self._chat.phase == "loading":
+        if self._chat.engine.phase == "loading":
             self.link.send(Cancel(None))
-            self._app.say("stopping …")
+            self._ports.notify("stopping …")
         elif self._chat.running is not None:
             self.link.send(Cancel(self._chat.running.id))
-            self._app.say("stopping at the next round …")
+            self._ports.notify("stopping at the next round …")
         else:
             return False
         return True
@@ -182,25 +204,25 @@ class Talk:
         if self._chat.running is not None and self.link is not None and self.player is None:
             self.link.send(Cancel(self._chat.running.id))
         self._chat.clear()
-        self._app.archive.keep()
+        self._archive.keep()
 
     async def watch_demo(self) -> None:
         """Play the shipped recording instead of talking to an engine."""
         if self._demo is None or not self._demo.exists():
-            self._app.say("no demo is shipped with this installation", "warn")
+            self._ports.notify("no demo is shipped with this installation", "warn")
             return
         recording = Recording.read(self._demo)
-        await self._app.action_new_chat()
+        await self._ports.new_chat()
         self._in_demo = True
         await self._use(lambda wake: Player(recording, wake))
 
     async def leave_replay(self) -> None:
         """Back to the engine, if there was one; else the app has nothing left to show."""
         if not self._in_demo:
-            self._app.exit()
+            self._ports.exit()
             return
         self._in_demo = False
-        await self._app.action_new_chat()
+        await self._ports.new_chat()
         await self.connect()
 
     async def _use(self, factory: LinkFactory) -> None:
@@ -208,27 +230,27 @@ class Talk:
         old, self.link = self.link, None
         if old is not None:
             await asyncio.to_thread(old.close)
-        self._chat.phase, self._chat.problem = "starting", ""
+        self._chat.engine.phase, self._chat.engine.problem = "starting", ""
         try:
-            self.link = await self._courtesy.start(lambda: factory(self._app.pump.wake))
+            self.link = await self._courtesy.start(lambda: factory(self._pump.wake))
         except SpecchatError as error:
-            self._chat.phase, self._chat.problem = "dead", str(error)
-            event_dispatch.look(self._app)
+            self._chat.engine.phase, self._chat.engine.problem = "dead", str(error)
+            self._ports.redraw()
             return
         self.player = self.link if isinstance(self.link, Player) else None
-        self._app.show_replay(self.player)
-        self.link.send(self._chat.load())
-        event_dispatch.look(self._app)
+        self._show_replay(self.player)
+        self.link.send(self._chat.engine.load())
+        self._ports.redraw()
 
     async def _begin(self, command: Generate, new_turns: int) -> None:
         """Send what starts a reply and show the turns it adds."""
         assert self.link is not None, "a reply is asked of a link"
-        self._app.pace.begin(command.id)
-        self._app.archive.keep()
-        await self._app.archive.written()
+        self._before_reply(command.id)
+        self._archive.keep()
+        await self._archive.written()
         self.link.send(command)
-        transcript = self._app.transcript
-        await self._app.touring.leave()
+        transcript = self._views.transcript
+        await self._tour.leave()
         if (welcome := transcript.welcome) is not None:
             await welcome.remove()
             transcript.from_top()
@@ -236,6 +258,12 @@ class Talk:
         for turn in self._chat.turns[-new_turns:]:
             await transcript.show(turn)
         transcript.follow()
-        self._app.say("")
-        event_dispatch.look(self._app)
-        self._app.call_after_refresh(self._app.tidying.between)  # the engine reads the prompt
+        self._ports.notify("")
+        self._ports.redraw()
+        self._ports.after_refresh(self._garbage.between)  # the engine reads the prompt
+
+    def _show_replay(self, player: Player | None) -> None:
+        """Controls of a replay in place of the prompt, or the prompt again."""
+        self._ports.chat_screen().set_class(player is not None, "-replay")
+        self._views.replay_bar.show(player)
+        (self._views.transcript if player else self._views.prompt).focus()

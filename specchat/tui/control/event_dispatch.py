@@ -1,148 +1,125 @@
-"""From events to the screen: everything one tick brought is applied first and drawn once."""
+"""What each event of the engine causes: everything one tick brought is applied first and drawn once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from specchat.engine.protocol.events import Changed, Counted, Died, Event, Failed, Finished, Hello, Ready, Started
 from specchat.engine.protocol.text import visible
-from specchat.tui.draw.stats_rows import Facts, plan_of
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
-
-
-TREE_S, FIGURES_S = 1 / 8, 1 / 3
-"""While a reply is written, trees and figures need not change faster than one can read them."""
+from specchat.tui.control.actions import Actions
+from specchat.tui.control.context_limit import ContextLimit
+from specchat.tui.services.garbage_collection import GarbageCollection
+from specchat.tui.services.terminal_window import TerminalWindow
 
 
-async def hear(app: SpecchatApp, events: Sequence[Event], owed: bool = False) -> None:
-    """Apply events in order, then show the state they led to; `owed`: something of it was not drawn last time."""
-    if not events and not owed:
-        return
-    for event in events:
-        if isinstance(event, Started) and app.talk.player is not None:
-            await _replayed(app, event)
-        was_writing = app.chat.running is not None
-        change = app.chat.changes[0] if app.chat.changes else {}
-        app.chat.apply(event)
-        await _remark(app, event, change)
+class EventDispatch:
+    """Hands the engine's events to the chat's state and to the parts that act on them."""
+
+    def __init__(
+        self, actions: Actions, context_limit: ContextLimit, terminal: TerminalWindow, garbage: GarbageCollection
+    ) -> None:
+        self._actions, self._context_limit = actions, context_limit
+        self._terminal, self._garbage = terminal, garbage
+        self._chat, self._session, self._ports = actions.chat, actions.session, actions.ports
+        self._transcript, self._side = actions.views.transcript, actions.side_panel
+
+    async def apply(self, events: Sequence[Event], owed: bool = False) -> None:
+        """Apply events in order, then draw the state they led to; `owed`: the last tick left something undrawn."""
+        if not events and not owed:
+            return
+        for event in events:
+            await self._apply(event)
+        if self._chat.running is None:
+            self._actions.speed.ended()
+        for view in self._transcript.growing():
+            await view.grow()
+        self._actions.archive.keep()
+        self._ports.redraw()
+        await self._send_queued()
+
+    async def answered(self, choice: str) -> None:
+        """Do what the user chose in an alert."""
+        match choice:
+            case "retry" | "restart":
+                await self._session.reconnect()
+            case "pairs":
+                self._actions.choose_pair()
+            case "demo":
+                await self._session.watch_demo()
+            case _:
+                await self._context_limit.answered(choice)
+
+    async def _apply(self, event: Event) -> None:
+        chat = self._chat
+        if isinstance(event, Started) and self._session.player is not None:
+            await self._replayed(event)
+        was_writing = chat.running is not None
+        change = chat.engine.changes[0] if chat.engine.changes else {}
+        chat.apply(event)
+        await self._react(event, change)
         if isinstance(event, Counted | Failed | Died):
-            await app.room.hear(event)
-        if was_writing and app.chat.running is None:
-            app.tidying.soon()
-            await app.room.ended()
-    if app.chat.running is None:
-        app.pace.ended()
-    for view in app.transcript.growing():
-        await view.grow()
-    app.archive.keep()
-    look(app)
-    if app.chat.queued is not None and app.chat.can_generate and app.talk.player is None and not app.room.waiting:
-        text, app.chat.queued = app.chat.queued, None
-        await app.room.ask(text)
+            await self._context_limit.hear(event)
+        if was_writing and chat.running is None:
+            self._garbage.soon()
+            await self._context_limit.ended()
 
+    async def _send_queued(self) -> None:
+        """Send the message that waited for the reply before it."""
+        chat = self._chat
+        free = chat.can_generate and self._session.player is None and not self._context_limit.waiting
+        if chat.queued is not None and free:
+            text, chat.queued = chat.queued, None
+            await self._context_limit.ask(text)
 
-def look(app: SpecchatApp) -> None:
-    """Draw what is known: tree, figures, state. Each widget is told at most once per tick."""
-    chat = app.chat
-    writing = chat.running is not None
-    if not writing or app.pump.due("tree", TREE_S):
-        app.tree_panel.show(
-            chat.rounds, chat.figures, frozen=app.pace.still, telling=not app.reveal.told, pace=app.pace.words
-        )
-        app.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, app.pace.words)
-    app.reveal.again()
-    if not writing or app.pump.due("figures", FIGURES_S):
-        app.stats.show(_facts(app))
-        app.form.show_effect(chat.effect)
-        app.status.repaint()
-    app.surroundings.look()
-    app.waiting.look()
-    app.prompt.waiting = chat.queued or ""
-    welcome = app.transcript.welcome
-    app.notice.look(welcomed=welcome is not None)
-    if app.talk.player is not None:
-        app.replay_bar.repaint()
-    if welcome is not None:
-        welcome.repaint()
-    _alert(app)
+    async def _react(self, event: Event, change: dict[str, object]) -> None:
+        """Fill the settings form and show a remark, where the event asks for it."""
+        match event:
+            case Hello() | Changed() | Died():
+                self._side.show_fields()
+            case Ready():
+                await self._ready(event)
+            case Finished():
+                self._ports.notify("")
+                self._terminal.ended(event)
+            case Failed(during="change"):
+                self._side.show_fields()
+                self._side.form.fail(_name_of(change), event.message)
+                if not self._side.form.has_focus:
+                    self._ports.notify(visible(event.message), "warn")
+            case Failed(during="load"):
+                self._side.show_fields()
+                if self._chat.engine.phase == "ready":
+                    await self._not_loaded(visible(event.message))
+            case Failed():
+                self._ports.notify(visible(event.message), "bad")
+            case _:
+                pass
 
+    async def _ready(self, event: Ready) -> None:
+        self._session.share_cores()
+        self._actions.settings_files.look()
+        self._side.show_fields()
+        for note in event.notes:
+            await self._transcript.note(note, "warn")
+        if self._transcript.welcome is None:
+            self._ports.notify(f"{event.pair} is ready")
 
-def _facts(app: SpecchatApp) -> Facts:
-    chat = app.chat
-    return Facts(
-        figures=chat.figures,
-        loss=chat.loss,
-        context_tokens=chat.context_tokens,
-        context_limit=chat.ready.context_tokens if chat.ready else 0,
-        memory_bytes=chat.ready.memory_bytes if chat.ready else 0,
-        writing=chat.running is not None,
-        effect=chat.effect,
-        shares=app.meter.look(app.talk.engine_pid) if chat.running else app.meter.shares,
-        plan=plan_of(chat.rounds[-1] if chat.rounds else None),
-    )
+    async def _not_loaded(self, why: str) -> None:
+        """A pair could not be loaded: noted in the chat, unless the user cancelled it."""
+        chat = self._chat
+        if chat.engine.refused:
+            await self._transcript.note(
+                f"{chat.engine.refused} was not loaded: {why}; {chat.engine.pair} stays in use", "bad"
+            )
+        self._ports.notify(why, "bad" if chat.engine.refused else "warn")
 
-
-def _alert(app: SpecchatApp) -> None:
-    chat = app.chat
-    demo = {"demo"} if app.talk.has_demo else set()
-    match chat.phase:
-        case "dead":
-            app.alert.show(chat.problem, {"restart", "pairs", *demo})
-        case "failed":
-            app.alert.show(chat.problem, {"retry", "pairs", *demo})
-        case _ if app.room.problem:
-            app.alert.show(app.room.problem, {"leave_out", "summary", "back"})
-        case _:
-            if app.alert.display:
-                app.alert.show("", set())
-
-
-async def _remark(app: SpecchatApp, event: Event, change: dict[str, object]) -> None:
-    """What an event means beyond the state: forms to fill, words to say."""
-    match event:
-        case Hello():
-            app.form.show(app.fields(), app.chat.pair)
-        case Ready():
-            app.talk.make_room()
-            app.keeper.look()
-            app.form.show(app.fields(), app.chat.pair)
-            for note in event.notes:
-                await app.transcript.note(note, "warn")
-            if app.transcript.welcome is None:
-                app.say(f"{event.pair} is ready")
-        case Changed():
-            app.form.show(app.fields(), app.chat.pair)
-        case Finished():
-            app.say("")
-            app.surroundings.ended(event)
-        case Died():
-            app.form.show(app.fields(), app.chat.pair)
-        case Failed(during="change"):
-            name = _name_of(change)
-            app.form.show(app.fields(), app.chat.pair)
-            app.form.fail(name, event.message)
-            if not app.form.has_focus:
-                app.say(visible(event.message), "warn")
-        case Failed(during="load") if app.chat.phase == "ready":
-            app.form.show(app.fields(), app.chat.pair)
-            await _not_loaded(app, visible(event.message))
-        case Failed(during="load"):
-            app.form.show(app.fields(), app.chat.pair)
-        case Failed():
-            app.say(visible(event.message), "bad")
-        case _:
-            pass
-
-
-async def _not_loaded(app: SpecchatApp, why: str) -> None:
-    """A pair that was asked for is not there: said where it stays, unless the user called it off."""
-    chat = app.chat
-    if chat.refused:
-        await app.transcript.note(f"{chat.refused} was not loaded: {why}; {chat.pair} stays in use", "bad")
-    app.say(why, "bad" if chat.refused else "warn")
+    async def _replayed(self, event: Started) -> None:
+        """Show the messages a recorded reply answers, and an empty reply."""
+        turns = self._chat.replay(event)
+        if len(turns) + 1 == len(self._chat.turns):
+            await self._transcript.clear()
+        for turn in [*turns, self._chat.turns[-1]]:
+            await self._transcript.show(turn)
 
 
 def _name_of(change: dict[str, object]) -> str:
@@ -150,12 +127,3 @@ def _name_of(change: dict[str, object]) -> str:
     options = change.get("method_options")
     names = list(options) if isinstance(options, dict) else list(change)
     return str(names[0]) if names else ""
-
-
-async def _replayed(app: SpecchatApp, event: Started) -> None:
-    """Show the messages a recorded reply answers, and make room for the reply."""
-    turns = app.chat.replay(event)
-    if len(turns) + 1 == len(app.chat.turns):
-        await app.transcript.clear()
-    for turn in [*turns, app.chat.turns[-1]]:
-        await app.transcript.show(turn)

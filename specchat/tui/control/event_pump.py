@@ -17,7 +17,7 @@ LONGEST_REST_S = 0.25  # one costly tick (a large block was drawn) must not look
 RECENT_S = 2.0
 
 
-class Pump:
+class EventPump:
     """Turns wake-up calls from any thread into ticks of the app, one at a time.
 
     There is no timer while nothing arrives: the first wake-up arms one call, the tick disarms it.
@@ -34,12 +34,16 @@ class Pump:
         self._tick = tick
         self._clock = clock
         self._cost = cost
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._armed = self._busy = self._waiting = False
         self._not_before = self._begun = 0.0
         self._drawn: dict[str, float] = {}  # when each thing that is not drawn at every tick was drawn
         self._owed: float | None = None  # when the next of them is due
         self._spent: deque[tuple[float, float]] = deque()  # when a tick ended, and its cost
+
+    def start(self) -> None:
+        """The app is running: ticks happen on its event loop from now on."""
+        self._loop = asyncio.get_running_loop()
 
     @property
     def idle(self) -> bool:
@@ -75,6 +79,7 @@ class Pump:
         if self._armed:
             return
         self._armed = True
+        assert self._loop is not None, "the app is running before anything arrives"
         try:
             self._loop.call_soon_threadsafe(self._arm)
         except RuntimeError:  # the loop is closed: the app has left, nobody is listening
@@ -100,7 +105,7 @@ class Pump:
             self._arm()
         elif self._owed is not None and not self._armed:
             self._armed = True
-            self._loop.call_later(max(0.0, self._owed - now), self._arm)
+            asyncio.get_running_loop().call_later(max(0.0, self._owed - now), self._arm)
 
     def _owe(self, at: float) -> None:
         self._owed = at if self._owed is None else min(at, self._owed)
@@ -109,7 +114,7 @@ class Pump:
         if self._busy:
             self._waiting = True
         else:
-            self._loop.call_later(max(0.0, self._not_before - self._clock()), self._tick)
+            asyncio.get_running_loop().call_later(max(0.0, self._not_before - self._clock()), self._tick)
 
     def _remember(self, now: float, spent_s: float) -> None:
         if self._spent and now - self._spent[-1][0] > RECENT_S:

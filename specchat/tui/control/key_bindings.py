@@ -9,14 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.keys import key_to_character
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import TextArea
 
 from specchat.errors import nearest, short
 from specchat.tui import screens, widgets
+from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.text.key_names import NAMED_KEYS, name_of, names_of
 
 NOWHERE = "none"
@@ -54,11 +57,10 @@ class Key:
 def every_key() -> dict[str, Key]:
     """All bindings of the app by id, in the order in which they are written."""
     found: dict[str, Key] = {}
-    for owner in _owners():
-        for binding in owner.__dict__.get("BINDINGS", ()):
-            if isinstance(binding, Binding) and binding.id:
-                keys = tuple(_normal(key) for key in binding.key.split(","))
-                found.setdefault(binding.id, Key(binding.id, keys, binding.description, owner))
+    for owner, binding in _bindings():
+        if isinstance(binding, Binding) and binding.id:
+            keys = tuple(_normal(key) for key in binding.key.split(","))
+            found.setdefault(binding.id, Key(binding.id, keys, binding.description, owner))
     return found
 
 
@@ -66,8 +68,7 @@ def unnamed() -> list[tuple[type[DOMNode], BindingType]]:
     """Bindings that could not be remapped, because they have no id or nothing to say in the help."""
     return [
         (owner, binding)
-        for owner in _owners()
-        for binding in owner.__dict__.get("BINDINGS", ())
+        for owner, binding in _bindings()
         if not isinstance(binding, Binding) or not binding.id or not binding.description
     ]
 
@@ -133,20 +134,26 @@ def _editing(changed: Mapping[str, str]) -> list[tuple[str, str]]:
     return entries
 
 
+def _bindings() -> Iterator[tuple[type[DOMNode], BindingType]]:
+    """Every binding with the class that listens, those of the app itself first."""
+    yield from ((App, binding) for binding in APP_BINDINGS)
+    for owner in _owners():
+        yield from ((owner, binding) for binding in owner.__dict__.get("BINDINGS", ()))
+
+
 def _owners() -> list[type[DOMNode]]:
-    """Every class of the app that may listen to keys, the app itself first."""
-    importlib.import_module("specchat.tui.app")
+    """Every screen and widget of the app, as far as they may listen to keys."""
     for place in (screens, widgets):
         for module in pkgutil.iter_modules(place.__path__, place.__name__ + "."):
             importlib.import_module(module.name)
     owners: list[type[DOMNode]] = []
-    waiting: list[type[DOMNode]] = [DOMNode]
+    waiting: list[type[DOMNode]] = [Screen, Widget]
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if kind.__module__.startswith("specchat.tui.") and kind not in owners:
+        if kind.__module__.startswith((screens.__name__, widgets.__name__)) and kind not in owners:
             owners.append(kind)
-    return sorted(owners, key=lambda kind: (kind.__module__ != "specchat.tui.app", kind.__module__, kind.__name__))
+    return sorted(owners, key=lambda kind: (kind.__module__, kind.__name__))
 
 
 def _normal(key: str) -> str:
@@ -207,5 +214,4 @@ def _meet(one: type[DOMNode], other: type[DOMNode]) -> bool:
     """Whether two owners of keys hear the same key press: the same one, or the app and a widget on its page."""
     if one is other:
         return True
-    apps = [owner for owner in (one, other) if owner.__module__ == "specchat.tui.app"]
-    return bool(apps) and not any(issubclass(owner, Screen) for owner in (one, other))
+    return App in (one, other) and not any(issubclass(owner, Screen) for owner in (one, other))

@@ -3,63 +3,67 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from specchat.engine.near.replay import FASTEST, SLOWEST
 from specchat.engine.protocol import events
 from specchat.errors import UsageError
-from specchat.tui.control import event_dispatch
+from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.draw.tree_captions import pace_of
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
+from specchat.tui.ports import AppPorts
+from specchat.tui.state.session import Chat
+from specchat.tui.widgets.tree_panel import TreePanel
 
 GAPS_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Seconds between the rounds of a live reply, from full speed to the slowest."""
 
 
-class Pace:
+class PlaybackSpeed:
     """Steers whatever is being written or played. A live reply's speed stays for the next one; a hold does not."""
 
-    def __init__(self, app: SpecchatApp) -> None:
+    def __init__(
+        self, chat: Chat, session: EngineSession, tree_panel: TreePanel, ports: AppPorts, wake: Callable[[], None]
+    ) -> None:
+        """`wake` asks for another tick."""
         self.held = False
         self.gap_s = 0.0
-        self._app = app
+        self._chat, self._session, self._tree_panel = chat, session, tree_panel
+        self._ports, self._wake = ports, wake
 
     @property
     def slow(self) -> bool:
         """Whether there is time to watch a round."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._session.player) is not None:
             return player.paused or player.speed < 1
         return self.held or self.gap_s > 0
 
     def time_s(self, apart_s: float) -> float:
         """How long a round may be looked at that came so long after the one before it, as recorded."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._session.player) is not None:
             return math.inf if player.paused else apart_s / player.speed
         return math.inf if self.held else self.gap_s
 
     @property
     def still(self) -> bool:
         """Whether nothing moves until somebody says so."""
-        player = self._app.talk.player
-        return self._app.chat.running is None or (self.held if player is None else player.paused)
+        player = self._session.player
+        return self._chat.running is None or (self.held if player is None else player.paused)
 
     @property
     def words(self) -> str:
         """The pace as the tree's title says it; a recording has its own line for that."""
-        if self._app.talk.player is not None or self._app.chat.running is None:
+        if self._session.player is not None or self._chat.running is None:
             return ""
         return pace_of(self.held, self.gap_s)
 
     def can(self, what: str) -> bool:
         """Whether there is something to hold, step or play again, and the keys are meant for it."""
-        player, focused = self._app.talk.player, self._app.focused
+        player, focused = self._session.player, self._ports.focused()
         if focused is not None and not focused.has_class("-paces"):
             return False
         if what == "rewind":
             return player is not None
-        return what in ("slower", "faster") or player is not None or self._app.chat.running is not None
+        return what in ("slower", "faster") or player is not None or self._chat.running is not None
 
     async def act(self, what: str) -> None:
         """Do what a key says."""
@@ -70,8 +74,8 @@ class Pace:
                 self.step()
             case "slower" | "faster":
                 self.shift(1 if what == "slower" else -1)
-            case "rewind" if (player := self._app.talk.player) is not None:
-                await self._app.action_new_chat()
+            case "rewind" if (player := self._session.player) is not None:
+                await self._ports.new_chat()
                 player.rewind()
                 self._look()
 
@@ -83,20 +87,20 @@ class Pace:
 
     def hold(self) -> None:
         """Hold the rounds, or let them go on."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._session.player) is not None:
             player.resume() if player.paused else player.pause()
         else:
             self._demand_reply()
             self.held = not self.held
             self._tell()
-            keys = self._app.key_of
+            keys = self._ports.key_of
             held = f"held · {keys('pace.step')} does one round, {keys('pace.hold')} goes on; in the tree arrows walk"
-            self._app.say(held if self.held else "")
+            self._ports.notify(held if self.held else "")
         self._look(leave=not self.still)
 
     def step(self, rounds: int = 1) -> None:
         """Do so many rounds and hold."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._session.player) is not None:
             for _ in range(rounds):
                 player.step()
         else:
@@ -107,7 +111,7 @@ class Pace:
 
     def shift(self, by: int) -> None:
         """Slower (1) or faster (−1)."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._session.player) is not None:
             player.faster(0.5 if by > 0 else 2.0)
         else:
             at = min(range(len(GAPS_S)), key=lambda index: abs(GAPS_S[index] - self.gap_s)) + by
@@ -116,7 +120,7 @@ class Pace:
 
     def speed(self, text: str) -> None:
         """Set the speed: `full`, rounds per second of a live reply, or times the recorded speed."""
-        player = self._app.talk.player
+        player = self._session.player
         if text == "full":
             wanted = 0.0
         else:
@@ -135,7 +139,7 @@ class Pace:
 
     def describe(self) -> str:
         """The speed in words."""
-        if (player := self._app.talk.player) is not None:
+        if (player := self._session.player) is not None:
             return f"speed: {player.speed:g}× the recorded one"
         return f"speed: {pace_of(False, self.gap_s).removesuffix(' · ').removeprefix('▸ ') or 'full'}"
 
@@ -146,25 +150,24 @@ class Pace:
     def _look(self, leave: bool = False) -> None:
         """Draw the new pace, and what moves on; rounds that were told slowly may be due at once."""
         if leave:
-            self._app.tree_panel.action_leave()
-        event_dispatch.look(self._app)
-        self._app.pump.wake()
+            self._tree_panel.action_leave()
+        self._ports.redraw()
+        self._wake()
 
     def _slow_down_to(self, gap_s: float) -> None:
         self.gap_s = gap_s
-        if self._app.chat.running is not None and not self.held:
+        if self._chat.running is not None and not self.held:
             self._tell()
-        self._app.say(self.describe())
+        self._ports.notify(self.describe())
 
     def _demand_reply(self) -> None:
-        if self._app.chat.running is None:
+        if self._chat.running is None:
             raise UsageError("nothing is being written that could be held")
 
     def _tell(self, rounds: int = 0) -> None:
-        running = self._app.chat.running
+        running = self._chat.running
         if running is not None:
             self._send(events.Pace(running.id, hold=self.held, rounds=rounds, gap_s=self.gap_s))
 
     def _send(self, pace: events.Pace) -> None:
-        if self._app.talk.link is not None:
-            self._app.talk.link.send(pace)
+        self._session.send(pace)

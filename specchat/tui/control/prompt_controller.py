@@ -4,34 +4,32 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from textual.app import SuspendNotSupported
 from textual.timer import Timer
 
 from specchat.engine.protocol.events import Counted, Message
 from specchat.errors import SpecchatError, UsageError
-from specchat.tui.control.commands import COMMANDS, find, hint, is_command
+from specchat.tui.control.actions import Actions
+from specchat.tui.control.commands.registry import COMMANDS, find, hint, is_command
+from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.state import attachments
 from specchat.tui.state.completion import Completion, Known, complete
 from specchat.tui.system import editor
 from specchat.tui.text.numbers import count
 
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
-
-
 PAUSE_S = 0.3
 MOST_WEIGHED = 200_000
 """Characters; counting more would keep the engine from answering for a while."""
 
 
-class Writing:
+class PromptController:
     """Everything between the keys of the prompt and the talk with the engine."""
 
-    def __init__(self, app: SpecchatApp) -> None:
-        self._app = app
+    def __init__(self, actions: Actions, context_limit: ContextLimit) -> None:
+        self._actions, self._context_limit = actions, context_limit
+        self._chat, self._views, self._ports = actions.chat, actions.views, actions.ports
         self._size = ("", "")  # a text with something attached, and what is known about its size
         self._weigh_soon: Timer | None = None
 
@@ -40,30 +38,32 @@ class Writing:
 
         A command that is refused is selected as well: what is typed next takes its place.
         """
-        app, text = self._app, text.strip("\n")
+        text = text.strip("\n")
         try:
             if found := find(text.strip()):
                 self._taken(text)
                 command, argument = found
-                await command.run(app, argument)
-            elif await app.room.ask(attachments.inline(text[1:] if text.startswith("//") else text, Path.cwd())):
+                await command.run(self._actions, argument)
+            elif await self._context_limit.ask(
+                attachments.inline(text[1:] if text.startswith("//") else text, Path.cwd())
+            ):
                 self._taken(text)
         except SpecchatError as error:
-            app.say(str(error), "warn")
+            self._ports.notify(str(error), "warn")
             if is_command(text):
-                app.prompt.give_back(text)
+                self._views.prompt.give_back(text)
 
     def complete(self, line: str) -> Completion | None:
         """What Tab may put in place of the word before the cursor."""
         known = [
-            Known(command.name, bool(command.usage), lambda given, c=command: c.choices(self._app, given))  # type: ignore[misc]
+            Known(command.name, bool(command.usage), lambda given, c=command: c.choices(self._actions, given))  # type: ignore[misc]
             for command in COMMANDS.values()
         ]
         return complete(line, known, Path.cwd())
 
     def hint(self) -> str:
         """One line about what is being typed."""
-        prompt = self._app.prompt
+        prompt = self._views.prompt
         about, found = hint(prompt.text), prompt.completion
         if not about and self._size[0] == prompt.text and (found is None or len(found.words) == 1):
             return self._size[1]
@@ -72,19 +72,27 @@ class Writing:
         names = "  ".join(word.rstrip("/").rpartition("/")[2] + "/" * word.endswith("/") for word in found.words)
         return f"{about}   {names}" if about else names
 
-    def changed(self) -> None:
+    async def changed(self, now: str) -> None:
+        """A text is being typed: the prompt, or the line of a screen over it. A remark is gone once typing goes on."""
+        self._explain()
+        if now:
+            await self._actions.tour.leave()
+        if now not in ("", self._views.prompt.written):
+            self._ports.notify("")
+
+    def _explain(self) -> None:
         """Explain what is being typed; where something is attached, have it counted once typing pauses."""
-        self._app.status.hint(self.hint())
+        self._views.status.hint(self.hint())
         if self._weigh_soon is not None:
             self._weigh_soon.stop()
             self._weigh_soon = None
-        text = self._app.prompt.text
-        if ("@" in text or "[pasted" in text) and not text.startswith("/") and self._app.chat.can_generate:
-            self._weigh_soon = self._app.set_timer(PAUSE_S, self._weigh)
+        text = self._views.prompt.text
+        if ("@" in text or "[pasted" in text) and not text.startswith("/") and self._chat.can_generate:
+            self._weigh_soon = self._ports.set_timer(PAUSE_S, self._weigh)
 
     def _weigh(self) -> None:
         """Ask how many tokens the message takes with its files and pastes."""
-        shown, full = self._app.prompt.text, self._app.prompt.full_text
+        shown, full = self._views.prompt.text, self._views.prompt.full_text
         with suppress(UsageError):
             full = attachments.inline(full, Path.cwd())
         if full == shown or len(full) > MOST_WEIGHED:
@@ -93,13 +101,13 @@ class Writing:
         async def known(event: Counted) -> None:
             holds = f" of {count(event.context_tokens)}" if event.context_tokens else ""
             self._size = (shown, f"with what is attached: {count(event.tokens)}{holds} tokens")
-            self._app.status.hint(self.hint())
+            self._views.status.hint(self.hint())
 
-        self._app.room.count([Message("user", full)], known)
+        self._context_limit.count([Message("user", full)], known)
 
     def search(self) -> None:
         """Look for something that was sent before, and put it into the prompt."""
-        prompt = self._app.prompt
+        prompt = self._views.prompt
 
         def chosen(text: str | None) -> None:
             if text is not None:
@@ -107,38 +115,38 @@ class Writing:
             prompt.focus()
 
         words = prompt.text if prompt.text.strip() and "\n" not in prompt.text else ""
-        self._app.push_screen(SearchScreen(prompt.sent, words), chosen)
+        self._ports.push_screen(SearchScreen(prompt.sent, words), chosen)
 
     def edit_elsewhere(self) -> None:
         """Edit the prompt in the user's editor; the app waits."""
-        app = self._app
+        prompt = self._views.prompt
         try:
             command = editor.editor_command()
-            with app.suspend():
-                text = editor.edited(app.prompt.full_text, command)
+            with self._ports.suspend():
+                text = editor.edited(prompt.full_text, command)
         except SuspendNotSupported:
-            app.say("the app cannot make room for an editor here", "warn")
+            self._ports.notify("the app cannot make room for an editor here", "warn")
         except SpecchatError as error:
-            app.say(str(error), "warn")
+            self._ports.notify(str(error), "warn")
         else:
-            app.prompt.write(text)
-            app.say("")
-        app.refresh(layout=True)
-        app.prompt.focus()
+            prompt.write(text)
+            self._ports.notify("")
+        self._ports.repaint_all()
+        prompt.focus()
 
     def take_back(self) -> bool:
         """The message that waits comes back into an empty prompt; False if none does."""
-        app = self._app
-        if app.chat.queued is None or app.prompt.text:
+        chat, prompt = self._chat, self._views.prompt
+        if chat.queued is None or prompt.text:
             return False
-        text, app.chat.queued = app.chat.queued, None
-        app.prompt.write(attachments.split(text)[0])
-        app.waiting.look()
+        text, chat.queued = chat.queued, None
+        prompt.write(attachments.split(text)[0])
+        self._views.queued_message.look()
         return True
 
     def _taken(self, text: str) -> None:
-        prompt = self._app.prompt
+        prompt = self._views.prompt
         known = prompt.sent.problem
         prompt.taken(text)
         if prompt.sent.problem != known:
-            self._app.say(prompt.sent.problem, "warn")
+            self._ports.notify(prompt.sent.problem, "warn")

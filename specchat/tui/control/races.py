@@ -6,18 +6,17 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from specchat.engine.near.race import Race, fresh_seed, refuse_plain
-from specchat.engine.protocol.events import Command, Event, Message
+from specchat.engine.protocol.events import Event, Message
 from specchat.errors import UsageError
+from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.ports import AppPorts
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
-from specchat.tui.state.race_playback import Contest, Course
-from specchat.tui.state.race_series import Asked, Series
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
+from specchat.tui.state.race_playback import Contest, RacePlayback
+from specchat.tui.state.race_series import Asked, RaceSeries
+from specchat.tui.state.session import Chat
 
 _QUESTIONS = 6
 _REPLY_TOKENS = 96
@@ -27,7 +26,7 @@ _FIRST_ID = 2_000_000_000
 """Ids from here on are no reply of the chat's, which therefore never hears of them."""
 
 
-class Racing:
+class Races:
     """The race that is being held, if any. Settings in force are never touched: both sides are written apart.
 
     Args:
@@ -36,10 +35,15 @@ class Racing:
     """
 
     def __init__(
-        self, app: SpecchatApp, questions: Callable[[], Sequence[Asked]], clock: Callable[[], float] = time.monotonic
+        self,
+        chat: Chat,
+        session: EngineSession,
+        ports: AppPorts,
+        questions: Callable[[], Sequence[Asked]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.clock = clock
-        self._app = app
+        self._chat, self._session, self._ports = chat, session, ports
         self._questions = questions
         self._ids = itertools.count(_FIRST_ID)
         self._screen: RaceScreen | BenchScreen | None = None
@@ -47,8 +51,8 @@ class Racing:
     @property
     def _contest(self) -> Contest:
         """The pair and the settings in force."""
-        ready = self._app.chat.ready
-        return Contest(ready.pair if ready else "", ready.dtype if ready else "", self._app.chat.settings)
+        ready = self._chat.engine.ready
+        return Contest(ready.pair if ready else "", ready.dtype if ready else "", self._chat.engine.settings)
 
     def race(self, prompt: str) -> None:
         """Race on the last question of the chat, or on a prompt that would follow the chat.
@@ -58,8 +62,8 @@ class Racing:
         """
         self._check()
         messages = self._messages(prompt)
-        self._screen = RaceScreen(self._contest, self._app.key_of, self._course(messages, self._seed()))
-        self._app.push_screen(self._screen)
+        self._screen = RaceScreen(self._contest, self._ports.key_of, self._course(messages, self._seed()))
+        self._ports.push_screen(self._screen)
 
     def bench(self, argument: str) -> None:
         """Measure the settings in force against plain decoding on a few questions, or for some seconds.
@@ -72,12 +76,12 @@ class Racing:
         questions = list(self._questions())[:count]
         if not questions:
             raise UsageError("no questions come with this installation")
-        self._screen = BenchScreen(self._contest, self._app.key_of, self._series(questions, self._seed(), seconds))
-        self._app.push_screen(self._screen)
+        self._screen = BenchScreen(self._contest, self._ports.key_of, self._series(questions, self._seed(), seconds))
+        self._ports.push_screen(self._screen)
 
     def again(self) -> None:
         """The same once more."""
-        if not self._app.chat.can_generate:
+        if not self._chat.can_generate:
             return
         if isinstance(self._screen, RaceScreen):
             race = self._screen.meeting.race
@@ -107,44 +111,44 @@ class Racing:
         if self._screen is not None and events:
             for event in events:
                 if (command := self._screen.meeting.hear(event)) is not None:
-                    self._send(command)
+                    self._session.send(command)
             self._screen.show()
         return [event for event in events if not _apart(event)]
 
-    def _course(self, messages: Sequence[Message], seed: int) -> Course:
-        course = Course(Race(messages, seed, self._ids), self.clock)
-        self._send(course.race.begin())
+    def _course(self, messages: Sequence[Message], seed: int) -> RacePlayback:
+        course = RacePlayback(Race(messages, seed, self._ids), self.clock)
+        self._session.send(course.race.begin())
         return course
 
-    def _series(self, questions: Sequence[Asked], seed: int, seconds: float | None) -> Series:
+    def _series(self, questions: Sequence[Asked], seed: int, seconds: float | None) -> RaceSeries:
         changes = {"max_tokens": min(self._contest.longest, _REPLY_TOKENS)}
-        series = Series(questions, seed, self._ids, changes, self.clock, seconds)
-        self._send(series.begin())
+        series = RaceSeries(questions, seed, self._ids, changes, self.clock, seconds)
+        self._session.send(series.begin())
         return series
 
     def _seed(self) -> int:
         """The pinned one, else a fresh one."""
-        pinned = int(self._app.chat.settings.get("seed", -1))
+        pinned = int(self._chat.engine.settings.get("seed", -1))
         return pinned if pinned >= 0 else fresh_seed()
 
     def _stop(self, screen: RaceScreen | BenchScreen) -> bool:
         command = screen.meeting.stop()
         if command is not None:
-            self._send(command)
+            self._session.send(command)
         return command is not None
 
     def _check(self) -> None:
-        chat = self._app.chat
-        if self._app.talk.player is not None:
+        chat = self._chat
+        if self._session.player is not None:
             raise UsageError("a recording cannot race: there is no engine")
         if chat.running is not None:
-            raise UsageError(self._app.talk.busy)
+            raise UsageError(self._session.busy)
         if not chat.can_generate:
             raise UsageError("no pair is ready")
-        refuse_plain(self._app.chat.settings)
+        refuse_plain(self._chat.engine.settings)
 
     def _messages(self, prompt: str) -> list[Message]:
-        messages = self._app.chat.messages()
+        messages = self._chat.messages()
         if prompt:
             return [*messages, Message("user", prompt)]
         while messages and messages[-1].role != "user":
@@ -152,10 +156,6 @@ class Racing:
         if not messages:
             raise UsageError("there is no question to race on yet: /race PROMPT gives one")
         return messages
-
-    def _send(self, command: Command) -> None:
-        if self._app.talk.link is not None:
-            self._app.talk.link.send(command)
 
 
 def _amount(argument: str) -> tuple[int, float | None]:

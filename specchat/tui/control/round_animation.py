@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, RoundDone
+from specchat.tui.control.event_pump import EventPump
+from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.draw.draft_preview import fallen, ghost
+from specchat.tui.ports import AppPorts
+from specchat.tui.state.session import Chat
 from specchat.tui.text.cells import Row
-
-if TYPE_CHECKING:
-    from specchat.tui.app import SpecchatApp
+from specchat.tui.widgets.chat_views import ChatViews
 
 DEPTH_S = 0.16
 """How long the verdict of one depth is looked at before the next, if there is time."""
@@ -31,11 +32,11 @@ FALLEN_S = 0.2
 """At full speed a guess that fell is seen no longer than this, and only until the next round."""
 
 
-class Reveal:
+class RoundAnimation:
     """Keeps a round back until it has been told; what follows it waits behind it. Idle, it costs nothing."""
 
-    def __init__(self, app: SpecchatApp) -> None:
-        self._app = app
+    def __init__(self, chat: Chat, views: ChatViews, speed: PlaybackSpeed, pump: EventPump, ports: AppPorts) -> None:
+        self._chat, self._views, self._speed, self._pump, self._ports = chat, views, speed, pump, ports
         self._kept: list[Event] = []
         self._depth = 0
         self._stride = 1  # depths told at once
@@ -72,19 +73,19 @@ class Reveal:
         """Let the verdict of one depth more be seen; after the last one the round is part of the chat."""
         self._depth += self._stride
         if self.told:
-            self._app.pump.wake()
+            self._pump.wake()
         else:
             self._show()
 
     def again(self) -> None:
         """Everything else has been drawn anew: so is the round that is being told, or what fell in the last one."""
-        rounds = self._app.chat.rounds
+        rounds = self._chat.rounds
         if not self.told:
             self._show()
         elif rounds and rounds[-1] is not self._seen:
             self._seen = rounds[-1]
             self._fall(self._seen)
-        elif self._fell and self._app.pump.due("ghost", FALLEN_S):
+        elif self._fell and self._pump.due("ghost", FALLEN_S):
             self._fell = False
             self._trail([])
 
@@ -93,15 +94,15 @@ class Reveal:
         self._fell = bool(row)
         if self._fell:
             self._trail(row, within=True)
-            self._app.pump.drawn("ghost", FALLEN_S)
+            self._pump.drawn("ghost", FALLEN_S)
 
     @property
     def _animated(self) -> bool:
-        return self._app.animation_level != "none"
+        return self._ports.animated()
 
     @property
     def _slowly(self) -> bool:
-        return self._animated and self._app.pace.slow
+        return self._animated and self._speed.slow
 
     def _newest(self, waiting: Sequence[Event]) -> int | None:
         """Where the newest round stands that is not being told yet; None if there is none, or no time for it."""
@@ -114,14 +115,14 @@ class Reveal:
 
     def _heard(self, round: RoundDone) -> bool:
         """Whether it belongs to the reply that is being written."""
-        running = self._app.chat.running
+        running = self._chat.running
         return running is not None and running.id == round.id
 
     def _time_s(self, waiting: Sequence[Event]) -> float:
         """How long the newest round may be looked at: as long as it took to come."""
-        rounds = [event for event in [*self._app.chat.rounds, *waiting] if isinstance(event, RoundDone)][-2:]
+        rounds = [event for event in [*self._chat.rounds, *waiting] if isinstance(event, RoundDone)][-2:]
         apart_s = rounds[-1].at_s - (rounds[0].at_s if len(rounds) > 1 and rounds[0].id == rounds[-1].id else 0.0)
-        return self._app.pace.time_s(apart_s)
+        return self._speed.time_s(apart_s)
 
     def _begin(self, kept: list[Event]) -> None:
         self._stop()
@@ -131,14 +132,14 @@ class Reveal:
         depths, time_s = len(self.round.verdict.path) + 2, 0.8 * self._time_s(kept)
         depth_s = max(SHORTEST_DEPTH_S, min(DEPTH_S, time_s / depths))
         self._stride = max(1, math.ceil(depths * depth_s / time_s))
-        self._timer = self._app.set_interval(depth_s, self.advance)
+        self._timer = self._ports.set_interval(depth_s, self.advance)
         self._show()
 
     def _show(self) -> None:
         round = self.round
         assert round is not None, "a round is told only while it is kept"
-        self._app.tree_panel.reveal(round, self._depth)
-        self._app.tree_strip.reveal(round, self._depth)
+        self._views.tree_panel.reveal(round, self._depth)
+        self._views.tree_strip.reveal(round, self._depth)
         self._trail(ghost(round, self._depth))
 
     def _stop(self) -> None:
@@ -149,7 +150,7 @@ class Reveal:
         self._kept = []
 
     def _trail(self, runs: Row, *, within: bool = False) -> None:
-        for view in self._app.transcript.growing():
+        for view in self._views.transcript.growing():
             view.trail(runs, within=within)
 
 

@@ -13,8 +13,8 @@ from specchat.errors import SpecchatError, UsageError, nearest
 from specchat.store.interchange import write_json
 from specchat.store.records import Chat, Message
 from specchat.tui.state.message_tree import Branches
-from specchat.tui.state.session import Turn
 from specchat.tui.state.stored_chat import turn_of
+from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import reply_parser
 
 _LONGEST_NAME = 50

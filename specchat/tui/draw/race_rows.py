@@ -8,7 +8,7 @@ from typing import Any
 from specchat.engine.near.proof import Kind, proof, settings_line
 from specchat.engine.near.race import SIDES, Side
 from specchat.engine.protocol.text import visible
-from specchat.tui.state.race_playback import Course
+from specchat.tui.state.race_playback import RacePlayback
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, clip, cut, width_of
 from specchat.tui.text.wrap import wrap
@@ -25,7 +25,7 @@ _LABEL = 16
 _ROLES: dict[Side, str] = {"plain": "target", "speculative": "drafted"}
 
 
-def head_rows(course: Course, pair: str, dtype: str, chosen: Mapping[str, Any], width: int) -> list[Row]:
+def head_rows(course: RacePlayback, pair: str, dtype: str, chosen: Mapping[str, Any], width: int) -> list[Row]:
     """The question, and the settings that are compared with plain decoding."""
     race = course.race
     asked = " ".join(visible(race.messages[-1].content).split())
@@ -36,12 +36,12 @@ def head_rows(course: Course, pair: str, dtype: str, chosen: Mapping[str, Any], 
     ]
 
 
-def board_rows(course: Course, longest: int, width: int) -> list[Row]:
+def board_rows(course: RacePlayback, longest: int, width: int) -> list[Row]:
     """Both sides as bars: how far they are while they run, how long they took in the end."""
     return [_bar_row(course, side, longest, width) for side in SIDES]
 
 
-def _bar_row(course: Course, side: Side, longest: int, width: int) -> Row:
+def _bar_row(course: RacePlayback, side: Side, longest: int, width: int) -> Row:
     heat = course.race.heats[side]
     elapsed = course.elapsed(side)
     over = course.race.phase == "over" and course.finished
@@ -63,7 +63,7 @@ def _bar_row(course: Course, side: Side, longest: int, width: int) -> Row:
     return clip([*row, (figures, "text")], width)
 
 
-def status_rows(course: Course, dtype: str, width: int, height: int) -> list[Row]:
+def status_rows(course: RacePlayback, dtype: str, width: int, height: int) -> list[Row]:
     """What happens now; at the end what came of it."""
     lines = _status(course, dtype)
     rows: list[Row] = []
@@ -74,7 +74,7 @@ def status_rows(course: Course, dtype: str, width: int, height: int) -> list[Row
     return rows[:height]
 
 
-def _status(course: Course, dtype: str) -> list[tuple[str, str, str]]:
+def _status(course: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
     """(mark, text, role of the mark)."""
     race = course.race
     match race.phase:
@@ -97,14 +97,14 @@ def _status(course: Course, dtype: str) -> list[tuple[str, str, str]]:
     return [(_OUTCOME, _outcome(course), "bonus"), (mark, found.line, role)]
 
 
-def _outcome(course: Course) -> str:
+def _outcome(course: RacePlayback) -> str:
     """`2.30× plain decoding · τ 3.41`."""
     race = course.race
     slower = ": slower here" if race.ratio < 0.995 else ""
     return f"{race.ratio:.2f}× plain decoding{slower} · τ\u00a0{race.speculative.acceptance_length:.2f}"
 
 
-def outcome_text(course: Course, pair: str, dtype: str) -> str:
+def outcome_text(course: RacePlayback, pair: str, dtype: str) -> str:
     """The whole result as lines to copy."""
     race = course.race
     lines = [f"{pair} · {settings_line(race.settings, race.seed, dtype)}"]

@@ -8,7 +8,7 @@ from typing import Any
 from specchat.engine.near.proof import Kind, settings_line
 from specchat.engine.protocol.text import visible
 from specchat.tui.draw.race_rows import MARKS, NAMES
-from specchat.tui.state.race_series import ALL, Group, Series
+from specchat.tui.state.race_series import ALL, Group, RaceSeries
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, clip, cut
 from specchat.tui.text.wrap import wrap
@@ -20,7 +20,7 @@ _NARROW = (8, 7, 6)
 _LABEL = 12
 
 
-def progress_rows(series: Series, pair: str, dtype: str, settings: Mapping[str, Any], width: int) -> list[Row]:
+def progress_rows(series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any], width: int) -> list[Row]:
     """What is compared, and how far it is."""
     compared = settings_line(settings, series.seed, dtype)
     lead = f"{len(series.over)} of {len(series.questions)} questions"
@@ -34,7 +34,7 @@ def progress_rows(series: Series, pair: str, dtype: str, settings: Mapping[str, 
     return [*rows, _now(series, width)]
 
 
-def table_rows(series: Series, width: int) -> list[Row]:
+def table_rows(series: RaceSeries, width: int) -> list[Row]:
     """One line for every category, and one for all."""
     groups = series.groups()
     if not groups:
@@ -49,7 +49,7 @@ def table_rows(series: Series, width: int) -> list[Row]:
     return [clip(row, width) for row in rows]
 
 
-def outcome_rows(series: Series, width: int) -> list[Row]:
+def outcome_rows(series: RaceSeries, width: int) -> list[Row]:
     """What came of it, once it is over."""
     if series.problem:
         return _wrapped("✕ ", visible(series.problem), "bad", width)
@@ -61,14 +61,14 @@ def outcome_rows(series: Series, width: int) -> list[Row]:
     return _wrapped(mark, line, role, width)
 
 
-def series_text(series: Series, pair: str, dtype: str, settings: Mapping[str, Any]) -> str:
+def series_text(series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any]) -> str:
     """The whole result as lines to copy."""
     rows = [*table_rows(series, 80), *outcome_rows(series, 1000)]
     lines = ["".join(text for text, _ in row).rstrip() for row in rows]
     return "\n".join([f"{pair} · {settings_line(settings, series.seed, dtype)}", *lines])
 
 
-def _now(series: Series, width: int) -> Row:
+def _now(series: RaceSeries, width: int) -> Row:
     if series.stopped:
         return [("■ ", "dim"), ("stopped; this is what was measured", "text")]
     if series.ended:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specchat.engine.protocol.text import visible
 from specchat.tui.state import attachments, thoughts
-from specchat.tui.state.session import Turn
+from specchat.tui.state.turn import Turn
 
 
 def conversation(turns: Sequence[Turn]) -> str:

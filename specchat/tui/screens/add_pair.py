@@ -11,9 +11,9 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from specchat.tui.system.own_process import Errand
+from specchat.tui.system.own_process import OwnProcess
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 _HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name/file.gguf, or a known model."
 
@@ -30,7 +30,7 @@ class AddPairScreen(ModalScreen[str | None]):
     }
     AddPairScreen Input { border: none; padding: 0 1; height: 1; margin: 0 0 1 0; background: $panel; }
     AddPairScreen Input:focus { border: none; background: $primary 20%; }
-    AddPairScreen Tinted { height: auto; max-height: 8; }
+    AddPairScreen TintedText { height: auto; max-height: 8; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "stop looking, or close", show=False, id="add_pair.close"),
@@ -41,7 +41,7 @@ class AddPairScreen(ModalScreen[str | None]):
     def __init__(self, command: Callable[..., list[str]]) -> None:
         super().__init__()
         self._command = command
-        self._errand: Errand | None = None
+        self._errand: OwnProcess | None = None
 
     def compose(self) -> ComposeResult:
         """The lines, and room for what stands against them."""
@@ -49,9 +49,9 @@ class AddPairScreen(ModalScreen[str | None]):
             box.border_title = "add a pair"
             box.border_subtitle = "Enter adds it" + hint(self, "add_pair.close", "closes", " · ")
             for id, label in (("name", "name"), ("target", "target"), ("draft", "draft model, or nothing")):
-                yield Tinted([(label, "dim")])
+                yield TintedText([(label, "dim")])
                 yield Input(id=id, select_on_focus=False)
-            yield Tinted([(_HELP, "dim")], id="said")
+            yield TintedText([(_HELP, "dim")], id="said")
 
     def on_mount(self) -> None:
         """Begin with the name."""
@@ -80,7 +80,7 @@ class AddPairScreen(ModalScreen[str | None]):
     async def _add(self) -> None:
         name, draft = self._text("name"), self._text("draft")
         words = ["models", "add", name, "--target", self._text("target"), *(["--draft", draft] if draft else [])]
-        self._errand = errand = Errand(self._command(*words))
+        self._errand = errand = OwnProcess(self._command(*words))
         self._say([(f"looking at it … {hint(self, 'add_pair.close', 'stops')}", "bonus")])
         try:
             added = await errand.run()
@@ -98,4 +98,4 @@ class AddPairScreen(ModalScreen[str | None]):
         return self.query_one(f"#{id}", Input).value.strip()
 
     def _say(self, runs: list[tuple[str, str]]) -> None:
-        self.query_one("#said", Tinted).set(runs)
+        self.query_one("#said", TintedText).set(runs)

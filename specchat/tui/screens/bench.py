@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from specchat.tui.draw.race_series_rows import outcome_rows, progress_rows, series_text, table_rows
 from specchat.tui.ports import KeyNames
 from specchat.tui.state.race_playback import Contest
-from specchat.tui.state.race_series import Series
+from specchat.tui.state.race_series import RaceSeries
 from specchat.tui.text.cells import Row
 from specchat.tui.widgets.rows_view import RowsView
 
@@ -46,7 +46,7 @@ class BenchScreen(ModalScreen[None]):
     class AgainAsked(Message):
         """The user wants the same run once more."""
 
-    def __init__(self, contest: Contest, key_of: KeyNames, series: Series) -> None:
+    def __init__(self, contest: Contest, key_of: KeyNames, series: RaceSeries) -> None:
         super().__init__()
         self.meeting = series
         self._key_of = key_of
@@ -81,7 +81,7 @@ class BenchScreen(ModalScreen[None]):
         again = f" · {key('bench.again')} again · {key('bench.copy')} {'copied' if self._copied else 'copies'}"
         self._box.border_subtitle = f"{leave} leaves{again}" if ended else f"{leave} stops"
 
-    def begin(self, series: Series) -> None:
+    def begin(self, series: RaceSeries) -> None:
         """Show another run."""
         self.meeting, self._copied = series, False
         self.show()

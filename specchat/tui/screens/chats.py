@@ -22,10 +22,10 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
 from specchat.store.records import Summary
 from specchat.tui.draw import export
-from specchat.tui.services.chat_archive import Archive
+from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import cut
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 _IN_SEARCH = "↑ ↓ choose · Enter opens · Tab to rename, delete, export"
 _IN_LIST = {"rename": "rename", "delete": "delete", "undo": "undo", "export": "export", "search": "search"}
@@ -67,7 +67,7 @@ class ChatsScreen(ModalScreen[str | None]):
 
     def __init__(
         self,
-        archive: Archive,
+        archive: ChatArchive,
         key_of: Callable[[str], str],
         words: str = "",
         current: str = "",
@@ -82,7 +82,7 @@ class ChatsScreen(ModalScreen[str | None]):
         self._found: list[Summary] = []
         self._deleted: list[Summary] = []
         self._asked = ""  # what the line at the bottom is for
-        self._remark = Tinted(classes="remark")
+        self._remark = TintedText(classes="remark")
 
     def compose(self) -> ComposeResult:
         """What is searched for on top, what is done with a chat at the bottom."""

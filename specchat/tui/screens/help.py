@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 
 from specchat.tui.text.key_names import hint
 from specchat.tui.text.wrap import wrap
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 MOST_FOR_KEYS, MOST_SAID = 26, 43
 """Columns for what to press or type (what is longer has a line of its own), and for what it does."""
@@ -41,7 +41,7 @@ class HelpScreen(ModalScreen[None]):
         with VerticalScroll() as box:
             box.border_title = "help"
             box.border_subtitle = hint(self, "help.close", "closes")
-            yield Tinted(self._runs())
+            yield TintedText(self._runs())
 
     def _runs(self) -> list[tuple[str, str]]:
         column = max(len(left) for _, entries in self._sections for left, _ in entries) + 2

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 
 from specchat.engine.protocol.text import visible
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 MOST_BYTES = 64_000
 
@@ -41,7 +41,7 @@ class LogScreen(ModalScreen[None]):
         with VerticalScroll() as box:
             box.border_title = "the engine's log"
             box.border_subtitle = hint(self, "log.close", "closes")
-            yield Tinted([(visible(str(self._file)) + "\n\n", "dim"), (tail(self._file), "text")])
+            yield TintedText([(visible(str(self._file)) + "\n\n", "dim"), (tail(self._file), "text")])
 
     def on_mount(self) -> None:
         """The newest lines are the ones that matter."""

@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from specchat.errors import SpecchatError
 from specchat.tui.draw.pair_rows import Shelf
 from specchat.tui.screens.add_pair import AddPairScreen
-from specchat.tui.services.pair_library import Choosing
+from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.widgets.pair_list import PairList
 
@@ -34,7 +34,7 @@ class PairsScreen(ModalScreen[str | None]):
         Binding("a", "add", "add a pair of your own", show=False, id="pairs.add"),
     ]
 
-    def __init__(self, choosing: Choosing, in_use: str, held_bytes: int) -> None:
+    def __init__(self, choosing: PairLibrary, in_use: str, held_bytes: int) -> None:
         super().__init__()
         self._choosing = choosing
         self._list = PairList()

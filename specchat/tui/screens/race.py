@@ -20,8 +20,8 @@ from specchat.tui.draw.race_rows import (
     status_rows,
 )
 from specchat.tui.ports import KeyNames
-from specchat.tui.state.race_playback import Contest, Course
-from specchat.tui.widgets.race_column import Lane
+from specchat.tui.state.race_playback import Contest, RacePlayback
+from specchat.tui.widgets.race_column import RaceColumn
 from specchat.tui.widgets.rows_view import RowsView
 
 _BEAT_S = 1 / 10
@@ -39,7 +39,7 @@ class RaceScreen(ModalScreen[None]):
     RaceScreen #keys { height: 1; margin: 0 1; }
     RaceScreen.-w0 #lanes, RaceScreen.-w60 #lanes { layout: vertical; }
     RaceScreen.-h0 #head, RaceScreen.-h8 #head, RaceScreen.-h0 #keys, RaceScreen.-h8 #keys { display: none; }
-    RaceScreen.-h0 Lane, RaceScreen.-h8 Lane { border: none; border-top: solid $border; }
+    RaceScreen.-h0 RaceColumn, RaceScreen.-h8 RaceColumn { border: none; border-top: solid $border; }
     """
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -55,12 +55,12 @@ class RaceScreen(ModalScreen[None]):
     class AgainAsked(Message):
         """The user wants the same race once more."""
 
-    def __init__(self, contest: Contest, key_of: KeyNames, course: Course) -> None:
+    def __init__(self, contest: Contest, key_of: KeyNames, course: RacePlayback) -> None:
         super().__init__()
         self.meeting = course
         self._contest, self._key_of = contest, key_of
         self._copied = False
-        self._lanes: dict[Side, Lane] = {side: Lane(id=side) for side in SIDES}
+        self._lanes: dict[Side, RaceColumn] = {side: RaceColumn(id=side) for side in SIDES}
         pair, dtype, settings = contest.pair, contest.dtype, contest.settings
         self._head = RowsView(lambda w, h: head_rows(self.meeting, pair, dtype, settings, w), id="head")
         self._board = RowsView(lambda w, h: board_rows(self.meeting, contest.longest, w), id="board")
@@ -98,7 +98,7 @@ class RaceScreen(ModalScreen[None]):
         if not course.moving:
             self._beat.pause()
 
-    def begin(self, course: Course) -> None:
+    def begin(self, course: RacePlayback) -> None:
         """Show another race."""
         self.meeting, self._copied = course, False
         self._beat.resume()

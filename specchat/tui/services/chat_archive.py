@@ -15,8 +15,9 @@ from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.store.writer import Writer
 from specchat.tui.ports import CallLater, Notify, Redraw
-from specchat.tui.state.session import Chat, Turn
+from specchat.tui.state.session import Chat
 from specchat.tui.state.stored_chat import message_of, row_of, turn_of
+from specchat.tui.state.turn import Turn
 
 PATIENCE_S = 0.2
 """How long a question waits to be on the disk before it is answered; a slow disk keeps nobody longer."""
@@ -24,7 +25,7 @@ PATIENCE_S = 0.2
 _T = TypeVar("_T")
 
 
-class Archive:
+class ChatArchive:
     """The chat on the screen and the file it is in; without a path (tests, recordings) nothing is kept."""
 
     def __init__(

@@ -22,7 +22,7 @@ THRESHOLDS = 2_000, 10, 500
 """Python's own collections of everything remain as a net, for whoever never rests."""
 
 
-class Tidying:
+class GarbageCollection:
     """Collects what was left behind. There is no timer while nothing was."""
 
     def __init__(self, resting: Callable[[], bool]) -> None:

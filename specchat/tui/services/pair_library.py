@@ -18,14 +18,14 @@ from specchat.settings import Settings
 from specchat.tui.ports import KeyNames, Notify, Redraw, RunInBackground
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.state.session import Chat
-from specchat.tui.system.own_process import Errand, own_command
+from specchat.tui.system.own_process import OwnProcess, own_command
 from specchat.tui.text import numbers
 
 Pairs = Sequence[PairInfo] | Callable[[], list[PairInfo]]
 Judge = Callable[[PairInfo], PairInfo]
 
 
-class Choosing:
+class PairLibrary:
     """The pairs of this machine. `here` is False where the engine runs elsewhere and fetches by itself."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Choosing:
         self._notify, self._redraw, self._load, self._run, self._key_of = notify, redraw, load, run, key_of
         self._pairs = pairs
         self._judge = judge
-        self._errands: dict[str, Errand] = {}
+        self._errands: dict[str, OwnProcess] = {}
         self._watch: Callable[[], None] = lambda: None
 
     def known(self) -> list[PairInfo]:
@@ -83,7 +83,7 @@ class Choosing:
 
     def waits(self, pair: PairInfo) -> bool:
         """Whether the pair is fetched in the background first: another is in use, and the chat goes on with it."""
-        return pair.state in ("partial", "missing") and self.here and self._chat.ready is not None
+        return pair.state in ("partial", "missing") and self.here and self._chat.engine.ready is not None
 
     def fetch(self, name: str) -> None:
         """Fetch the weights of this pair in the background; what was fetched before is not fetched again."""
@@ -137,7 +137,7 @@ class Choosing:
         return f"specchat begins with {name} from now on ({start_with(name).file.name})"
 
     async def _fetch(self, name: str) -> None:
-        errand = self._errands[name] = Errand(
+        errand = self._errands[name] = OwnProcess(
             self.command("models", "pull", name, "--output", "jsonl"), lambda line: self._heard(name, line)
         )
         self._look()

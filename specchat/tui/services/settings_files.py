@@ -12,7 +12,7 @@ from specchat.errors import SpecchatError, UsageError
 from specchat.tui.state.session import Chat
 
 
-class Keeper:
+class SettingsFiles:
     """The settings in the files of this machine. `here` is False where the engine runs elsewhere and reads its own."""
 
     def __init__(self, chat: Chat, *, here: bool) -> None:
@@ -24,7 +24,7 @@ class Keeper:
     def look(self) -> None:
         """Read what the pair in use was shipped with and starts with, as far as this machine knows the pair."""
         self.shipped = self.saved = None
-        ready = self._chat.ready
+        ready = self._chat.engine.ready
         if ready is None or not self._here:
             return
         try:
@@ -41,13 +41,13 @@ class Keeper:
             UsageError: there is nothing that could be saved here.
             ConfigError: a file cannot be read or written; it is as it was.
         """
-        ready, hello = self._chat.ready, self._chat.hello
+        ready, hello = self._chat.engine.ready, self._chat.engine.hello
         if ready is None:
             raise UsageError("settings can be saved once a pair is ready")
         if not self._here:
             raise UsageError("the engine runs elsewhere and reads files of its own: use `specchat config set` there")
         methods = hello.methods if hello else []
         options = {f"{method.name}.{info.name}": info.default for method in methods for info in method.options}
-        saved = save(ready.pair, self._chat.settings, into_pair=into_pair, options=options)
+        saved = save(ready.pair, self._chat.engine.settings, into_pair=into_pair, options=options)
         self.look()
         return saved

@@ -30,7 +30,7 @@ def title_of(chat: Chat) -> str:
     return ("✎ " if chat.running else "") + "specchat" + (f" · {about}" if about else "")
 
 
-class Surroundings:
+class TerminalWindow:
     """Everything the app does to the terminal beside drawing on it."""
 
     def __init__(

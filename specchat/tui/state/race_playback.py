@@ -25,7 +25,7 @@ class Contest:
         return int(self.settings.get("max_tokens", 0))
 
 
-class Course:
+class RacePlayback:
     """Which rounds are to be seen now.
 
     The engine writes by turns; what is shown is where both sides were after the same time of their own. While they are

@@ -42,7 +42,7 @@ class Group:
     promised: bool
 
 
-class Series:
+class RaceSeries:
     """Says what to send next, race by race; who has the first turn changes each time.
 
     Args:

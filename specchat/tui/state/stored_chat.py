@@ -9,7 +9,8 @@ import msgspec
 from specchat.engine.protocol.events import Stats
 from specchat.store import records
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.session import Chat, Reply, Turn
+from specchat.tui.state.session import Chat
+from specchat.tui.state.turn import Reply, Turn
 
 
 def row_of(chat: Chat, updated: str) -> records.Chat:

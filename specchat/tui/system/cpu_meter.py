@@ -19,7 +19,7 @@ class Shares:
     app: float
 
 
-class Meter:
+class CpuMeter:
     """Reads the processor time of both processes, when asked, and only then."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ _PER_THREAD = sys.platform == "linux"
 T = TypeVar("T")
 
 
-class Courtesy:
+class EnginePriority:
     """Steps back once, for good, and starts engines from a thread that never did."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ def own_command(*words: str) -> list[str]:
     return [sys.executable, "-m", "specchat", *words]
 
 
-class Errand:
+class OwnProcess:
     """One command on its way; its lines are told as they come."""
 
     def __init__(self, command: list[str], on_line: Callable[[bytes], None] = lambda line: None) -> None:

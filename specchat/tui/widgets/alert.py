@@ -10,7 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Button
 
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 
 class Alert(Vertical):
@@ -43,7 +43,7 @@ class Alert(Vertical):
 
     def compose(self) -> ComposeResult:
         """The line and every button; those that do not apply are hidden."""
-        yield Tinted()
+        yield TintedText()
         with Horizontal():
             for choice, (text, binding) in self.CHOICES.items():
                 key = self._key_of(binding)
@@ -64,6 +64,6 @@ class Alert(Vertical):
     def show(self, problem: str, choices: set[str]) -> None:
         """Show this problem and these ways out, or nothing if there is no problem."""
         self.display = bool(problem)
-        self.query_one(Tinted).set([(problem, "bad")])
+        self.query_one(TintedText).set([(problem, "bad")])
         for button in self.query(Button):
             button.display = button.id in choices

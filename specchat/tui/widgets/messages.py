@@ -9,10 +9,10 @@ from textual.reactive import reactive
 
 from specchat.engine.protocol.text import visible
 from specchat.tui.state import attachments, thoughts
-from specchat.tui.state.session import Turn
+from specchat.tui.state.turn import Turn
 from specchat.tui.text.cells import cut
 from specchat.tui.widgets.reply_view import ReplyView, place_of
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 LONGEST_SHOWN_LINES = 24
 MOST_UNFOLDED_LINES = 500
@@ -36,7 +36,7 @@ class UserView(Vertical):
 
     def compose(self) -> ComposeResult:
         """The first lines, how many more there are, and one line per file."""
-        yield Tinted(self._runs())
+        yield TintedText(self._runs())
 
     def on_click(self) -> None:
         """Open what is folded, or fold it."""
@@ -44,7 +44,7 @@ class UserView(Vertical):
 
     def watch_unfolded(self) -> None:
         """Show more, or less."""
-        for text in self.query(Tinted):
+        for text in self.query(TintedText):
             text.set(self._runs())
 
     def _runs(self) -> list[tuple[str, str]]:
@@ -75,14 +75,14 @@ class NoteView(Vertical):
 
     def compose(self) -> ComposeResult:
         """The line, as it is."""
-        yield Tinted([(visible(self.text), self._role)])
+        yield TintedText([(visible(self.text), self._role)])
 
 
 MessageView = ReplyView | UserView
 """What one message of the chat stands in."""
 
 
-class OlderView(Tinted):
+class OlderView(TintedText):
     """Stands for messages before the page."""
 
     DEFAULT_CSS = """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from textual.widget import Widget
 
-from specchat.tui.state.session import Turn
+from specchat.tui.state.turn import Turn
 from specchat.tui.widgets.messages import MessageView, NewerView, OlderView, lines_of, view_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from specchat.tui.text.cells import Row, clip
 from specchat.tui.widgets.text_roles import Roles
 
 
-class Painted(Roles):
+class PaintedRows(Roles):
     """Shows what `paint` returns for its size; painted anew only after `repaint` or a new size."""
 
     ALLOW_SELECT = False

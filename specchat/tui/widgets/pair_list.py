@@ -14,10 +14,10 @@ from specchat.tui.draw.pair_rows import Shelf, pair_rows
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.text.cells import Row
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 
-class PairList(Painted, can_focus=True):
+class PairList(PaintedRows, can_focus=True):
     """Chooses among pairs; what to do with the chosen one is the screen's business."""
 
     DEFAULT_CSS = """

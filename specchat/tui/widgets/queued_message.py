@@ -7,14 +7,14 @@ from collections.abc import Callable
 from specchat.tui.state import attachments
 from specchat.tui.state.session import Chat
 from specchat.tui.text.cells import Row, cut, width_of
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 
-class Waiting(Painted):
+class QueuedMessage(PaintedRows):
     """One line, there only while something waits."""
 
     DEFAULT_CSS = """
-    Waiting { height: 1; padding: 0 2; display: none; }
+    QueuedMessage { height: 1; padding: 0 2; display: none; }
     """
 
     def __init__(self, chat: Chat, key_of: Callable[[str], str], *, id: str | None = None) -> None:

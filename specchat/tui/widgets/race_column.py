@@ -9,24 +9,24 @@ from textual.containers import VerticalScroll
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 
-class Lane(VerticalScroll):
+class RaceColumn(VerticalScroll):
     """Grows by the rounds it has not shown yet; begins anew where there are fewer than before."""
 
     DEFAULT_CSS = """
-    Lane {
+    RaceColumn {
         width: 1fr; height: 1fr; padding: 0 1; border: round $border; scrollbar-size-vertical: 1;
         border-title-color: $foreground 80%;
     }
-    Lane.-running { border: round $primary; border-title-color: $primary; }
-    Lane:focus { border-title-style: bold; }
+    RaceColumn.-running { border: round $primary; border-title-color: $primary; }
+    RaceColumn:focus { border-title-style: bold; }
     """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._words = Tinted()
+        self._words = TintedText()
         self._shown = 0
         self._tail = ""
         self._title = ""

@@ -7,14 +7,14 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 
 from specchat.engine.protocol.text import visible
-from specchat.tui.state.session import Reply, Turn
 from specchat.tui.state.thoughts import Thoughts, opened_before
+from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text.cells import Row
 from specchat.tui.text.markdown_blocks import Splitter
 from specchat.tui.widgets.finished_markdown import Finished
 from specchat.tui.widgets.growing_rows import Growing
 from specchat.tui.widgets.thought import ThoughtView
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 QUICK = 40.0
 """Tokens per second from which on text rises by several rows at once: nobody can follow single ones."""
@@ -63,9 +63,9 @@ class ReplyView(Growing, Vertical):
         self._shown_speech = 0  # … that are no thoughts
         self._thoughts = Thoughts()
         self._thought = ThoughtView()
-        self._tail = Tinted(classes="tail")
-        self._tokens = Tinted(classes="tokens")
-        self._figures = Tinted(classes="figures")
+        self._tail = TintedText(classes="tail")
+        self._tokens = TintedText(classes="tokens")
+        self._figures = TintedText(classes="figures")
 
     def compose(self) -> ComposeResult:
         """Blocks are mounted between nothing and the tail, in order."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specchat.tui.text.cells import Row
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 
-class RowsView(Painted):
+class RowsView(PaintedRows):
     """Shows what the function returns for a width and a height, each time it is told to `repaint`."""
 
     def __init__(self, rows: Callable[[int, int], list[Row]], *, id: str | None = None) -> None:

@@ -15,10 +15,10 @@ from specchat.tui.state.setting_effect import Effect
 from specchat.tui.state.settings_editor import Form, Line
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text.cells import Row
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 
-class SettingsForm(Painted, can_focus=True):
+class SettingsForm(PaintedRows, can_focus=True):
     """The fields, one chosen; live ones act at once, the others when applied."""
 
     DEFAULT_CSS = """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from specchat.tui.draw.stats_rows import Facts, stats_rows
 from specchat.tui.text.cells import Row
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 
-class StatsPanel(Painted):
+class StatsPanel(PaintedRows):
     """Speeds, acceptance, where a round's time goes, and whether the text is exactly the target's."""
 
     DEFAULT_CSS = """

@@ -9,13 +9,13 @@ from specchat.tui.state.session import Chat
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, clip, cut, width_of
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 NEARLY_FULL = 0.8
 """The share of the context from which on the status line warns."""
 
 
-class StatusBar(Painted):
+class StatusBar(PaintedRows):
     """Which engine, how it speculates, how full the context is."""
 
     DEFAULT_CSS = """
@@ -44,24 +44,24 @@ class StatusBar(Painted):
 
     def _left(self) -> Row:
         chat = self._chat
-        settings = chat.settings
-        match chat.phase:
+        settings = chat.engine.settings
+        match chat.engine.phase:
             case "starting":
                 return [("◌ ", "dim"), ("starting the engine", "dim")]
             case "loading":
-                return [("◌ ", "bonus"), (f"loading {chat.loading_pair}".strip(), "text")]
+                return [("◌ ", "bonus"), (f"loading {chat.engine.loading_pair}".strip(), "text")]
             case "failed":
                 return [("✕ ", "bad"), ("no pair is loaded", "text")]
             case "dead":
                 return [("✕ ", "bad"), (f"no engine · {self._key_of('restart') or '/restart'} restarts it", "text")]
-        row: Row = [("● ", "good"), (chat.pair, "strong")]
-        if chat.refused not in ("", chat.pair):
-            row.append((f" · ✕ {chat.refused} was not loaded", "bad"))
+        row: Row = [("● ", "good"), (chat.engine.pair, "strong")]
+        if chat.engine.refused not in ("", chat.engine.pair):
+            row.append((f" · ✕ {chat.engine.refused} was not loaded", "bad"))
         if settings.get("nodes") == 0 or settings.get("controller") == "off":
             row.append((" · plain decoding", "dim"))
         else:
             row.append((f" · {settings.get('drafter', '')} · {settings.get('policy', '')}", "dim"))
-        if chat.loss is not None and not chat.loss.lossless:
+        if chat.engine.loss is not None and not chat.engine.loss.lossless:
             row.append((" · lossy", "warn"))
         if chat.unsaved:
             row.append((" · not being saved", "warn"))
@@ -69,9 +69,9 @@ class StatusBar(Painted):
 
     def _right(self, width: int) -> Row:
         chat = self._chat
-        if chat.ready is None or width < 36:
+        if chat.engine.ready is None or width < 36:
             return []
-        limit = chat.ready.context_tokens
+        limit = chat.engine.ready.context_tokens
         used = f"{chat.context_tokens:,} / {limit:,}" if limit else ""
         full = limit > 0 and chat.context_tokens >= NEARLY_FULL * limit
         key = self._key_of("help") or "/help"
@@ -83,7 +83,7 @@ class StatusBar(Painted):
         return [(news + "  ", "bonus" if chat.fetching else "good"), *row] if news else row
 
 
-class Notice(Painted):
+class Notice(PaintedRows):
     """One line for what is going on or went wrong; gone when there is nothing to say."""
 
     DEFAULT_CSS = """
@@ -112,7 +112,7 @@ class Notice(Painted):
         return [self._row(width)]
 
     def _row(self, width: int) -> Row:
-        if self._chat.phase == "loading" and self._chat.loading is not None and not self._welcomed:
+        if self._chat.engine.phase == "loading" and self._chat.engine.loading is not None and not self._welcomed:
             return progress_row(self._chat, width, hint(self, "stop", "cancels"))
         if self._said[0]:
             return [(cut(self._said[0], width), self._said[1])]
@@ -127,8 +127,8 @@ class Notice(Painted):
 
 def progress_row(chat: Chat, width: int, cancels: str) -> Row:
     """`fetching model.safetensors ████▌    62 % · 143 of 230 MB · 12 MB/s · 7 s left    Esc cancels`."""
-    assert chat.loading is not None, "progress is shown while something loads"
-    what, share, figures = numbers.loading(chat.loading)
+    assert chat.engine.loading is not None, "progress is shown while something loads"
+    what, share, figures = numbers.loading(chat.engine.loading)
     row: Row = [(cut(what, max(8, width // 3)) + "  ", "text")]
     if share is not None:
         row += [(bar(share, max(4, min(20, width // 5))), "bar"), (f" {share:4.0%} ".replace("%", " %"), "text")]
@@ -137,7 +137,7 @@ def progress_row(chat: Chat, width: int, cancels: str) -> Row:
     return [*row, (" " * gap, ""), (cancels, "dim")] if gap > 0 else clip(row, width)
 
 
-class ReplayBar(Painted):
+class ReplayBar(PaintedRows):
     """Where a recording is, and the keys that move it."""
 
     DEFAULT_CSS = """

@@ -8,7 +8,7 @@ from textual.reactive import reactive
 
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row
-from specchat.tui.widgets.tinted_text import Tinted
+from specchat.tui.widgets.tinted_text import TintedText
 
 
 class ThoughtView(Vertical):
@@ -26,8 +26,8 @@ class ThoughtView(Vertical):
 
     def __init__(self) -> None:
         super().__init__()
-        self._line = Tinted()
-        self._thoughts = Tinted(classes="thoughts")
+        self._line = TintedText()
+        self._thoughts = TintedText(classes="thoughts")
         self._said = ("", "")
 
     def compose(self) -> ComposeResult:

@@ -19,11 +19,11 @@ from specchat.tui.widgets.text_roles import Roles
 _TAB = "    "
 
 
-class Tinted(Roles, Growing):
+class TintedText(Roles, Growing):
     """Runs of (text, role), never parsed as markup. Text must have gone through `visible`."""
 
     DEFAULT_CSS = """
-    Tinted { width: 1fr; height: auto; }
+    TintedText { width: 1fr; height: auto; }
     """
 
     def __init__(

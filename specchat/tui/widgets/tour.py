@@ -8,7 +8,7 @@ from textual.message import Message
 
 from specchat.tui.text.cells import Row, cut, width_of
 from specchat.tui.text.wrap import wrap
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 PAGES = 3
 NARROW = 40
@@ -36,7 +36,7 @@ _CHANGES = (
 )
 
 
-class TourView(Painted):
+class TourView(PaintedRows):
     """One page at a time, where the empty chat stands otherwise."""
 
     DEFAULT_CSS = """

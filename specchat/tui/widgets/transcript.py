@@ -16,7 +16,7 @@ from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 from textual.widgets import Markdown
 
-from specchat.tui.state.session import Turn
+from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import code_blocks
 from specchat.tui.widgets.messages import MessageView, NoteView, UserView, text_of
 from specchat.tui.widgets.mounted_page import TURNED_LINES, Page

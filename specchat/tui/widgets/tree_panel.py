@@ -17,7 +17,7 @@ from specchat.tui.draw.token_tree.walking import Step, stepped
 from specchat.tui.draw.tree_captions import summary_of, title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import Row
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 _STAYS_A_MAP = 8
 """Rounds that must be small before a tree that was drawn as a map is drawn otherwise again: nothing may flicker."""
@@ -26,7 +26,7 @@ _WHOLE = 1000
 """Rows enough to draw every node."""
 
 
-class TreePanel(Painted, can_focus=True):
+class TreePanel(PaintedRows, can_focus=True):
     """One round's tree, and under it how the rounds before it went. Every frame is a real round.
 
     With the focus, keys walk the tree: the round that is walked stays until it is left, whatever is written meanwhile.

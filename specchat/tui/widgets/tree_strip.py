@@ -7,10 +7,10 @@ from specchat.tui.draw.token_tree import ASCII, UNICODE, draw, picture_of
 from specchat.tui.draw.tree_captions import summary_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import Row, width_of
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 
-class TreeStrip(Painted):
+class TreeStrip(PaintedRows):
     """The tree in one line, where there is no room for a panel."""
 
     DEFAULT_CSS = """

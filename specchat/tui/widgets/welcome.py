@@ -7,7 +7,7 @@ from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, width_of
 from specchat.tui.text.key_names import hint
 from specchat.tui.text.wrap import wrap
-from specchat.tui.widgets.painted_rows import Painted
+from specchat.tui.widgets.painted_rows import PaintedRows
 
 _ABOUT = (
     "A drafter guesses a tree of tokens, the model reads the whole tree at once and keeps "
@@ -16,7 +16,7 @@ _ABOUT = (
 _ABOUT_NARROW = "Guessed in a tree, checked at once, kept where the model agrees."
 
 
-class Welcome(Painted):
+class Welcome(PaintedRows):
     """The empty page, with progress while a pair is loaded."""
 
     DEFAULT_CSS = """
@@ -40,16 +40,16 @@ class Welcome(Painted):
 
     def _state(self, column: int) -> list[Row]:
         chat = self._chat
-        if chat.phase == "loading" and chat.loading is not None:
-            what, share, figures = numbers.loading(chat.loading)
+        if chat.engine.phase == "loading" and chat.engine.loading is not None:
+            what, share, figures = numbers.loading(chat.engine.loading)
             cancels = f"{key} · " if (key := hint(self, "stop", "cancels")) else ""
             line: Row = [(bar(share or 0.0, min(40, column)), "bar")] if share is not None else []
             return [[(what, "text")], line, [(figures, "dim")], [(cancels + "you can already type", "dim")]]
-        if chat.phase in ("starting", "loading"):
-            name = chat.loading_pair
+        if chat.engine.phase in ("starting", "loading"):
+            name = chat.engine.loading_pair
             return [[(f"getting {name} ready; you can already type" if name else "starting", "dim")]]
-        if chat.ready is not None and chat.phase == "ready":
-            ready = chat.ready
+        if chat.engine.ready is not None and chat.engine.phase == "ready":
+            ready = chat.engine.ready
             with_draft = f" · drafts by {ready.draft}" if ready.draft else ""
             place = " · ".join(part for part in (ready.device, ready.dtype) if part)
             return [[(ready.target, "accepted"), (with_draft, "dim")], [(place, "dim")]]

@@ -1,0 +1,191 @@
+"""What `specchat bench` does with a model: choose what is measured, run it, print and write the report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specchat.cli.flags import Output
+from specchat.errors import UsageError
+
+if TYPE_CHECKING:
+    from specchat.bench.report import Report
+    from specchat.bench.runner import Plan, Progress
+    from specchat.bench.workloads import Workload
+
+_MAX_TOKENS = 128
+
+_WIDTH = 110
+"""Columns of a table that is written into a file or a pipe."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Which questions are asked.
+
+    Args:
+        source: own, a file, or the name of a prompt set.
+        categories: only these; None is all.
+        limit: at most so many of every category; 0 is all.
+        first_turns: without follow-up questions.
+    """
+
+    source: str
+    categories: list[str] | None
+    limit: int
+    first_turns: bool
+
+    def workload(self) -> Workload:
+        from specchat.bench.prompt_sets import find_workload
+
+        workload = find_workload(self.source)
+        if self.categories is not None:
+            workload = workload.only(self.categories)
+        if self.limit:
+            workload = workload.limited(self.limit)
+        return workload.first_turns() if self.first_turns else workload
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the flags of `specchat bench` ask for, beside the settings."""
+
+    compare: str
+    floor: bool
+    questions: Questions
+    dtypes: str
+    warm: bool
+    peers: bool
+    perplexity: bool
+    output: Output
+    save: Path | None
+    plot: Path | None
+
+
+def bench_model(settings: dict[str, Any], request: Request) -> int:
+    """Measure, print and write the report.
+
+    Returns:
+        The exit code: 0; 1 where texts differ or a drafter is too slow; 130 where it was interrupted.
+    """
+    plan = _plan(settings, request)
+    interrupted = 0
+    with _progress() as progress:
+        from specchat.bench.runner import Bench
+
+        run = Bench(plan, progress)
+        try:
+            report = run.run()
+        except KeyboardInterrupt:
+            report, interrupted = run.report(), 130
+    _print(report, request.output)
+    code = interrupted or (_judge_floor(report, request.output) if request.floor else 0)
+    if request.save is not None:
+        _save(report, request.save)
+    if request.plot is not None:
+        from specchat.bench.plots import draw
+
+        with suppress(UsageError) if code else nullcontext():  # interrupted: there may be nothing to draw yet
+            draw(report, request.plot)
+    return code or (0 if report.ok else 1)
+
+
+def _plan(settings: dict[str, Any], request: Request) -> Plan:
+    """Everything that can be refused is, before prompts are fetched and models loaded."""
+    from specchat.bench.loaded import prepare_environment, settings_in_force
+
+    chosen = settings_in_force(settings, max_tokens=_MAX_TOKENS, seed=0)
+    prepare_environment(chosen.threads)  # before torch is imported
+
+    from specchat.bench.compare import parse_configurations
+    from specchat.bench.plots import accept_plot_file
+    from specchat.bench.runner import Plan, parse_dtypes
+
+    compare = request.compare
+    if request.floor:
+        from specchat.bench.floor import floor_comparison
+        from specchat.config import load_catalog
+
+        compare = floor_comparison(compare, chosen, load_catalog().pair(chosen.pair).draft is not None)
+    parse_configurations(compare, chosen)
+    precisions = parse_dtypes(request.dtypes)
+    if request.plot is not None:
+        accept_plot_file(request.plot)
+    if request.save is not None:
+        _accept_writable(request.save)
+    workload = request.questions.workload()
+    return Plan(chosen, workload, compare, precisions, request.warm, request.peers, request.perplexity)
+
+
+def _print(report: Report, output: Output) -> None:
+    from specchat.bench.export import reply_lines, report_json
+
+    if output is Output.json:
+        print(report_json(report).decode())
+    elif output is Output.jsonl:
+        for line in reply_lines(report):
+            print(line)
+    else:
+        from rich.console import Console
+
+        from specchat.bench.table import report_tables
+
+        width = None if sys.stdout.isatty() else _WIDTH
+        Console(file=sys.stdout, highlight=False, width=width).print(report_tables(report))
+
+
+def _judge_floor(report: Report, output: Output) -> int:
+    from specchat.bench.floor import floor_lines, standings
+
+    if output is Output.text:
+        print(*floor_lines(report), sep="\n")
+    return int(any(standing.below for standing in standings(report)))
+
+
+def _accept_writable(file: Path) -> None:
+    folder = file.absolute().parent
+    if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(f"--save {file} cannot be written")
+
+
+def _save(report: Report, file: Path) -> None:
+    from specchat.bench.export import report_json
+
+    try:
+        file.write_bytes(report_json(report))
+    except OSError as error:
+        raise UsageError(f"--save {file} cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on standard error where that is a terminal; otherwise a line for each stage."""
+    from specchat.bench.runner import Progress
+
+    if not sys.stderr.isatty():
+        yield Progress(
+            say=lambda what: None,
+            begin=lambda title, steps: print(f"{title}: {steps} replies", file=sys.stderr),
+        )
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def begin(title: str, steps: int) -> None:
+            bar.reset(task, total=steps, description=title)
+
+        yield Progress(
+            say=lambda what: bar.update(task, description=what),
+            begin=begin,
+            step=lambda who, what: bar.update(task, description=f"{who} · {what}", advance=1),
+        )

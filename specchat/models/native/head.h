@@ -1,0 +1,93 @@
+/* The head: logits, the highest of them, and what log-probabilities lack. */
+
+#pragma once
+
+#include "best.h"
+#include "check.h"
+#include "norm.h"
+
+typedef struct {
+    Multiply multiply;
+    Best *best;  /* (threads, rows) */
+    float *sums; /* (rows, stretches) */
+} Head;
+
+static void head_blocks(void *job, int from, int to, int thread) {
+    const Head *head = job;
+    const Multiply *m = &head->multiply;
+    Best *best = head->best + (size_t)thread * (size_t)m->rows;
+    for (int block = from; block < to; block++) {
+        int at = block * LANES, valid = m->width - at;
+        for (int first = 0; first < m->rows; first += TILE) {
+            int count = m->rows - first < TILE ? m->rows - first : TILE;
+            vf logits[TILE];
+            block_of(m->products, block, m->x, first / TILE, count, logits);
+            for (int r = 0; r < count; r++) {
+                store_lanes(m->out + (size_t)(first + r) * (size_t)m->width + at, logits[r], valid);
+                consider(&best[first + r], logits[r], at, valid);
+            }
+        }
+    }
+}
+
+/* Sums of exponentials, a stretch of a row at a time: whoever adds a stretch up, its sum is the same. */
+static void total_stretches(void *job, int from, int to, int thread) {
+    (void)thread;
+    const Head *head = job;
+    int width = head->multiply.width, stretches = stretches_of(width);
+    for (int piece = from; piece < to; piece++) {
+        int row = piece / stretches, at = piece % stretches * STRETCH, end = at + STRETCH < width ? at + STRETCH : width;
+        const float *logits = head->multiply.out + (size_t)row * (size_t)width;
+        vf sum = {0}, top = all(head->best[row].score[0]);
+        for (; at + LANES <= end; at += LANES) sum += exp16(load(logits + at) - top);
+        if (at < end) sum += exp16(either(first_lanes(end - at), load_lanes(logits + at, end - at), all(-INFINITY)) - top);
+        head->sums[piece] = sum_of(sum);
+    }
+}
+
+/* Whether as many tokens were named as there are: one with a logit that is no number never is. */
+static bool all_named(const int32_t *tokens, int rows, int vocab_size) {
+    int last = (vocab_size < BEST ? vocab_size : BEST) - 1;
+    for (int row = 0; row < rows; row++)
+        if (tokens[(size_t)row * BEST + (size_t)last] == INT32_MAX) return false;
+    return true;
+}
+
+/* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
+ * BEST), the highest first, of equals the one with the lower number; and, unless NULL, the logarithm of the sum of the
+ * exponentials of its logits, (rows). An Outcome: logits that are no numbers are refused. */
+int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens,
+                 float *totals) {
+    if (head_check(decoder, rows)) return REFUSED;
+    Rows few = {.rows = rows};
+    Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
+    size_t bytes;
+    lay_out(&p, NULL, &bytes);
+    int stretches = stretches_of(decoder->head.out);
+    size_t lists = up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
+    char *memory = aligned_alloc(64, bytes + lists + up_to_64((size_t)rows * (size_t)stretches * sizeof(float)));
+    if (memory == NULL) return NO_MEMORY;
+    lay_out(&p, memory, &bytes);
+    Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},
+                 .best = (Best *)(memory + bytes),
+                 .sums = (float *)(memory + bytes + lists)};
+    for (int i = 0; i < team->threads * rows; i++) begin(&head.best[i]);
+    p.x.groups = (decoder->hidden + GROUP - 1) / GROUP;
+    together(team, ROUNDING, norm_rows, &p, rows, FEW_ROWS);
+    together(team, HEAD, head_blocks, &head, blocks_of(&decoder->head), 4);
+    for (int row = 0; row < rows; row++) {
+        for (int i = 1; i < team->threads; i++) join(&head.best[row], &head.best[i * rows + row]);
+        memcpy(tokens + (size_t)row * BEST, head.best[row].token, sizeof head.best[row].token);
+    }
+    if (totals) {
+        together(team, HEAD, total_stretches, &head, rows * stretches, 1);
+        for (int row = 0; row < rows; row++) {
+            double sum = 0;
+            for (int i = 0; i < stretches; i++) sum += head.sums[row * stretches + i];
+            totals[row] = head.best[row].score[0] + (float)log(sum);
+        }
+    }
+    bool finite = all_named(tokens, rows, decoder->vocab_size);
+    free(memory);
+    return finite ? DONE : refuse("logits that are no numbers: weights or what was read are damaged");
+}

@@ -1,0 +1,58 @@
+/* A pass at work, and the memory that it takes. */
+
+#pragma once
+
+#include "attention.h"
+#include "decoder.h"
+
+typedef struct {
+    Team *team;
+    const Decoder *decoder;
+    const Rows *rows;
+    const Layer *layer;
+    const float *norm;
+    uint32_t *keys, *values; /* of this layer */
+    const View *view;        /* of this layer */
+    Rounded x, inner;
+    float *qkv, *mixed, *hidden;
+    float *added;      /* (rows, hidden), what a norm goes over before it is added to the state */
+    float *gates;      /* (rows, 2 · inter), what adapters add to gate and up; NULL where there are none */
+    uint32_t *queries; /* (rows, heads, head_dim / 2) */
+    float *weights;    /* (threads, AT_ONCE, room for weights) */
+} Pass;
+
+static int room_for(int rows) { return (rows + KEYS - 1) / KEYS * KEYS; }
+
+static size_t up_to_64(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/* Cuts one piece of memory into parts; with base NULL it only counts. */
+static void *part(char *base, size_t *at, size_t bytes) {
+    void *here = base ? base + *at : NULL;
+    *at += up_to_64(bytes);
+    return here;
+}
+
+static Rounded rounded_part(char *base, size_t *at, size_t rows, size_t groups) {
+    Rounded x = {.groups = (int)groups};
+    x.numbers = part(base, at, rows * groups * GROUP);
+    x.scales = part(base, at, rows * groups * sizeof(float));
+    x.sums = part(base, at, rows * groups * sizeof(int32_t));
+    x.offsets = part(base, at, rows * groups * sizeof(float));
+    return x;
+}
+
+static void lay_out(Pass *p, char *base, size_t *bytes) {
+    const Decoder *d = p->decoder;
+    size_t rows = (size_t)p->rows->rows;
+    size_t wide = (size_t)(d->hidden > d->heads * d->head_dim ? d->hidden : d->heads * d->head_dim);
+    size_t tiles = (rows + TILE - 1) / TILE * TILE;
+    *bytes = 0;
+    p->x = rounded_part(base, bytes, tiles, (wide + GROUP - 1) / GROUP);
+    p->inner = rounded_part(base, bytes, tiles, ((size_t)d->inter + GROUP - 1) / GROUP);
+    p->qkv = part(base, bytes, rows * (size_t)(d->heads + 2 * d->kv_heads) * (size_t)d->head_dim * sizeof(float));
+    p->mixed = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(float));
+    p->added = part(base, bytes, rows * (size_t)d->hidden * sizeof(float));
+    p->gates = p->rows->adapters ? part(base, bytes, rows * 2 * (size_t)d->inter * sizeof(float)) : NULL;
+    p->queries = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(uint16_t));
+    p->weights = part(base, bytes, (size_t)p->team->threads * AT_ONCE * (size_t)room_for(p->rows->end) * sizeof(float));
+}

@@ -1,0 +1,1 @@
+"""Slash commands: the table, and one file for each group of them."""

@@ -1,0 +1,30 @@
+"""Commands about the app and its engine."""
+
+from __future__ import annotations
+
+from specchat.engine.near.client import Engine
+from specchat.tui.control.actions import Actions
+from specchat.tui.screens.log import LogScreen
+
+
+async def restart(actions: Actions, _: str) -> None:
+    await actions.session.reconnect()
+
+
+async def demo(actions: Actions, _: str) -> None:
+    await actions.session.watch_demo()
+
+
+async def tour(actions: Actions, _: str) -> None:
+    await actions.tour.start()
+
+
+async def show_log(actions: Actions, _: str) -> None:
+    if isinstance(actions.session.link, Engine):
+        actions.ports.push_screen(LogScreen(actions.session.link.log))
+    else:
+        actions.ports.notify("there is no engine here, and so no log")
+
+
+async def exit_app(actions: Actions, _: str) -> None:
+    actions.ports.exit()

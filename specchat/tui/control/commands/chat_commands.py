@@ -1,0 +1,72 @@
+"""Commands about the chat: new, stored, answered again, said another way, copied, exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specchat.errors import UsageError, nearest
+from specchat.tui.control.actions import Actions
+from specchat.tui.draw import export
+
+
+async def new_chat(actions: Actions, _: str) -> None:
+    await actions.current_chat.new()
+
+
+async def chats(actions: Actions, words: str) -> None:
+    actions.current_chat.choose(words)
+
+
+async def rename(actions: Actions, title: str) -> None:
+    if title:
+        actions.archive.rename(title)
+    actions.ports.notify(
+        f"this chat is called {actions.chat.title!r}" if actions.chat.title else "the first words will be its name"
+    )
+
+
+async def system(actions: Actions, text: str) -> None:
+    actions.chat.system = "" if text == "-" else (text or actions.chat.system)
+    actions.archive.keep()
+    said = " ".join(actions.chat.system.split())
+    actions.ports.notify(
+        f"system: {said}" if said else "no system message; /system TEXT sets one, /system - removes it"
+    )
+
+
+async def retry(actions: Actions, _: str) -> None:
+    await actions.session.ask_again()
+
+
+async def edit(actions: Actions, _: str) -> None:
+    actions.session.edit(actions.views.transcript.chosen_turn())
+
+
+async def fork(actions: Actions, text: str) -> None:
+    question = actions.chat.question()
+    if not text or question is None:
+        actions.session.edit(question)
+    else:
+        await actions.session.ask_instead(question, text)
+
+
+async def copy(actions: Actions, what: str) -> None:
+    if what not in ("", "reply", "code"):
+        raise UsageError(f"{what!r} cannot be copied{nearest(what, ('reply', 'code'))}")
+    if what == "code":
+        actions.views.transcript.action_copy_code()
+    else:
+        actions.copy_reply()
+
+
+async def export_chat(actions: Actions, text: str) -> None:
+    first, _, rest = text.partition(" ")
+    word, name = (first, rest.strip()) if first in export.FORMATS else ("", text)
+    if not actions.chat.turns:
+        raise UsageError("nothing has been said yet that could be exported")
+    chat, messages = actions.archive.current()
+    file = Path(name).expanduser() if name else None
+    kind = export.format_of(word, file)
+    file = file or export.file_name(chat, kind, Path.cwd())
+    export.write(export.FORMATS[kind](chat, messages), file)
+    actions.ports.notify(f"written to {file.absolute()}", "good")

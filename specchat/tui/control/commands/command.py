@@ -1,0 +1,29 @@
+"""What a slash command is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from specchat.tui.control.actions import Actions
+from specchat.tui.state.completion import values_of_usage
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something the user can ask for by name."""
+
+    name: str
+    help: str
+    run: Callable[[Actions, str], Awaitable[None]]
+    usage: str = ""  # what follows the name; in brackets if it may be left out
+    binding: str = ""  # the id of its key, where that is not its name
+    values: Callable[[Actions, list[str]], Sequence[str]] | None = None  # what may follow these arguments
+
+    def choices(self, actions: Actions, given: list[str]) -> Sequence[str]:
+        """What may stand behind the arguments given so far."""
+        return self.values(actions, given) if self.values else values_of_usage(self.usage, len(given))
+
+    @property
+    def needs_argument(self) -> bool:
+        return bool(self.usage) and not self.usage.startswith("[")

@@ -1,0 +1,122 @@
+"""The one table of commands: slash commands, keys, the palette and the help page all read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from specchat.errors import UsageError, nearest
+from specchat.tui.control.actions import Actions
+from specchat.tui.control.commands import app_commands, chat_commands, setting_commands, view_commands
+from specchat.tui.control.commands.command import Command
+from specchat.tui.control.key_bindings import key_sections
+from specchat.tui.draw.token_tree import MODES
+from specchat.tui.screens.help import HelpScreen
+from specchat.tui.state.settings_fields import FAMILIES
+
+
+async def _help(actions: Actions, _: str) -> None:
+    actions.ports.push_screen(HelpScreen(help_sections(actions.keys)))
+
+
+COMMANDS: dict[str, Command] = {
+    command.name: command
+    for command in (
+        Command("help", "all keys and commands", _help),
+        Command("new", "begin a new chat", chat_commands.new_chat),
+        Command("pair", "choose what to talk to", setting_commands.pair, "[NAME]", values=setting_commands.pair_names),
+        Command("settings", "show or hide all settings", setting_commands.settings),
+        Command(
+            "set",
+            "change one setting",
+            setting_commands.set_setting,
+            "NAME VALUE",
+            values=setting_commands.setting_and_value,
+        ),
+        Command(
+            "save", "keep the settings as default, or for this pair alone", setting_commands.save_settings, "[pair]"
+        ),
+        *(
+            Command(
+                setting,
+                f"choose the {setting}, live",
+                partial(setting_commands.choose_method, setting=setting),
+                "[NAME]",
+                values=partial(setting_commands.method_names, setting=setting),
+            )
+            for setting in FAMILIES
+        ),
+        Command("tree", "hide or show the tree, or draw it so", view_commands.tree, f"[{'|'.join(MODES)}]"),
+        Command("pause", "hold the reply, or let it go on", view_commands.pause, binding="pace.hold"),
+        Command("step", "do one round, or so many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"),
+        Command("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
+        Command("stats", "hide or show the figures", view_commands.stats),
+        Command("tokens", "flip a reply between Markdown and tokens", view_commands.tokens),
+        Command("retry", "answer the last question again, beside the answer it has", chat_commands.retry),
+        Command("edit", "say your last message differently; the chat as it was stays beside it", chat_commands.edit),
+        Command("fork", "say this in place of your last message", chat_commands.fork, "[TEXT]"),
+        Command("copy", "copy the last reply, or its last code block", chat_commands.copy, "[reply|code]"),
+        Command("race", "plain decoding and speculation side by side", view_commands.race, "[PROMPT]"),
+        Command(
+            "bench",
+            "measure these settings against plain decoding, on so many questions or so long",
+            view_commands.benchmark,
+            "[6|24|60s]",
+        ),
+        Command("clear", "begin a new chat", chat_commands.new_chat),
+        Command("system", "set the system message (- removes it)", chat_commands.system, "[TEXT]"),
+        Command("chats", "open, search, rename, delete, export chats", chat_commands.chats, "[WORDS]"),
+        Command("export", "write this chat to a file", chat_commands.export_chat, "[md|json|html] [FILE]"),
+        Command("rename", "give this chat a name", chat_commands.rename, "[TITLE]"),
+        Command("theme", "choose colours", view_commands.theme, "[NAME]", values=view_commands.theme_names),
+        Command("restart", "start the engine again", app_commands.restart),
+        Command("demo", "watch a recorded chat", app_commands.demo),
+        Command("tour", "see the tour of the first start again", app_commands.tour),
+        Command("log", "the end of the engine's log, and where it stands", app_commands.show_log),
+        Command("exit", "leave", app_commands.exit_app, binding="quit"),
+    )
+}
+
+
+def is_command(text: str) -> bool:
+    """Whether a line asks for a command, known or not; with two slashes it is text."""
+    return text.lstrip().startswith("/") and not text.lstrip().startswith("//")
+
+
+def find(text: str) -> tuple[Command, str] | None:
+    """The command a line asks for and what follows its name; None if the line is none.
+
+    Raises UsageError where a line begins with a slash but names no command.
+    """
+    if not is_command(text):
+        return None
+    name, _, argument = text[1:].strip().partition(" ")
+    if name in COMMANDS:
+        return COMMANDS[name], argument.strip()
+    raise UsageError(f"there is no command /{name}{nearest(name, COMMANDS)} (// sends it as text)")
+
+
+def hint(text: str) -> str:
+    """What could be meant by what has been typed so far, as one line."""
+    if not is_command(text) or "\n" in text:
+        return ""
+    name, space, _ = text[1:].partition(" ")
+    if space and name in COMMANDS:
+        command = COMMANDS[name]
+        return f"/{name} {command.usage} – {command.help}"
+    fitting = [command for command in COMMANDS.values() if command.name.startswith(name)]
+    if len(fitting) == 1:
+        return f"/{fitting[0].name} {fitting[0].usage} – {fitting[0].help}".replace("  ", " ")
+    return "  ".join(f"/{command.name}" for command in fitting)
+
+
+def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The help page, with the user's own keys in it."""
+    slashed = [(f"/{command.name} {command.usage}".strip(), command.help) for command in COMMANDS.values()]
+    marks = [("● accepted  ★ bonus", "drafted and kept · the target's own token"),
+             ("✕ rejected  ○ unseen", "the target wrote another · never got there"),
+             ("⊘ pruned  ◐ cut off", "dropped in the middle of a pass · the reply ended"),
+             ("◌ pending  ² agreed", "not told yet · proposed by two drafters"),
+             ("τ", "mean tokens per round, the bonus included"),
+             ("2.7× ± 0.1", "against plain decoding, by plain rounds of the same reply")]  # fmt: skip
+    return [*key_sections(changed or {}), ("Commands", slashed), ("What the tree says", marks)]

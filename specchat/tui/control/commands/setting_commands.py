@@ -1,0 +1,95 @@
+"""Commands about pairs and settings, and the values that may follow them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from specchat.errors import SpecchatError, UsageError, nearest
+from specchat.tui.control.actions import Actions
+from specchat.tui.state.settings_fields import fields_of, methods_of
+
+
+async def pair(actions: Actions, name: str) -> None:
+    if not name:
+        actions.choose_pair()
+        return
+    await actions.pairs.choose(name)
+
+
+async def settings(actions: Actions, _: str) -> None:
+    actions.side_panel.toggle_settings()
+
+
+async def set_setting(actions: Actions, text: str) -> None:
+    name, _, value = text.partition(" ")
+    if not name or not value.strip():
+        raise UsageError("/set wants a name and a value: /set temperature 0.8")
+    await change_setting(actions, name, value.strip())
+
+
+async def save_settings(actions: Actions, what: str) -> None:
+    if what not in ("", "pair"):
+        raise UsageError(f"/save {what} says nothing; /save keeps the settings as default, /save pair for this pair")
+    if actions.session.player is not None:
+        raise UsageError("settings can be saved once a pair is ready")
+    saved = actions.settings_files.save(into_pair=what == "pair")
+    actions.side_panel.form.show(actions.side_panel.fields(), actions.chat.engine.pair)
+    for one in saved:
+        await actions.views.transcript.note(f"saved {one.line()}".replace(str(Path.home()), "~"))
+    count = sum(len(one.written) + len(one.removed) for one in saved)
+    words = f"saved {count} setting{'s' if count > 1 else ''}" if count else "nothing to save: it starts like this"
+    actions.ports.notify(words)
+    actions.side_panel.form.say(words)
+
+
+async def choose_method(actions: Actions, name: str, *, setting: str) -> None:
+    if name:
+        await change_setting(actions, setting, name)
+        return
+    known = methods_of(actions.chat.engine.hello.methods, setting) if actions.chat.engine.hello else []
+    names = ", ".join(method.name for method in known)
+    actions.ports.notify(f"{setting} = {actions.chat.engine.settings.get(setting, '?')}; known: {names}")
+
+
+async def change_setting(actions: Actions, name: str, text: str) -> None:
+    """Change a setting by its name, live or by loading again, whichever it takes."""
+    if actions.chat.engine.hello is None:
+        raise UsageError("the engine has not said yet what can be set")
+    fields = {field.name: field for field in fields_of(actions.chat.engine.hello, actions.chat.engine.settings)}
+    if name not in fields:
+        raise UsageError(f"there is no setting {name!r}{nearest(name, fields)}")
+    field = fields[name]
+    value = field.parse(text)
+    if field.info.live:
+        actions.session.change(name, value)
+    else:
+        await actions.session.load({name: value})
+
+
+def setting_and_value(actions: Actions, given: list[str]) -> Sequence[str]:
+    """What `/set` takes: a setting, then one of its values where they have names."""
+    fields = {field.name: field for field in actions.side_panel.fields()}
+    if not given:
+        return list(fields)
+    if len(given) > 1 or given[0] not in fields:
+        return ()
+    info = fields[given[0]].info
+    if info.name == "pair":
+        return pair_names(actions, [])
+    return ("true", "false") if info.kind == "bool" else info.choices
+
+
+def pair_names(actions: Actions, given: list[str]) -> Sequence[str]:
+    try:
+        return () if given else [pair.name for pair in actions.pairs.known()]
+    except SpecchatError:  # a file that broke meanwhile: F4 says so
+        return ()
+
+
+def method_names(actions: Actions, given: list[str], *, setting: str) -> Sequence[str]:
+    return (
+        ()
+        if given or not actions.chat.engine.hello
+        else [method.name for method in methods_of(actions.chat.engine.hello.methods, setting)]
+    )

@@ -1,0 +1,64 @@
+"""Commands about what is shown and how fast: tree, figures, tokens, theme, speed, races."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specchat.errors import UsageError, nearest
+from specchat.tui.control.actions import Actions
+from specchat.tui.draw.token_tree import MODES
+
+
+async def tree(actions: Actions, mode: str) -> None:
+    if not mode:
+        actions.side_panel.toggle_tree()
+    elif mode in MODES:
+        actions.side_panel.set_tree_mode(mode)
+    else:
+        raise UsageError(f"no tree is drawn as {mode!r}{nearest(mode, MODES)}")
+
+
+async def stats(actions: Actions, _: str) -> None:
+    actions.side_panel.toggle_stats()
+
+
+async def tokens(actions: Actions, _: str) -> None:
+    actions.toggle_tokens()
+
+
+async def theme(actions: Actions, name: str) -> None:
+    if not name:
+        actions.ports.search_themes()
+    elif name in actions.ports.theme_names():
+        actions.ports.set_theme(name)
+    else:
+        raise UsageError(f"no theme is called {name!r}{nearest(name, actions.ports.theme_names())}")
+
+
+def theme_names(actions: Actions, given: list[str]) -> Sequence[str]:
+    return () if given else sorted(actions.ports.theme_names())
+
+
+async def pause(actions: Actions, _: str) -> None:
+    actions.speed.hold()
+
+
+async def step(actions: Actions, rounds: str) -> None:
+    if rounds and not (rounds.isdigit() and 0 < int(rounds) <= 1000):
+        raise UsageError(f"/step {rounds!r}: wanted is how many rounds, 1 to 1000")
+    actions.speed.step(int(rounds or 1))
+
+
+async def speed(actions: Actions, speed: str) -> None:
+    if speed:
+        actions.speed.speed(speed)
+    else:
+        actions.ports.notify(actions.speed.describe())
+
+
+async def race(actions: Actions, prompt: str) -> None:
+    actions.races.race(prompt)
+
+
+async def benchmark(actions: Actions, amount: str) -> None:
+    actions.races.bench(amount)

@@ -1,0 +1,132 @@
+"""Builds every controller and service of the app and hands each what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from specchat.config import AppOptions
+from specchat.tui.control.actions import Actions
+from specchat.tui.control.context_limit import ContextLimit
+from specchat.tui.control.current_chat import CurrentChat
+from specchat.tui.control.engine_session import EngineSession, LinkFactory
+from specchat.tui.control.event_dispatch import EventDispatch
+from specchat.tui.control.event_pump import EventPump
+from specchat.tui.control.playback_speed import PlaybackSpeed
+from specchat.tui.control.prompt_controller import PromptController
+from specchat.tui.control.races import Races
+from specchat.tui.control.round_animation import RoundAnimation
+from specchat.tui.control.screen_update import ScreenUpdate
+from specchat.tui.control.side_panel import SidePanel
+from specchat.tui.control.stop_keys import StopKeys
+from specchat.tui.control.tour import Tour
+from specchat.tui.ports import AppPorts
+from specchat.tui.services.chat_archive import ChatArchive
+from specchat.tui.services.garbage_collection import GarbageCollection
+from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs
+from specchat.tui.services.settings_files import SettingsFiles
+from specchat.tui.services.terminal_window import TerminalWindow
+from specchat.tui.state.race_series import Asked
+from specchat.tui.state.session import Chat
+from specchat.tui.widgets.chat_views import ChatViews
+
+
+class Controllers:
+    """The controllers of one app, by name; `SpecchatApp` describes the arguments."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        views: ChatViews,
+        ports: AppPorts,
+        options: AppOptions,
+        keys: Mapping[str, str],
+        *,
+        link_factory: LinkFactory,
+        demo: Path | None,
+        pairs: Pairs,
+        judge: Judge | None,
+        engine_here: bool,
+        store: Path | None,
+        toured: Path | None,
+        questions: Callable[[], Sequence[Asked]],
+    ) -> None:
+        self.pump = EventPump(ports.tick)
+        self.garbage = GarbageCollection(lambda: self.pump.idle)
+        self.settings_files = SettingsFiles(chat, here=engine_here)
+        self.side_panel = SidePanel(chat, views, self.settings_files, ports)
+        self.tour = Tour(chat, views.transcript, views.prompt, ports.key_of, toured)
+        self.terminal = TerminalWindow(
+            chat,
+            options,
+            notify=ports.notify,
+            run=ports.run_in_background,
+            write=ports.write,
+            bell=ports.bell,
+            focused=ports.app_focused,
+        )
+        self.archive = ChatArchive(
+            chat,
+            store,
+            notify=ports.notify,
+            redraw=views.status.repaint,
+            call_later=ports.call_later,
+            listening=lambda: self.session.player is None,
+        )
+        self.session = EngineSession(
+            chat,
+            views,
+            self.pump,
+            self.archive,
+            self.tour,
+            self.garbage,
+            ports,
+            factory=link_factory,
+            demo=demo,
+            before_reply=lambda id: self.speed.begin(id),
+        )
+        self.pairs = PairLibrary(
+            chat,
+            pairs,
+            judge,
+            here=engine_here,
+            notify=ports.notify,
+            redraw=views.status.repaint,
+            load=self.session.load,
+            run=ports.run_in_background,
+            key_of=ports.key_of,
+        )
+        self.speed = PlaybackSpeed(chat, self.session, views.tree_panel, ports, self.pump.wake)
+        self.races = Races(chat, self.session, ports, questions)
+        self.context_limit = ContextLimit(chat, self.session, views, ports)
+        self.current_chat = CurrentChat(chat, views, self.session, self.context_limit, self.archive, ports)
+        self.actions = Actions(
+            chat=chat,
+            views=views,
+            ports=ports,
+            session=self.session,
+            current_chat=self.current_chat,
+            archive=self.archive,
+            pairs=self.pairs,
+            settings_files=self.settings_files,
+            speed=self.speed,
+            races=self.races,
+            tour=self.tour,
+            side_panel=self.side_panel,
+            keys=keys,
+        )
+        self.prompt_controller = PromptController(self.actions, self.context_limit)
+        self.stop_keys = StopKeys(self.actions, self.context_limit, self.prompt_controller)
+        self.round_animation = RoundAnimation(chat, views, self.speed, self.pump, ports)
+        self.events = EventDispatch(self.actions, self.context_limit, self.terminal, self.garbage)
+        self.screen_update = ScreenUpdate(
+            chat,
+            views,
+            self.session,
+            context_limit=self.context_limit,
+            speed=self.speed,
+            animation=self.round_animation,
+            pump=self.pump,
+            terminal=self.terminal,
+            form=lambda: self.side_panel.form,
+        )

@@ -1,0 +1,69 @@
+"""Which chat is on the screen: a new one, or one that was stored."""
+
+from __future__ import annotations
+
+from specchat.tui.control.context_limit import ContextLimit
+from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.ports import AppPorts
+from specchat.tui.screens.chats import ChatsScreen
+from specchat.tui.services.chat_archive import ChatArchive
+from specchat.tui.state.session import Chat
+from specchat.tui.widgets.chat_views import ChatViews
+from specchat.tui.widgets.welcome import Welcome
+
+
+class CurrentChat:
+    """Changes to another chat; a reply that is being written is stopped."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        views: ChatViews,
+        session: EngineSession,
+        context_limit: ContextLimit,
+        archive: ChatArchive,
+        ports: AppPorts,
+    ) -> None:
+        self._chat, self._views, self._session, self._ports = chat, views, session, ports
+        self._context_limit, self._archive = context_limit, archive
+
+    async def new(self) -> None:
+        """Begin a new chat."""
+        self._leave()
+        await self._views.transcript.clear()
+        await self._views.transcript.mount(Welcome(self._chat))
+        self._show()
+
+    def choose(self, words: str = "") -> None:
+        """Let the user choose a stored chat that contains these words, and go on with it."""
+        if self._session.player is not None or not self._archive.keeps:
+            why = "a recording is being played" if self._session.player else "chats are not kept here"
+            self._ports.notify(why, "warn")
+            return
+
+        async def chosen(id: str | None) -> None:
+            if id and id != self._chat.id:
+                await self.open(id)
+
+        self._ports.push_screen(ChatsScreen(self._archive, self._ports.key_of, words, self._chat.id), chosen)
+
+    async def open(self, id: str) -> None:
+        """Go on with a stored chat; why it cannot be opened is shown as a remark."""
+        await self._ports.attempt(self._open(id))
+
+    async def _open(self, id: str) -> None:
+        transcript = self._views.transcript
+        await self._archive.open(id, self._leave)
+        await transcript.restore(self._chat.turns)
+        if left := self._chat.left_out:
+            await transcript.note(f"the {left} oldest messages are not sent on: there was no room for them")
+        self._show()
+
+    def _leave(self) -> None:
+        self._session.forget()
+        self._context_limit.forget()
+
+    def _show(self) -> None:
+        self._ports.notify("")
+        self._ports.redraw()
+        self._views.prompt.focus()

@@ -1,0 +1,103 @@
+"""Draws the chat's screen from what is known: tree, figures, remarks, alerts. Each widget is updated once per tick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specchat.tui.control.context_limit import ContextLimit
+from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.control.event_pump import EventPump
+from specchat.tui.control.playback_speed import PlaybackSpeed
+from specchat.tui.control.round_animation import RoundAnimation
+from specchat.tui.draw.stats_rows import Facts, plan_of
+from specchat.tui.services.terminal_window import TerminalWindow
+from specchat.tui.state.session import Chat
+from specchat.tui.system.cpu_meter import CpuMeter
+from specchat.tui.widgets.chat_views import ChatViews
+from specchat.tui.widgets.settings_form import SettingsForm
+
+TREE_S, FIGURES_S = 1 / 8, 1 / 3
+"""While a reply is written, trees and figures need not change faster than one can read them."""
+
+
+class ScreenUpdate:
+    """Called with nothing, it draws everything that may have changed.
+
+    Args:
+        form: the settings form that is shown.
+    """
+
+    def __init__(
+        self,
+        chat: Chat,
+        views: ChatViews,
+        session: EngineSession,
+        *,
+        context_limit: ContextLimit,
+        speed: PlaybackSpeed,
+        animation: RoundAnimation,
+        pump: EventPump,
+        terminal: TerminalWindow,
+        form: Callable[[], SettingsForm],
+    ) -> None:
+        self._chat, self._views, self._session = chat, views, session
+        self._context_limit, self._speed, self._animation = context_limit, speed, animation
+        self._pump, self._terminal, self._form = pump, terminal, form
+        self._cpu_meter = CpuMeter()
+
+    def __call__(self) -> None:
+        """Draw; while a reply is written, trees and figures only as often as they can be read."""
+        chat, views = self._chat, self._views
+        writing = chat.running is not None
+        if not writing or self._pump.due("tree", TREE_S):
+            self._draw_tree()
+        self._animation.again()
+        if not writing or self._pump.due("figures", FIGURES_S):
+            views.stats.show(self._facts())
+            self._form().show_effect(chat.engine.effect)
+            views.status.repaint()
+        self._terminal.look()
+        views.queued_message.look()
+        views.prompt.waiting = chat.queued or ""
+        welcome = views.transcript.welcome
+        views.notice.look(welcomed=welcome is not None)
+        if self._session.player is not None:
+            views.replay_bar.repaint()
+        if welcome is not None:
+            welcome.repaint()
+        self._draw_alert()
+
+    def _draw_tree(self) -> None:
+        chat, speed = self._chat, self._speed
+        self._views.tree_panel.show(
+            chat.rounds, chat.figures, frozen=speed.still, telling=not self._animation.told, pace=speed.words
+        )
+        self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.words)
+
+    def _facts(self) -> Facts:
+        chat, meter = self._chat, self._cpu_meter
+        return Facts(
+            figures=chat.figures,
+            loss=chat.engine.loss,
+            context_tokens=chat.context_tokens,
+            context_limit=chat.engine.ready.context_tokens if chat.engine.ready else 0,
+            memory_bytes=chat.engine.ready.memory_bytes if chat.engine.ready else 0,
+            writing=chat.running is not None,
+            effect=chat.engine.effect,
+            shares=meter.look(self._session.engine_pid) if chat.running else meter.shares,
+            plan=plan_of(chat.rounds[-1] if chat.rounds else None),
+        )
+
+    def _draw_alert(self) -> None:
+        chat, alert = self._chat, self._views.alert
+        demo = {"demo"} if self._session.has_demo else set()
+        match chat.engine.phase:
+            case "dead":
+                alert.show(chat.engine.problem, {"restart", "pairs", *demo})
+            case "failed":
+                alert.show(chat.engine.problem, {"retry", "pairs", *demo})
+            case _ if self._context_limit.problem:
+                alert.show(self._context_limit.problem, {"leave_out", "summary", "back"})
+            case _:
+                if alert.display:
+                    alert.show("", set())

@@ -1,0 +1,91 @@
+"""What stands beside the chat: the tree, the figures, the settings; and in its place where there is no room."""
+
+from __future__ import annotations
+
+from specchat.tui.draw.token_tree import Mode
+from specchat.tui.ports import AppPorts
+from specchat.tui.screens.settings import SettingsScreen
+from specchat.tui.services.settings_files import SettingsFiles
+from specchat.tui.state.session import Chat
+from specchat.tui.state.settings_fields import Field, fields_of
+from specchat.tui.widgets.chat_views import ChatViews
+from specchat.tui.widgets.settings_form import SettingsForm
+
+
+class SidePanel:
+    """Shows and hides its parts by classes of the chat's screen, which the style sheet reads."""
+
+    def __init__(self, chat: Chat, views: ChatViews, files: SettingsFiles, ports: AppPorts) -> None:
+        self._chat, self._views, self._files, self._ports = chat, views, files, ports
+
+    @property
+    def form(self) -> SettingsForm:
+        """The settings form the user sees."""
+        screen = self._ports.screen()
+        return screen.form if isinstance(screen, SettingsScreen) else self._views.settings_form
+
+    def fields(self) -> list[Field]:
+        """The settings as they are in force."""
+        if self._chat.engine.hello is None:
+            return []
+        return fields_of(self._chat.engine.hello, self._chat.engine.settings, self._files.shipped, self._files.saved)
+
+    def show_fields(self) -> None:
+        """Show the settings in force in the form."""
+        self.form.show(self.fields(), self._chat.engine.pair)
+
+    def toggle_settings(self) -> None:
+        """Show the settings beside the chat if there is room, else over it; or hide them."""
+        views, base = self._views, self._ports.chat_screen()
+        if self._ports.screen().has_class("-settings"):
+            base.set_class(False, "-settings")
+            self._update()
+            views.prompt.focus()
+        elif self._roomy:
+            base.set_class(True, "-settings")
+            self._update()
+            views.settings_form.show_effect(self._chat.engine.effect)
+            views.settings_form.show(self.fields(), self._chat.engine.pair)
+            views.settings_form.focus()
+        else:
+            screen = SettingsScreen(self.fields(), self._chat.engine.pair, self._chat.engine.effect)
+            self._ports.push_screen(screen, lambda _: views.prompt.focus())
+
+    def toggle_stats(self) -> None:
+        """Hide or show the figures."""
+        self._ports.chat_screen().toggle_class("-no-stats")
+        self._update()
+
+    def toggle_tree(self) -> None:
+        """Hide or show the tree; where there is no room beside the chat it stands in its place before that."""
+        base = self._ports.chat_screen()
+        alone = not (self._roomy or base.has_class("-tree-alone") or base.has_class("-no-tree"))
+        base.set_class(alone, "-tree-alone")
+        if alone:
+            self._ports.after_refresh(self._views.tree_panel.focus)
+        else:
+            base.toggle_class("-no-tree")
+            self._update()
+            self._views.prompt.focus()
+
+    def set_tree_mode(self, mode: Mode) -> None:
+        """Draw trees this way from now on."""
+        self._views.tree_panel.mode = mode
+        self._ports.chat_screen().set_class(False, "-no-tree")
+        self._update()
+
+    def leave_tree(self) -> None:
+        """Show the chat again where the tree stood in its place."""
+        self._ports.chat_screen().set_class(False, "-tree-alone")
+
+    @property
+    def _roomy(self) -> bool:
+        """Whether there is room beside the chat."""
+        base = self._ports.chat_screen()
+        return not any(base.has_class(small) for small in ("-w0", "-h0", "-h8"))
+
+    def _update(self) -> None:
+        """Show the side as long as something stands in it."""
+        base = self._ports.chat_screen()
+        empty = base.has_class("-no-tree") and base.has_class("-no-stats") and not base.has_class("-settings")
+        base.set_class(empty, "-no-side")

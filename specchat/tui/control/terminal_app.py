@@ -1,0 +1,117 @@
+"""The Textual app without the chat: colours, window size, driver, and what is written to the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from textual.driver import Driver
+from textual.events import Resize
+from textual.filter import LineFilter
+from textual.geometry import Size
+
+from specchat.config import AppOptions
+from specchat.config.saving import set_app
+from specchat.tui.control.key_bindings import key_table, keymap
+from specchat.tui.draw.theme import DARK, MONO, OWN
+from specchat.tui.system.exit_guard import ExitGuard
+from specchat.tui.system.window_size import bounded
+from specchat.tui.text.ascii import Ascii
+from specchat.tui.text.harmless import Harmless
+from specchat.tui.text.key_names import names_of
+from specchat.tui.textual_fixes.compositing import MainScreen
+from specchat.tui.textual_fixes.fixed_app import FixedApp
+from specchat.tui.textual_fixes.whole_pastes import take_pastes_whole
+
+
+class TerminalApp(FixedApp):
+    """What any app of ours needs of a terminal.
+
+    Args:
+        guard: what ends the app when it is told to from outside.
+        keys: the user's own keys, by binding.
+    """
+
+    def __init__(self, options: AppOptions, guard: ExitGuard | None, keys: Mapping[str, str]) -> None:
+        super().__init__()
+        self.keys = keymap(keys)
+        self.key_table = key_table(self.keys)
+        self.guard = guard or ExitGuard()
+        self.after_copy: Callable[[str, str], None] = lambda text, what: None  # gets what was copied, and its name
+        self._harmless = Harmless()
+        self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
+        self._set_themes(options.theme)
+        if not options.animations:
+            self.animation_level = "none"
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What every line goes through before it is shown."""
+        filters = [*super().get_line_filters(), self._harmless]
+        return filters if self._plain is None else [*filters, self._plain]
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Colours of ours that other themes do not define."""
+        return {"quiet-color": "#8390a3", "line-color": "#5b687c"}
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's choice; behind a browser, one that leaves with its server."""
+        driver = super().get_driver_class()
+        take_pastes_whole(driver)
+        if driver.__name__ == "WebDriver":
+            from specchat.tui.system.browser import BrowserDriver
+
+            return BrowserDriver
+        return driver
+
+    def get_default_screen(self) -> MainScreen:
+        """The screen of the chat."""
+        return MainScreen(id="_default")
+
+    def listen_for_end(self) -> None:
+        """From now on the app can leave in order when it is told to from outside."""
+        loop = asyncio.get_running_loop()
+
+        def leave(code: int) -> None:
+            with suppress(RuntimeError):  # the loop is closed: it has left already
+                loop.call_soon_threadsafe(self.exit, None, code)
+
+        self.guard.listen(leave)
+
+    @property
+    def size(self) -> Size:
+        """The window's size, within what can be drawn."""
+        return bounded(super().size)
+
+    async def _on_resize(self, event: Resize) -> None:
+        """A window says how large it is; a browser or a variable can say anything."""
+        size = bounded(event.size)
+        await super()._on_resize(event if size == event.size else Resize(size, size))
+
+    def copy_to_clipboard(self, text: str, what: str = "text") -> None:
+        """Copy to the terminal's clipboard, and to whatever else `after_copy` knows."""
+        super().copy_to_clipboard(text)
+        self.after_copy(text, what)
+
+    def key_of(self, id: str) -> str:
+        """The keys of a binding as people write them; empty where it has none."""
+        return names_of(self.key_table.get(id, ()))
+
+    def remember_theme(self, name: str) -> None:
+        """Start with this theme from now on. Raises ConfigError where the settings cannot be written."""
+        set_app("theme", name)
+
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it beside the app's own work."""
+        self.run_worker(work, exclusive=False, exit_on_error=False)
+
+    def _set_themes(self, wanted: str) -> None:
+        """Register our themes and set the wanted one; else greys where NO_COLOR asks for them, else the dark one."""
+        for theme in OWN:
+            self.register_theme(theme)
+        default = MONO if self.no_color else DARK
+        self.theme = wanted if wanted in self.available_themes else default.name
+        if self.no_color:  # shades of grey are colours too
+            self.filter_all_colours()

@@ -1,0 +1,121 @@
+"""What the app knows of its engine: the pair in use or being loaded, the settings in force, what was asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from specchat.engine.protocol.events import (
+    Change,
+    Changed,
+    Died,
+    Event,
+    Failed,
+    Hello,
+    Load,
+    Loading,
+    Loss,
+    Ready,
+)
+from specchat.engine.protocol.text import visible
+from specchat.settings import SPECULATION
+from specchat.tui.state.setting_effect import Effect
+
+Phase = Literal["starting", "loading", "ready", "failed", "dead"]
+
+
+@dataclass
+class EngineState:
+    """The engine's side of the session; it outlives every chat."""
+
+    wanted: dict[str, Any] = field(default_factory=dict)  # what the user asked for explicitly
+    phase: Phase = "starting"
+    hello: Hello | None = None
+    ready: Ready | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    loss: Loss | None = None
+    loading: Loading | None = None
+    loading_pair: str = ""
+    refused: str = ""  # a pair that could not be loaded while another stays in use
+    problem: str = ""  # one line: why there is no engine or no pair
+    effect: Effect = field(default_factory=Effect)  # of the last change of settings
+    _wanted_before: dict[str, Any] = field(default_factory=dict)  # should loading fail
+    changes: deque[dict[str, Any]] = field(default_factory=deque)  # sent, not answered yet
+
+    @property
+    def pair(self) -> str:
+        """The pair in use; empty while there is none."""
+        return self.ready.pair if self.ready else ""
+
+    def load(self, changes: Mapping[str, Any] | None = None) -> Load:
+        """The command that loads what the user wants, with some wishes changed."""
+        changes, self._wanted_before = changes or {}, dict(self.wanted)
+        if self.ready is not None and changes.get("pair", self.ready.pair) != self.ready.pair:
+            for name in SPECULATION:  # how to speculate is the pair's own business; how to sample is the user's
+                self.wanted.pop(name, None)
+        self.wanted.update(changes)
+        self.phase, self.problem, self.loading, self.refused = "loading", "", None, ""
+        self.loading_pair = str(self.wanted.get("pair", ""))
+        return Load(dict(self.wanted))
+
+    def change(self, name: str, value: Any) -> Change:
+        """The command that changes one live setting; `METHOD.OPTION` names a method's option."""
+        settings: dict[str, Any] = {"method_options": {name: value}} if "." in name else {name: value}
+        self.changes.append(settings)
+        return Change(settings)
+
+    def use(self, settings: Mapping[str, Any], loss: Loss | None) -> None:
+        """These settings are in force."""
+        self.settings, self.loss = dict(settings), loss
+
+    def apply(self, event: Event) -> None:
+        """Learn from one event."""
+        match event:
+            case Hello():
+                self.hello = event
+            case Loading():
+                self.loading = event
+                if self.phase == "starting":
+                    self.phase = "loading"
+            case Ready():
+                self.ready, self.phase, self.problem, self.loading = event, "ready", "", None
+                self.use(event.settings, event.loss)
+                self.changes.clear()
+                self.effect.forget()
+            case Changed():
+                self.effect.changed(self.settings, event.settings)
+                self.use(event.settings, event.loss)
+                self._remember(self.changes.popleft() if self.changes else {})
+            case Failed(during="load"):
+                self._load_failed(visible(event.message), called_off=event.kind == "Cancelled")
+            case Failed(during="change") if self.changes:
+                self.changes.popleft()
+            case Died():
+                self._died(event)
+            case _:
+                pass
+
+    def _died(self, event: Died) -> None:
+        words = event.last_words.strip().splitlines()
+        code = "" if event.returncode is None else f" (code {event.returncode})"
+        self.problem = f"the engine stopped{code}" + (f": {visible(words[-1])}" if words else "")
+        self.phase, self.ready, self.loading = "dead", None, None
+        self.changes.clear()
+
+    def _remember(self, change: dict[str, Any]) -> None:
+        """Ask for an accepted change again when the engine is restarted."""
+        options = {**self.wanted.get("method_options", {}), **change.get("method_options", {})}
+        self.wanted.update(change)
+        if options:
+            self.wanted["method_options"] = options
+
+    def _load_failed(self, why: str, *, called_off: bool) -> None:
+        """A pair that was ready before is still there; without one there is a problem to solve."""
+        self.loading = None
+        if self.ready is not None:
+            self.phase, self.wanted = "ready", {**self._wanted_before, "pair": self.ready.pair}
+            self.refused = "" if called_off else self.loading_pair
+        else:
+            self.phase, self.problem = "failed", why

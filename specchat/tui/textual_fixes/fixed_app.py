@@ -1,0 +1,32 @@
+"""Textual's app with what it lacks: batches that are drawn when they end, and a way to write to the terminal."""
+
+from __future__ import annotations
+
+from textual.app import App
+from textual.filter import Monochrome, NoColor
+
+
+class FixedApp(App[None]):
+    """Everything here uses attributes that are private to Textual."""
+
+    @property
+    def can_suspend(self) -> bool:
+        """Whether the app can go to the background here."""
+        return self._driver is not None and self._driver.can_suspend
+
+    def write_to_terminal(self, sequence: str) -> None:
+        """Send a sequence that draws nothing."""
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(sequence)
+            self._driver.flush()
+
+    def filter_all_colours(self) -> None:
+        """Draw without colours, where Textual would draw shades of grey."""
+        self._filters = [NoColor() if isinstance(one, Monochrome) else one for one in self._filters]
+
+    def _end_batch(self) -> None:
+        """Draw what changed within a batch when it ends: Textual 8.2.8 leaves it until something else happens."""
+        super()._end_batch()
+        if not self._batch_count:
+            for screen in self.screen_stack:
+                screen.check_idle()

@@ -1,0 +1,64 @@
+"""The widgets of the chat's screen, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specchat.tui.ports import KeyNames
+from specchat.tui.state.completion import Completion
+from specchat.tui.state.prompt_history import History
+from specchat.tui.state.session import Chat
+from specchat.tui.widgets.alert import Alert
+from specchat.tui.widgets.prompt import Prompt
+from specchat.tui.widgets.queued_message import QueuedMessage
+from specchat.tui.widgets.settings_form import SettingsForm
+from specchat.tui.widgets.stats_panel import StatsPanel
+from specchat.tui.widgets.status_bars import Notice, ReplayBar, StatusBar
+from specchat.tui.widgets.transcript import Transcript
+from specchat.tui.widgets.tree_panel import TreePanel
+from specchat.tui.widgets.tree_strip import TreeStrip
+
+
+@dataclass(frozen=True)
+class ChatViews:
+    """Everything the chat's screen is composed of."""
+
+    transcript: Transcript
+    tree_panel: TreePanel
+    tree_strip: TreeStrip
+    stats: StatsPanel
+    settings_form: SettingsForm  # beside the chat
+    prompt: Prompt
+    status: StatusBar
+    notice: Notice
+    queued_message: QueuedMessage
+    alert: Alert
+    replay_bar: ReplayBar
+
+
+def chat_views(
+    chat: Chat,
+    history: History | None,
+    key_of: KeyNames,
+    complete: Callable[[str], Completion | None],
+    *,
+    ascii: bool,
+) -> ChatViews:
+    """The widgets of a new app, which show this chat; `ascii` draws trees without other characters."""
+    views = ChatViews(
+        transcript=Transcript(id="transcript"),
+        tree_panel=TreePanel(ascii_marks=ascii, id="tree"),
+        tree_strip=TreeStrip(ascii_marks=ascii, id="strip"),
+        stats=StatsPanel(id="stats"),
+        settings_form=SettingsForm(id="settings"),
+        prompt=Prompt(history, complete, id="prompt"),
+        status=StatusBar(chat, key_of, id="status"),
+        notice=Notice(chat, id="notice"),
+        queued_message=QueuedMessage(chat, key_of, id="waiting"),
+        alert=Alert(key_of, id="alert"),
+        replay_bar=ReplayBar(key_of, id="replay"),
+    )
+    for watched in (views.transcript, views.tree_panel):
+        watched.add_class("-paces")
+    return views

@@ -1,0 +1,63 @@
+"""How pytest spreads tests over the cores: files on one worker each, tests that drive a terminal last and alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.scheduler.loadfile import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+_MARKED = re.compile(r"^(@|pytestmark = .*)pytest\.mark\.e2e\b", re.M)
+
+
+def wants_workers(config: pytest.Config) -> bool:
+    """Whether to use all cores: nothing says otherwise, and more is asked for than single files or tests."""
+    chosen = config.option
+    if chosen.numprocesses is not None or chosen.dist != "no" or chosen.tx or hasattr(config, "workerinput"):
+        return False
+    if "PYTEST_XDIST_WORKER" in os.environ:  # a test that runs pytest
+        return False
+    if chosen.usepdb or chosen.trace or chosen.capture == "no" or chosen.collectonly or chosen.keyword:
+        return False
+    return all(Path(argument).is_dir() for argument in config.args) and chosen.markexpr != "e2e"
+
+
+@cache
+def drives_terminal(file: Path) -> bool:
+    """Whether a file holds a test marked e2e, by its text: only workers collect tests."""
+    return _MARKED.search(file.read_text(encoding="utf-8")) is not None
+
+
+class TerminalTestsLast(LoadFileScheduling):
+    """Files that drive a terminal wait until all others are done, then run on the only worker that is left."""
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give a worker the next file. A worker holds its last test back until it gets another, or is shut down."""
+        other = next((file for file in self.workqueue if not drives_terminal(self.config.rootpath / file)), None)
+        if other is not None:
+            self.workqueue.move_to_end(other, last=False)
+        elif not self.workqueue or node is not next(one for one in self.nodes if not one.shutting_down):
+            node.shutdown()
+            return
+        elif len(self.nodes) > 1:
+            return  # `remove_node` asks again when the others have left
+        super()._assign_work_unit(node)
+        if self._pending_of(self.assigned_work[node]) < 2:
+            self._reschedule(node)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Take back what a worker leaves undone. The test it crashed in has failed and is not tried again."""
+        left = {file: tests for file, tests in self.assigned_work[node].items() if not all(tests.values())}
+        file, crashed = next(((f, t) for f, tests in left.items() for t, done in tests.items() if not done), ("", None))
+        if crashed is not None:
+            left[file][crashed] = True
+        self.assigned_work[node] = {file: tests for file, tests in left.items() if not all(tests.values())}
+        super().remove_node(node)
+        if self.collection is not None:
+            for other in self.nodes:
+                self._reschedule(other)
+        return crashed

@@ -1,0 +1,89 @@
+"""On every kind of processor the kernels compute the same bits; where there is none of them, torch computes."""
+
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from test_decoder import network
+
+from specchat.models import loading
+from specchat.models.base.shape import Shape
+from specchat.models.files.weight_source import TensorSource
+from specchat.models.inspect.memory import cpu_flags
+from specchat.models.native import build, kernels
+from specchat.models.native.build import NativeUnavailable, find_compiler
+
+DRIVER = Path(__file__).with_name("native_driver.c")
+FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-pthread")
+CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
+
+X86 = {
+    "haswell": ("avx2", "f16c", "fma"),
+    "alderlake": ("avx_vnni",),
+    "skylake-avx512": ("avx512f", "avx512dq"),
+    "cascadelake": ("avx512_vnni",),
+}
+ARM = ("armv8.2-a+dotprod", "armv8.6-a+i8mm")
+
+
+def checksums(compiler, option, folder, *, static=False, run=()):
+    program = folder / "driver"
+    command = [*compiler, option, *FLAGS, *(["-static"] if static else []), str(DRIVER), "-o", str(program), "-lm"]
+    subprocess.run(command, check=True)
+    return subprocess.run([*run, str(program)], check=True, capture_output=True, text=True, timeout=120).stdout
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """What this machine's own processor computes."""
+    try:
+        *compiler, option = build.compile_command("native")[: -len(build._FLAGS)]
+    except NativeUnavailable as error:
+        pytest.skip(str(error))
+    return checksums(compiler, option, tmp_path_factory.mktemp("own"))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86 processor")
+@pytest.mark.parametrize("processor", X86)
+def test_every_x86_processor_computes_the_same_bits(processor, tmp_path, expected):
+    if lacking := set(X86[processor]) - cpu_flags():
+        pytest.skip(f"this processor lacks {', '.join(sorted(lacking))}")
+    assert checksums(find_compiler(), f"-march={processor}", tmp_path) == expected
+
+
+@pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"{CROSS} is not here")
+@pytest.mark.skipif(shutil.which(EMULATOR) is None, reason=f"{EMULATOR} is not here")
+@pytest.mark.parametrize("processor", ARM)
+def test_64_bit_arm_computes_the_same_bits(processor, tmp_path, expected):
+    assert checksums([CROSS], f"-march={processor}", tmp_path, static=True, run=[EMULATOR]) == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "said"),
+    [
+        ("x86_64", {"sse2"}, "without avx2"),
+        ("aarch64", {"asimd"}, "on aarch64 without asimddp"),
+        ("riscv64", {"v"}, "on riscv64"),
+    ],
+)
+def test_a_processor_without_any_is_told_so_in_one_line_and_torch_computes(monkeypatch, machine, flags, said):
+    monkeypatch.setattr(build.platform, "machine", lambda: machine)
+    monkeypatch.setattr(build, "cpu_flags", lambda: frozenset(flags))
+    kernels.kernels_for.cache_clear()
+    net = network("llama")
+    shape, source = Shape.of(net.config), TensorSource(net.state_dict())
+    chosen, notes = loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
+    kernels.kernels_for.cache_clear()
+    assert chosen.kernels == "torch"
+    assert len(notes) == 1
+    assert said in notes[0]
+    assert "\n" not in notes[0]
+
+
+def test_64_bit_arm_is_among_the_processors_they_are_compiled_for(monkeypatch):
+    monkeypatch.setattr(build.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(build, "cpu_flags", lambda: frozenset({"asimd", "asimddp"}))
+    assert "-mcpu=native" in build.compile_command()

@@ -1,0 +1,98 @@
+"""`pytest` uses all cores, runs tests that drive a terminal last and alone, and ends even where a worker crashes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distribution import drives_terminal, wants_workers
+
+TESTS = Path(__file__).parent
+
+CONFTEST = """
+from conftest import pytest_xdist_make_scheduler
+"""
+
+LOGGED = """
+import os, pathlib, pytest, time
+@pytest.mark.parametrize("number", range({count}))
+def test_logged(number):
+    time.sleep(0.05)
+    with open("log", "a") as log:
+        print("{name}", os.getpid(), file=log)
+"""
+
+CRASHING = "import os\ndef test_before(): pass\ndef test_crash(): os._exit(3)\ndef test_after(): pass\n"
+
+
+def run_distributed(folder: Path, files: dict[str, str]) -> str:
+    """What pytest prints when two workers run these files with the scheduler of this project."""
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = e2e: drives a terminal\n")
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    plugins = ["-p", "no:cacheprovider", "-p", "scheduled", "-n", "2", "--dist", "loadfile"]
+    (folder / "scheduled.py").write_text(CONFTEST)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(TESTS)])}
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, str(folder)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120).stdout
+
+
+def terminal(text: str) -> str:
+    return "import pytest\npytestmark = pytest.mark.e2e\n" + text
+
+
+def test_tests_that_drive_a_terminal_run_last_and_on_one_worker(tmp_path: Path) -> None:
+    files = {f"test_{name}.py": LOGGED.format(name=name, count=4) for name in "bcd"}
+    files |= {f"test_{name}.py": terminal(LOGGED.format(name=name, count=8)) for name in "ae"}
+    output = run_distributed(tmp_path, files | {"test_single.py": "def test_single(): pass"})
+    assert "29 passed" in output
+    lines = (tmp_path / "log").read_text().split("\n")[:-1]
+    assert [line[0] in "ae" for line in lines] == [False] * 12 + [True] * 16
+    assert len({line.split()[1] for line in lines[:12]}) == 2
+    assert len({line.split()[1] for line in lines[12:]}) == 1
+
+
+def test_a_crashed_worker_fails_one_test_and_the_others_still_run(tmp_path: Path) -> None:
+    files = {f"test_{name}.py": LOGGED.format(name=name, count=4) for name in "bcd"}
+    output = run_distributed(tmp_path, files | {"test_crash.py": CRASHING, "test_crash_e2e.py": terminal(CRASHING)})
+    assert "2 failed, 16 passed" in output
+
+
+def test_the_files_that_drive_a_terminal_are_known() -> None:
+    marked = {path.name for path in TESTS.rglob("test_*.py") if drives_terminal(path)}
+    assert {path.name for path in (TESTS / "e2e").glob("test_*.py")} <= marked
+    assert "test_readme.py" not in marked
+
+
+def config(arguments: list[str], **options: Any) -> Any:
+    usual = {"numprocesses": None, "dist": "no", "tx": [], "usepdb": False, "trace": False, "capture": "fd"}
+    usual |= {"collectonly": False, "keyword": "", "markexpr": ""}
+    return SimpleNamespace(args=arguments, option=SimpleNamespace(**usual | options))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "wanted"),
+    [
+        ([str(TESTS)], {}, True),
+        ([str(TESTS)], {"markexpr": "not real"}, True),
+        ([str(TESTS)], {"markexpr": "e2e"}, False),
+        ([str(TESTS)], {"numprocesses": 0}, False),
+        ([str(TESTS)], {"usepdb": True}, False),
+        ([str(TESTS)], {"capture": "no"}, False),
+        ([str(TESTS)], {"keyword": "exact"}, False),
+        ([__file__], {}, False),
+        ([f"{__file__}::test_one"], {}, False),
+    ],
+    ids=lambda value: re.sub(r"^.*/", "", str(value)),
+)
+def test_all_cores_are_used_unless_the_call_says_otherwise(
+    arguments: list[str], options: dict[str, Any], wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    assert wants_workers(config(arguments, **options)) is wanted
