@@ -208,7 +208,7 @@ MUTATIONS = (
     Mutation(
         "prices",
         "a node's price is always 0",
-        "core/seams.py",
+        "core/budget.py",
         "return self.prices[min(node, len(self.prices)) - 1] if self.prices else 0.0",
         "return 0.0",
         (POLICY, "-k", "price or prices"),
@@ -276,7 +276,7 @@ MUTATIONS = (
         "controller goodput",
         "has no branch for drafters that are sure of themselves",
         "controllers/goodput.py",
-        "if seen.sure_of_itself:",
+        "if seen.sure_of_itself and not self._rounds_cost_too_much(seen):",
         "if False:",
         (GOODPUT,),
         quick=True,

@@ -22,10 +22,10 @@ MOST_RANK = 1024
 Factors = Mapping[tuple[int, str], tuple[Tensor, Tensor]]
 
 
-def sizes_of(shape: Shape, inner: int) -> dict[str, tuple[int, int]]:
-    """Product → (outputs, inputs), for a decoder whose MLP is so wide."""
+def sizes_of(shape: Shape) -> dict[str, tuple[int, int]]:
+    """Product → (outputs, inputs)."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    hidden = shape.hidden
+    hidden, inner = shape.hidden, shape.inner
     attention = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "o": (hidden, queries)}
     return attention | {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
 

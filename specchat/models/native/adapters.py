@@ -40,9 +40,9 @@ class PassAdapters:
 class AdapterTables:
     """Turns adapters into what C reads, once for each adapter. They live as long as the adapters."""
 
-    def __init__(self, shape: Shape, inner: int) -> None:
+    def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._sizes = sizes_of(shape, inner)
+        self._sizes = sizes_of(shape)
         self._made: WeakKeyDictionary[Adapter, tuple[Factors, bytes]] = WeakKeyDictionary()
 
     def of(self, riders: Sequence[Rider], rows: int) -> tuple[PassAdapters | None, Tensor | None]:

@@ -131,7 +131,7 @@ class NativeNetwork:
         self.weights = sum(product.out * product.inputs for product in products)
         told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
         self._c_layers = (_CLayer * shape.layers)(*told)
-        self._adapters = AdapterTables(shape, shape.inner)
+        self._adapters = AdapterTables(shape)
         self._c = _CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
             *(shape.inner, shape.vocab_size, len(shape.views), shape.gate == "gelu", shape.epsilon),

@@ -67,7 +67,7 @@ class EagerNetwork:
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         ends = (queries, queries + keys, queries + 2 * keys)
         self._qkv = {"q": slice(0, ends[0]), "k": slice(ends[0], ends[1]), "v": slice(ends[1], ends[2])}
-        self._gate_up = {"gate": slice(0, weights.inner), "up": slice(weights.inner, 2 * weights.inner)}
+        self._gate_up = {"gate": slice(0, shape.inner), "up": slice(shape.inner, 2 * shape.inner)}
         self._adapters: WeakKeyDictionary[Adapter, Factors] = WeakKeyDictionary()
         self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=weights.activations, device=weights.device)
 
@@ -148,7 +148,7 @@ class EagerNetwork:
         """The adapter in this network's order and format."""
         if adapter not in self._adapters:
             shape, like = self.shape, self.like
-            checked(adapter, shape.layers, sizes_of(shape, self.weights.inner))
+            checked(adapter, shape.layers, sizes_of(shape))
             factors = paired(adapter, shape.head_dim)
             self._adapters[adapter] = {where: (down.to(like), up.to(like)) for where, (down, up) in factors.items()}
         return self._adapters[adapter]

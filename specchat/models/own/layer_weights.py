@@ -42,7 +42,6 @@ class DecoderWeights:
 
     Args:
         precision: float32, bfloat16, int8 or int4.
-        inner: how wide the MLPs are.
         embed: token ids → (n, d) rows in the activations' format.
         table: (V, d) what `embed` looks them up in, where that lies on the device.
     """
@@ -51,7 +50,6 @@ class DecoderWeights:
     precision: str
     device: torch.device
     activations: torch.dtype
-    inner: int
     embed: Callable[[list[int]], Tensor]
     layers: tuple[Layer, ...]
     norm: Tensor
@@ -97,7 +95,6 @@ class Builder:
             precision=self._precision,
             device=self._device,
             activations=self._activations,
-            inner=self._source.outputs("gate", 0),
             embed=embed,
             layers=tuple(layers),
             norm=self._vector("norm", None),
