@@ -15,6 +15,7 @@ class Pacing:
     def begin(self, id: int) -> None:
         """Reply `id` begins."""
         self._pace = self._coming if self._coming.id == id else Pace(id=id)
+        self._coming = Pace(id=-1)  # what was said of one reply is not said of a later one with its number
         self._granted = self._pace.rounds
 
     def end(self) -> None:
