@@ -142,21 +142,20 @@ class Gaps:
 
 
 def _error_s(stretches: Sequence[_Stretch], would_be_s: float) -> float:
-    """Half the 95 % interval of Σ tokens × plain gap.
-
-    Only stretches with rounds that drafted have an error: elsewhere each token has a plain gap of its own.
-    """
-    guessed = [stretch for stretch in stretches if stretch.drafts]
-    plain_s = would_be_s / sum(stretch.tokens for stretch in stretches)
-    drafts_s = sum(stretch.drafts_s for stretch in guessed) / sum(stretch.drafts for stretch in guessed)
+    """Half the 95 % interval of Σ tokens × plain gap."""
+    tokens = sum(stretch.tokens for stretch in stretches)
+    drafts = sum(stretch.drafts for stretch in stretches)
+    plain_s = would_be_s / tokens
+    drafts_s = sum(stretch.drafts_s for stretch in stretches) / max(1, drafts)
 
     def error(stretch: _Stretch) -> float:
-        slowed = (stretch.drafts_s + stretch.plain_s) / (stretch.drafts * drafts_s + plain_s)
-        return stretch.plain_s - plain_s * slowed
+        usual_s = stretch.drafts * drafts_s + plain_s
+        slowed = (stretch.drafts_s + stretch.plain_s) / usual_s if usual_s else 1.0
+        return stretch.tokens * (stretch.plain_s - plain_s * slowed)
 
-    freedom = max(1, len(guessed) - 1)
-    variance = sum(error(stretch) ** 2 for stretch in guessed) / freedom
-    return _student(freedom) * math.sqrt(variance * sum(stretch.tokens**2 for stretch in guessed))
+    alike = tokens**2 / sum(stretch.tokens**2 for stretch in stretches)  # as many stretches of the same size
+    variance = sum(error(stretch) ** 2 for stretch in stretches) * alike / max(0.5, alike - 1)
+    return _student(alike - 1) * math.sqrt(variance)
 
 
 def _student(freedom: float) -> float:
