@@ -143,7 +143,7 @@ def test_a_signal_leaves_the_terminal_in_order(start, number: signal.Signals) ->
 
 def test_a_crash_leaves_the_terminal_in_order_and_says_what_happened(start, tmp_path: Path) -> None:
     crash = "async def submit(self, text): raise RuntimeError('crashed on purpose')\n"
-    change = f"import specchat.tui.control.prompt_controller as w\n{crash}w.Writing.submit = submit\n"
+    change = f"import specchat.tui.control.prompt_controller as w\n{crash}w.PromptController.submit = submit\n"
     chat = start(PYTHONPATH=changed(tmp_path, change))
     chat.until(ready)
     chat.type("hello" + ENTER)
