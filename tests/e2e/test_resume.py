@@ -58,6 +58,7 @@ def test_a_chat_goes_on_after_leaving_and_coming_back(terminals: list[Terminal])
 
 def test_a_program_that_is_killed_leaves_the_question_and_what_was_written(terminals: list[Terminal]) -> None:
     first = start(terminals, "--max-tokens", "4000")
+    first.type("/speed 4" + ENTER)  # so that it is killed in the middle of the reply
     first.type("never ending" + ENTER)
     first.until(lambda text: "tree w" in text)
     time.sleep(1.5)
