@@ -6,13 +6,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pexpect
 import pyte
 
 FIGURES = r"\d+\stok\s·\s\d"
 """The line of figures under a reply that is complete."""
+
+
+def _without_size(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables but a window's size: pytest's workers inherit one from readline, and it hides the terminal's own."""
+    return {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
 
 
 class Terminal:
@@ -25,7 +30,7 @@ class Terminal:
             sys.executable,
             ["-m", "specchat", *arguments],
             dimensions=(rows, columns),
-            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment},
+            env=_without_size(os.environ) | {"TERM": "xterm-256color", "COLORTERM": "truecolor", **environment},
             timeout=60,
         )
 
