@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specchat.core.best import best_tokens
 from specchat.core.states import TextStates
+from specchat.core.top_tokens import best_tokens
 
 
 @dataclass(frozen=True)

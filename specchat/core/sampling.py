@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specchat.core.best import best_token, best_tokens
 from specchat.core.noise import Noise, Stream
+from specchat.core.top_tokens import best_token, best_tokens
 from specchat.core.truncation import truncate
 
 HEAD = 1024

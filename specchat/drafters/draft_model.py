@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.core.best import best_tokens
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.request import Rider
@@ -18,6 +17,7 @@ from specchat.core.round import Round
 from specchat.core.sampling import Law, penalise, total_of
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
+from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.core.truncation import truncate
 from specchat.drafters.options import DraftModelOptions

@@ -338,6 +338,6 @@ MUTATIONS = (
         "core/truncation.py",
         "least = best[:, top_k - 1 : top_k] if top_k else None",
         "least = best[:, top_k - 1 : top_k] + 1e-6 if top_k else None",
-        ("tests/core/test_among.py", "-k", "as_likely"),
+        ("tests/core/test_draw_from_top_k.py", "-k", "as_likely"),
     ),
 )

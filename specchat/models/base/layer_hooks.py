@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from specchat.core.device_copy import to_device
 from specchat.core.reading import Reading
 from specchat.core.request import LayerHook, PassRequest
 from specchat.core.states import TextStates
-from specchat.core.transfer import sent
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan, surviving
 from specchat.models.base.head_output import Said
@@ -136,5 +136,5 @@ class LayerWatch:
         alive = set(self._alive)
         places = [place for place, node in enumerate(self._plan.nodes) if node in alive]
         spread = rows.new_zeros(len(self._plan.nodes), *rows.shape[1:])
-        spread[sent(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
+        spread[to_device(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
         return spread

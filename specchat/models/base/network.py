@@ -11,9 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specchat.core.device_copy import to_device
 from specchat.core.reading import Counters
 from specchat.core.request import Rider
-from specchat.core.transfer import sent
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.head_output import Said
 from specchat.models.base.kv_cache import KVCache
@@ -57,7 +57,7 @@ class Pass:
     def turns(self) -> list[Tensor | None]:
         """For each view, (rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
         positions = torch.tensor(self.plan.positions)
-        return [None if table is None else table[sent(positions, table.device)] for table in self.tables]
+        return [None if table is None else table[to_device(positions, table.device)] for table in self.tables]
 
     def masks(self, views: Sequence[View]) -> list[Tensor]:
         """For each view, (rows, seen) bool, whom each row attends to; on the host."""

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.core.device_copy import to_device
 from specchat.core.request import Adapter
-from specchat.core.transfer import sent
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
 from specchat.models.base.head_output import Said
 from specchat.models.base.network import Pass
@@ -157,4 +157,4 @@ class EagerNetwork:
         if bool(seen.all()):
             return None
         group = self.shape.heads // self.shape.kv_heads
-        return folded_mask(sent(seen, self.device), group, self.weights.activations)
+        return folded_mask(to_device(seen, self.device), group, self.weights.activations)

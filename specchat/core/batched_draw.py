@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from specchat.core.best import best_tokens
+from specchat.core.device_copy import to_device
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Counts, Sampling, looked_at, total_of
-from specchat.core.transfer import sent
+from specchat.core.top_tokens import best_tokens
 from specchat.core.truncation import truncate
 
 
-def draw_each(
+def draw_batch(
     logits: Tensor,
     paths: Sequence[Sequence[int]],
     positions: Sequence[int],
@@ -37,7 +37,7 @@ def draw_each(
     """
     if sampling.greedy and not sampling.penalised:
         return list(logits.argmax(dim=-1).tolist())
-    scores = penalise_each(logits, sampling, counts, paths)
+    scores = penalise_batch(logits, sampling, counts, paths)
     if sampling.greedy:
         return list(scores.argmax(dim=-1).tolist())
     scores.div_(sampling.temperature)
@@ -58,18 +58,18 @@ def draw_each(
     return [token if token >= 0 else None for token in torch.where(enough, drawn, -1).tolist()]
 
 
-def penalise_each(logits: Tensor, sampling: Sampling, counts: Counts, paths: Sequence[Sequence[int]]) -> Tensor:
+def penalise_batch(logits: Tensor, sampling: Sampling, counts: Counts, paths: Sequence[Sequence[int]]) -> Tensor:
     """(n, V) float32 logits after penalties, a new tensor; each row's own path is part of what was said."""
     if not sampling.penalised:
         return logits.to(torch.float32, copy=True)
     device, vocab_size = logits.device, logits.shape[1]
     said = torch.zeros(vocab_size, device=device)
-    often = sent(torch.tensor([*counts.reply.values()], dtype=torch.float32), device)
+    often = to_device(torch.tensor([*counts.reply.values()], dtype=torch.float32), device)
     said.index_copy_(0, _ids(counts.reply, device), often)
     amounts = said.expand_as(logits).clone()
     places = [row * vocab_size + token for row, path in enumerate(paths) for token in path]
     ones = torch.ones(len(places), device=device)
-    amounts.view(-1).index_add_(0, sent(torch.tensor(places, dtype=torch.int64), device), ones)
+    amounts.view(-1).index_add_(0, to_device(torch.tensor(places, dtype=torch.int64), device), ones)
     replied = amounts > 0
     scores = logits.to(torch.float32)
     factor = sampling.repetition_penalty
@@ -82,4 +82,4 @@ def penalise_each(logits: Tensor, sampling: Sampling, counts: Counts, paths: Seq
 
 
 def _ids(tokens: Iterable[int], device: torch.device) -> Tensor:
-    return sent(torch.tensor([*tokens], dtype=torch.int64), device)
+    return to_device(torch.tensor([*tokens], dtype=torch.int64), device)

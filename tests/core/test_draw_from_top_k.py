@@ -6,8 +6,8 @@ import pytest
 import torch
 from test_draws import CUTS, logits
 
-from specchat.core.among import draw_among
-from specchat.core.drawing import draw_each
+from specchat.core.batched_draw import draw_batch
+from specchat.core.draw_from_top_k import draw_from_top_k
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Counts, Sampling, law
 
@@ -25,7 +25,7 @@ def both(sampling, seed, rows):
     for place, row in enumerate(rows):
         position, likeliest = 50 + place, likeliest_of(row)
         expected = law(row, sampling).draw(noise, Stream.TARGET, position)
-        yield expected, draw_among(row, likeliest, sampling, noise, position), likeliest.tolist()
+        yield expected, draw_from_top_k(row, likeliest, sampling, noise, position), likeliest.tolist()
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -51,7 +51,7 @@ def test_tokens_as_likely_as_the_last_survive_too_whoever_truncates(cut):
             assert set(shuffled[law(row[shuffled], sampling).all_ids()].tolist()) == set(kept.tolist())
         alone = [(expected, found) for expected, found, _ in both(sampling, seed, rows)]
         assert all(expected == found for expected, found in alone)
-        drawn = draw_each(rows, [()] * len(rows), range(50, 50 + len(rows)), sampling, Counts(), Noise(seed))
+        drawn = draw_batch(rows, [()] * len(rows), range(50, 50 + len(rows)), sampling, Counts(), Noise(seed))
         assert all(token in (None, expected) for token, (expected, _) in zip(drawn, alone, strict=True))
 
 

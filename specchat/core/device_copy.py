@@ -1,4 +1,4 @@
-"""Host and device: small tensors sent without waiting, and the one place that waits."""
+"""Copies between host and device that do not wait, and the one function that does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def sent(host: Tensor, device: torch.device) -> Tensor:
+def to_device(host: Tensor, device: torch.device) -> Tensor:
     """The same values on a device.
 
     A copy from pageable memory waits until the device has done everything before it. A copy from pinned memory does
@@ -17,7 +17,7 @@ def sent(host: Tensor, device: torch.device) -> Tensor:
     return host.to(device)
 
 
-def wait_for(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Synchronise: return once the device has done all it was given, so that a clock read now tells the truth."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from specchat.core.best import best_token
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Sampling, law
+from specchat.core.top_tokens import best_token
 
 
-def draw_among(logits: Tensor, likeliest: Tensor, sampling: Sampling, noise: Noise, position: int) -> int:
+def draw_from_top_k(logits: Tensor, likeliest: Tensor, sampling: Sampling, noise: Noise, position: int) -> int:
     """The token that `law(logits, sampling).draw(noise, Stream.TARGET, position)` gives.
 
     Truncation leaves few tokens, almost always some of the likeliest. Without it any token may win, but one that is
