@@ -156,7 +156,7 @@ def _pass(network: NativeNetwork, random: Random) -> None:
             elif field == "last":
                 layers = range(layers.start, value)
             elif field == "common":
-                rows.view[0].common = value if value > rows.end else min(value, rows.view[0].common)
+                rows.kind[0].common = value if value > rows.end else min(value, rows.kind[0].common)
             else:  # buffers are as long as Python says: less may be said, not more
                 setattr(rows, field, value if value < getattr(rows, field) else rows.capacity + 1)
             kernels.layers(threads, decoder, rows, layers)

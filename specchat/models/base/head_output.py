@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Said:
+class HeadOutput:
     """What a head says.
 
     Args:

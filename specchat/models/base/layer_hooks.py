@@ -13,7 +13,7 @@ from specchat.core.request import LayerHook, PassRequest
 from specchat.core.states import TextStates
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan, surviving
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 
 
 class LayerWatch:
@@ -83,7 +83,7 @@ class LayerWatch:
             return None
         return TextStates(self._plan.positions[0], tuple(self._plan.tokens[:missing]), self._text)
 
-    def reading(self, said: Said) -> Reading:
+    def reading(self, said: HeadOutput) -> Reading:
         """The reading of a pass, from what the head said of its living nodes and its riders, in that order."""
         count, riders = len(self._alive), bool(self._request.riders)
         likeliest = said.likeliest

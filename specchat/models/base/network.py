@@ -15,10 +15,10 @@ from specchat.core.device_copy import to_device
 from specchat.core.reading import Counters
 from specchat.core.request import Rider
 from specchat.models.base.cache_rows import Plan
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
-from specchat.models.base.shape import Shape, View
+from specchat.models.base.shape import AttentionKind, Shape
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.base.windows import windowed
 
@@ -29,8 +29,8 @@ class Pass:
 
     Args:
         embed: tokens → (n, d) rows.
-        tables: for each view, (positions, 1, head_dim / 2) complex64, what rotates queries and keys at each position;
-            None where nothing is rotated.
+        tables: for each kind of attention, (positions, 1, head_dim / 2) complex64, the rotation of queries and keys
+            at each position; None where nothing is rotated.
         parts: what of the layers is computed.
         watch: looks into the pass; None where nobody does.
         riders: the last rows, which have an embedding of their own.
@@ -54,14 +54,14 @@ class Pass:
         return torch.cat([hidden, torch.stack([rider.embedding for rider in self.riders]).to(hidden)])
 
     @cached_property
-    def turns(self) -> list[Tensor | None]:
-        """For each view, (rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
+    def rotations(self) -> list[Tensor | None]:
+        """For each kind of attention, (rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
         positions = torch.tensor(self.plan.positions)
         return [None if table is None else table[to_device(positions, table.device)] for table in self.tables]
 
-    def masks(self, views: Sequence[View]) -> list[Tensor]:
-        """For each view, (rows, seen) bool, whom each row attends to; on the host."""
-        return [windowed(self.plan, view.window) for view in views]
+    def masks(self, kinds: Sequence[AttentionKind]) -> list[Tensor]:
+        """For each kind of attention, (rows, seen) bool, whom each row attends to; on the host."""
+        return [windowed(self.plan, kind.window) for kind in kinds]
 
     def interrupted(self, layers: int) -> bool:
         """Whether anybody must be asked before the pass is over."""
@@ -95,5 +95,5 @@ class Network(Protocol):
     def run(self, running: Pass) -> Tensor:
         """(rows, d) states after the last layer, of the rows that stayed."""
 
-    def head(self, hidden: Tensor, totals: bool = False) -> Said:
+    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         """What the final norm and the head make of (n, d) states; `totals` are wanted only by who drafts."""

@@ -14,7 +14,7 @@ from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
 from specchat.core.states import StateTap
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan, Rows, common_prefix
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.shape import windows_of
@@ -105,7 +105,7 @@ class ReferenceModel:
         with self._watched(watch):
             logits = self._pass(plan, watch.rows, request.riders)
         self._rows.tree_read(plan)
-        return watch.reading(Said(logits[plan.missing :]))
+        return watch.reading(HeadOutput(logits[plan.missing :]))
 
     def twin(self) -> ReferenceModel:
         """The same network with a cache of its own."""

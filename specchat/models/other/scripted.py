@@ -14,7 +14,7 @@ from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
 from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan, Rows, common_prefix
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.sub_layers import SubLayers
 
@@ -115,7 +115,7 @@ class ScriptedModel:
         riders = [self._rider(tree, request.riders, index) for index in range(len(request.riders))]
         states = torch.cat([missing, torch.stack([*nodes, *riders])])
         stay = watch.after_layer(0, states)
-        return watch.reading(Said((states if stay is None else states[stay])[plan.missing :]))
+        return watch.reading(HeadOutput((states if stay is None else states[stay])[plan.missing :]))
 
     def head(self, hidden: Tensor) -> Tensor:
         """(n, V) logits: a scripted state is the logits themselves."""

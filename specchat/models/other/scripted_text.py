@@ -67,7 +67,7 @@ _PIECES = re.compile(r" +(?= )| ?\w+|\n+| ?[^\w\s]+|\s", re.UNICODE)
 """Indentation is one piece: were every space its own, nobody who looks back a few pieces could tell where it ends."""
 
 
-class RecitalVocabulary:
+class ScriptedVocabulary:
     """Bytes 0 to 255, four special tokens, then every word of the passages. A `Vocabulary`."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class RecitalVocabulary:
         return [*tokens, _ROLES["assistant"]]
 
 
-def recital_says(vocabulary: RecitalVocabulary, memory: int) -> Says:
+def recital_says(vocabulary: ScriptedVocabulary, memory: int) -> Says:
     """Logits from counting what followed the longest known run of at most `memory` last tokens.
 
     After the prompt, the prompt's own bytes choose the passage.

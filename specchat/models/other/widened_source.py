@@ -181,7 +181,7 @@ class WidenedSource:
 
 def _frequencies(config: Any) -> Tensor:
     """The rotation of a model whose layers all look at the text in one way."""
-    views = Shape.of(config).views
+    views = Shape.of(config).attention_kinds
     if len(views) != 1 or views[0].frequencies is None or views[0].window is not None:
         raise ModelError("a model whose layers look at the text in different ways cannot be widened")
     return views[0].frequencies
