@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from specchat.controllers.experience import UNKNOWN_RATE, Experience
 from specchat.controllers.learnt_costs import LearntCosts
 from specchat.controllers.options import GoodputOptions
+from specchat.controllers.round_statistics import UNKNOWN_RATE, RoundStatistics
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
@@ -56,17 +56,17 @@ class Goodput:
         self._ceiling = budget
         self._probe_every = options.probe
         self._costs = LearntCosts(costs)
-        self._all = Experience(options.memory, budget.depth)  # of rounds in which models might run
-        self._free = Experience(options.memory, budget.depth)  # of rounds in which they might not
+        self._all = RoundStatistics(options.memory, budget.depth)  # of rounds in which models might run
+        self._free = RoundStatistics(options.memory, budget.depth)  # of rounds in which they might not
         self._patience = options.probe
-        self._known: tuple[Experience, Budget | None] | None = None  # what paid when it was last worked out
+        self._known: tuple[RoundStatistics, Budget | None] | None = None  # what paid when it was last worked out
 
     def plan(self, context: Context) -> Budget:
         """The budget with the highest predicted goodput, within the user's own."""
         ceiling, seen = self._ceiling, self._all
         if ceiling.nodes == 0:
             return dataclasses.replace(ceiling, why="no nodes: fixed by you")
-        if seen.sure_of_itself and not self._rounds_cost_too_much(seen):
+        if seen.free_with_probabilities and not self._rounds_cost_too_much(seen):
             return self._what_pays(seen) or self._plain_or_trial(seen)
         depth, goodput = self.best_depth()
         if depth > 0 or seen.drafting_rounds < _TRIAL_ROUNDS:
@@ -75,7 +75,7 @@ class Goodput:
             return self._plain_or_trial(seen)
         if context.round == 0:
             return Budget(1, 1, 1, why=_TRIAL)
-        plan = self._what_pays(self._free) if self._free.sure_of_itself else None
+        plan = self._what_pays(self._free) if self._free.free_with_probabilities else None
         return dataclasses.replace(plan or self._plain_or_trial(self._free), passes=False)
 
     def observe(self, round: Round) -> None:
@@ -99,7 +99,7 @@ class Goodput:
                 best, best_goodput = depth, goodput
         return best, best_goodput
 
-    def _what_pays(self, seen: Experience) -> Budget | None:
+    def _what_pays(self, seen: RoundStatistics) -> Budget | None:
         """As deep as the user allows, at the prices of today; None where no guess can pay them.
 
         Rounds without a guess hardly change what pays, so they are not made dearer by working it out again.
@@ -112,11 +112,11 @@ class Goodput:
             self._known = seen, self._drafting(self._ceiling.depth, prices) if prices[0] < 1.0 else None
         return self._known[1]
 
-    def _plain_goodput(self, seen: Experience) -> float:
+    def _plain_goodput(self, seen: RoundStatistics) -> float:
         """Tokens per second of rounds without guesses."""
         return 1.0 / (self._costs.one_s + seen.plain_learn_s.value)
 
-    def _rounds_cost_too_much(self, seen: Experience) -> bool:
+    def _rounds_cost_too_much(self, seen: RoundStatistics) -> bool:
         """Whether what a round with guesses costs before its first node eats up what guesses bring."""
         one_s = self._costs.one_s
         extra_s = self._costs.verify_s(seen.rows(0)) - one_s + seen.learn_s.value - seen.plain_learn_s.value
@@ -132,10 +132,10 @@ class Goodput:
         rows = self._all.rows(nodes)
         return self._costs.verify_s(rows) + depth * self._all.level_s.value + self._all.learn_s.value
 
-    def _prices(self, seen: Experience, goodput: float) -> tuple[float, ...]:
+    def _prices(self, seen: RoundStatistics, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
         node_s = seen.level_s.value if seen.passes else _NODE_SHARE * self._costs.one_s
-        worth = goodput / max(0.02, seen.kept_promises.value)
+        worth = goodput / max(0.02, seen.calibration.value)
         # Where the step from one row to two is the dearest, as in float32, each row's cost is at least the mean of the
         # rows that are likely.
         likely = max(2, math.ceil(seen.nodes.value))
@@ -149,7 +149,7 @@ class Goodput:
                 break  # no later row is cheaper, and no guess pays more
         return tuple(prices)
 
-    def _plain_or_trial(self, seen: Experience) -> Budget:
+    def _plain_or_trial(self, seen: RoundStatistics) -> Budget:
         """No guesses; now and then a single one, less often each time that nothing comes of it."""
         due = seen.plain_rounds >= self._patience
         if not due and not seen.primed:
@@ -158,7 +158,7 @@ class Goodput:
             seen.plain_rounds, self._patience = 0, self._patience * 2
         return Budget(1, 1, 1, why=_TRIAL)
 
-    def _why_plain(self, seen: Experience) -> str:
+    def _why_plain(self, seen: RoundStatistics) -> str:
         kept = f"guesses came true {self._all.accepted[0].value:.0%} of the time".replace("%", " %")
         left = self._patience - seen.plain_rounds
         when = "with the next reply" if self._all.passes else f"in {left} round" + "s" * (left != 1)

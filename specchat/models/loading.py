@@ -31,7 +31,7 @@ from specchat.models.native.network import NativeNetwork
 from specchat.models.other.reference import ReferenceModel
 from specchat.models.other.reference_network import load_network
 from specchat.models.other.scripted import ScriptedModel
-from specchat.models.other.scripted_text import ScriptedVocabulary, recital_says
+from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.layer_weights import Builder
@@ -167,7 +167,7 @@ def load_scripted(spec: ModelSpec, role: str) -> Loaded:
     """The machine without weights, as target or as draft."""
     memory, pace_s = _RECITAL[role]
     vocabulary = ScriptedVocabulary()
-    model = ScriptedModel(vocabulary.size, recital_says(vocabulary, memory), pace_s=pace_s)
+    model = ScriptedModel(vocabulary.size, scripted_says(vocabulary, memory), pace_s=pace_s)
     return Loaded(spec.name, model, None, vocabulary.eos_ids, 0, "float32")
 
 

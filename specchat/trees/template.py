@@ -21,7 +21,7 @@ class Template:
     with the paths of most worth; or the paths of most worth altogether, which is the best static tree for that
     many nodes. A path is worth the product of its ranks' acceptance rates. The budget's width bounds the ranks, its
     depth the paths, and its nodes keep the paths of most worth. Within the shape the budget's prices decide, by the
-    chances that the drafter gives its guesses: where rows are dear, only its likely part is drafted.
+    probabilities that the drafter gives its guesses: where rows are dear, only its likely part is drafted.
 
     The shape looks at ranks and never at tokens, and has no rank without the better ones, so draws keep their law.
 

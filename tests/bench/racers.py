@@ -7,7 +7,7 @@ import torch
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.models.loading import Loaded
 from specchat.models.other.scripted import ScriptedModel
-from specchat.models.other.scripted_text import ScriptedVocabulary, recital_says
+from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
 from specchat.settings import Settings
 
 
@@ -16,7 +16,7 @@ def quick_pair(precision: str = "float32", target: object = None) -> LoadedPair:
     vocabulary = ScriptedVocabulary()
 
     def loaded(name: str, memory: int) -> Loaded:
-        model = ScriptedModel(vocabulary.size, recital_says(vocabulary, memory))
+        model = ScriptedModel(vocabulary.size, scripted_says(vocabulary, memory))
         return Loaded(name, model, None, vocabulary.eos_ids, 0, precision)
 
     main = loaded("scripted", 6)

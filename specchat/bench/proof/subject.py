@@ -13,7 +13,7 @@ from specchat.bench.proof.effort import Effort
 from specchat.bench.workloads import own_workload
 from specchat.core.round import Round
 from specchat.core.seams import Model
-from specchat.decoding.conversation import Conversation, Spoken
+from specchat.decoding.conversation import Conversation, RoundWritten
 from specchat.decoding.teacher_forcing import disturbance, forced
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.settings import Settings
@@ -117,5 +117,5 @@ class Subject:
 
 def write(conversation: Conversation, prompt: Sequence[int], seed: int) -> Text:
     """One reply with its rounds."""
-    rounds = [event.round for event in conversation.reply(prompt, seed) if isinstance(event, Spoken)]
+    rounds = [event.round for event in conversation.reply(prompt, seed) if isinstance(event, RoundWritten)]
     return Text([token for round in rounds for token in round.emitted], rounds)

@@ -14,7 +14,7 @@ from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
 from specchat.core.seams import Model
 from specchat.decoding.assemble import sampling
-from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
+from specchat.decoding.conversation import Conversation, Prefilled, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.first_divergence import Comparer
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far.convert import (
@@ -122,7 +122,7 @@ class Worker:
             loaded.vocabulary,
             settings,
             measuring.profile.costs if measuring.profile else None,
-            loaded.supplies,
+            loaded.resources,
             plain_rounds=True,
         )
         if loaded is not self._pair:
@@ -163,8 +163,8 @@ class Worker:
             return self._mailbox.cancelled(command.id)
 
         self._pacing.begin(command.id)
-        for spoken in self._write(command, self._asked(command), watch, cancelled):
-            if not spoken.last:
+        for written in self._write(command, self._asked(command), watch, cancelled):
+            if not written.last:
                 self._rest(watch, cancelled)
         self._pacing.end()
         self._mailbox.forget_cancel(command.id)
@@ -185,8 +185,8 @@ class Worker:
 
         def side(one: events.Generate, plain: bool) -> Side:
             apart, watch = conversation.apart(one.apart or {}, self._twin if plain else None), Stopwatch()
-            spoken = self._write(one, apart, watch, cancelled)
-            return Side((len(event.round.emitted) for event in spoken), watch)
+            written = self._write(one, apart, watch, cancelled)
+            return Side((len(event.round.emitted) for event in written), watch)
 
         by_turns(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
         for one in commands:
@@ -194,47 +194,47 @@ class Worker:
 
     def _write(
         self, command: events.Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
-    ) -> Iterator[Spoken]:
+    ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
         prompt = _encode(conversation, command.messages)
-        id, begun = command.id, None
+        id, started = command.id, None
 
         def on_prefill(progress: Prefilled) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
         for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch):
             match event:
-                case Begun():
-                    begun = event
+                case ReplyStarted():
+                    started = event
                     self._emit(self._started(command, event, conversation))
-                case Spoken():
+                case RoundWritten():
                     self._emit(round_message(id, event, conversation.vocabulary))
                     self._answer_between_rounds()
                     yield event
-                case Ended():
-                    assert begun is not None, "a reply begins before it ends"
-                    self._emit(finished_message(id, event, self._stats(begun, event)))
+                case ReplyEnded():
+                    assert started is not None, "a reply begins before it ends"
+                    self._emit(finished_message(id, event, self._stats(started, event)))
 
-    def _started(self, command: events.Generate, begun: Begun, conversation: Conversation) -> events.Started:
+    def _started(self, command: events.Generate, started: ReplyStarted, conversation: Conversation) -> events.Started:
         return events.Started(
             id=command.id,
             messages=command.messages,
-            prompt_tokens=begun.prompt_tokens,
-            reused_tokens=begun.reused_tokens,
-            seed=begun.seed,
+            prompt_tokens=started.prompt_tokens,
+            reused_tokens=started.reused_tokens,
+            seed=started.seed,
             settings=settings_message(conversation.settings),
             loss=loss_message(conversation.losslessness),
             pair=conversation.settings.pair,
         )
 
-    def _stats(self, begun: Begun, ended: Ended) -> events.Stats:
+    def _stats(self, started: ReplyStarted, ended: ReplyEnded) -> events.Stats:
         """The reply's figures. Decoding time is what passed on the clock, sending events included."""
         ledger = ended.ledger
         decode_s = ended.at_s - ended.prefill_s
         ledger.other_s = max(0.0, decode_s - ledger.draft_s - ledger.verify_s)
         self._replies += 1
         self._totals.add_ledger(ledger)
-        return stats_message(ledger, ended.prefill_s, ended.gaps, begun.prompt_tokens, begun.reused_tokens)
+        return stats_message(ledger, ended.prefill_s, ended.gaps, started.prompt_tokens, started.reused_tokens)
 
     def _answer_between_rounds(self) -> None:
         for command in self._mailbox.pending():
@@ -279,8 +279,8 @@ class Worker:
             self._comparer = Comparer(pair.target.model, exact=pair.precision == "float32")
         law = sampling(conversation.settings)
         prompt = _encode(conversation, command.messages)
-        parting = self._comparer.parting(prompt, command.plain, command.other, law, command.seed)
-        self._emit(compared_message(command, parting, conversation.vocabulary))
+        divergence = self._comparer.first_divergence(prompt, command.plain, command.other, law, command.seed)
+        self._emit(compared_message(command, divergence, conversation.vocabulary))
 
     def _asked(self, command: events.Generate | events.Compare) -> Conversation:
         """The conversation a command is about: the chat's, or one of its own."""

@@ -107,7 +107,7 @@ class ScriptedVocabulary:
         return [*tokens, _ROLES["assistant"]]
 
 
-def recital_says(vocabulary: ScriptedVocabulary, memory: int) -> Says:
+def scripted_says(vocabulary: ScriptedVocabulary, memory: int) -> Says:
     """Logits from counting what followed the longest known run of at most `memory` last tokens.
 
     After the prompt, the prompt's own bytes choose the passage.

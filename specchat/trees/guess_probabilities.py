@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from specchat.core.tree import DrawKind, Guess
 
 
-def chances(guesses: Sequence[Guess]) -> list[float]:
+def acceptance_probabilities(guesses: Sequence[Guess]) -> list[float]:
     """For each guess at one node, how likely it is to stand when its parent does.
 
     A point counts with the probability its drafter gives it; a drafter that gives none is taken to be right half
@@ -22,11 +22,11 @@ def chances(guesses: Sequence[Guess]) -> list[float]:
             found.append(_probability(guess, rank))
         else:
             found.append(left)
-            left *= 1.0 - after_drawing(guesses, rank)
+            left *= 1.0 - probability_once_drawn(guesses, rank)
     return found
 
 
-def after_drawing(guesses: Sequence[Guess], rank: int) -> float:
+def probability_once_drawn(guesses: Sequence[Guess], rank: int) -> float:
     """How likely a guess is to stand when it gets its turn, its token known: for what is to grow below it.
 
     For a draw without replacement that is its probability among the tokens its proposer had not drawn before.

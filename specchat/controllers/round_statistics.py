@@ -37,14 +37,14 @@ class Average:
         return (self._sum + self._prior_weight * prior) / (self._weight + self._prior_weight)
 
 
-class Experience:
+class RoundStatistics:
     """Averages over the rounds in which one and the same was allowed.
 
     Attributes:
         accepted: for depth 1, 2, …: how often a guess stood where the one above it did and there was one.
-        kept_promises: accepted nodes over those that the drafter's probabilities promised.
+        calibration: accepted nodes over those that the drafter's probabilities promised.
         passes: whether drafting ran a model.
-        promises: whether guesses came with probabilities.
+        gives_probabilities: whether guesses came with probabilities.
         riders_per_row: riders over the rows of the trees they rode with.
         learn_s, plain_learn_s: what learning took in rounds with guesses, and in those without.
         primed: whether the last round had riders and no guess yet.
@@ -53,7 +53,7 @@ class Experience:
 
     def __init__(self, memory: int, depth: int) -> None:
         self.accepted = [Average(memory, UNKNOWN_RATE) for _ in range(depth)]
-        self.kept_promises = Average(memory, 1.0)
+        self.calibration = Average(memory, 1.0)
         self.nodes_per_level = Average(memory, 1.0)
         self.level_s = Average(memory, 0.0)
         self.tokens = Average(memory, 1.0)
@@ -63,14 +63,14 @@ class Experience:
         self.plain_learn_s = Average(memory, 0.0)
         self.primed = False
         self.passes = False
-        self.promises = False
+        self.gives_probabilities = False
         self.drafting_rounds = 0
         self.plain_rounds = 0
 
     @property
-    def sure_of_itself(self) -> bool:
+    def free_with_probabilities(self) -> bool:
         """Whether guesses cost no pass and come with their chances."""
-        return self.promises and not self.passes
+        return self.gives_probabilities and not self.passes
 
     def rows(self, nodes: int) -> int:
         """Rows of a pass over so many guesses, riders included."""
@@ -101,8 +101,8 @@ class Experience:
             average.add(float(stood))
         promised = expected_accepted(tree)
         if promised is not None:
-            self.promises = True
-            self.kept_promises.add(round.accepted / max(promised, 0.05), weight=promised)
+            self.gives_probabilities = True
+            self.calibration.add(round.accepted / max(promised, 0.05), weight=promised)
 
 
 def stood_by_depth(round: Round) -> list[bool]:
