@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from specchat import config
-from specchat.config import HubSource, IndexSource, ModelFile, PathSource, ScriptedSource, places
+from specchat.config import HubSource, IndexSource, ModelFile, PathSource, ScriptedSource, directories
 from specchat.config.saving import set_general
 from specchat.errors import ConfigError, UsageError
 from specchat.settings import OPTIONS, Settings
@@ -73,7 +73,7 @@ def test_a_directory_that_was_open_is_closed(home):
 
 @pytest.mark.parametrize("place", ["specchat/_data/assets/demo.jsonl", "assets/demo.jsonl"])
 def test_a_shipped_file_is_found_in_a_wheel_and_in_a_source_tree(tmp_path, monkeypatch, place):
-    monkeypatch.setattr(places, "__file__", str(tmp_path / "specchat" / "config" / "places.py"))
+    monkeypatch.setattr(directories, "__file__", str(tmp_path / "specchat" / "config" / "directories.py"))
     (tmp_path / place).parent.mkdir(parents=True)
     (tmp_path / place).touch()
     assert config.shipped_file("assets/demo.jsonl") == tmp_path / place

@@ -112,8 +112,8 @@ def test_every_message_and_field_is_described(message: type[msgspec.Struct]) -> 
 
 @pytest.mark.parametrize(
     "part",
-    [events.Tree, events.Draw, events.Verdict, events.Piece, events.Timings, events.Stats, events.Loss, events.Message,
-     events.MethodInfo, events.OptionInfo],
+    [events.Tree, events.Draw, events.Verdict, events.Piece, events.Timings, events.Stats, events.Losslessness,
+     events.Message, events.MethodInfo, events.OptionInfo],
     ids=lambda part: part.__name__,
 )  # fmt: skip
 def test_every_part_of_a_message_is_described(part: type[msgspec.Struct]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from specchat.bench.compare import Configuration
 from specchat.bench.energy import EnergyMeter
-from specchat.bench.measured import Work, Written
+from specchat.bench.measured_reply import Work, Written
 from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from racers import quick_pair, quick_settings
 from specchat.acceptance.follow import Follow
 from specchat.bench.proof.check_law import check_law
 from specchat.bench.proof.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
+from specchat.bench.proof.checked_combination import CheckedCombination
 from specchat.bench.proof.effort import Effort
 from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED
-from specchat.bench.proof.subject import Subject
 from specchat.core.noise import Stream
 from specchat.core.sampling import Law
 from specchat.core.tree import ROOT
@@ -35,9 +35,9 @@ class Endless(ScriptedVocabulary):
         self.eos_ids = frozenset()
 
 
-def subject(target=None, exact: bool = True, vocabulary: Vocabulary | None = None, **settings) -> Subject:
+def subject(target=None, exact: bool = True, vocabulary: Vocabulary | None = None, **settings) -> CheckedCombination:
     target = target or ScriptedModel(ScriptedVocabulary().size, SAYS)
-    return Subject(target, None, vocabulary or Endless(), quick_settings(**settings), EFFORT, exact)
+    return CheckedCombination(target, None, vocabulary or Endless(), quick_settings(**settings), EFFORT, exact)
 
 
 @pytest.mark.parametrize("check", ALL)
@@ -49,7 +49,7 @@ def test_what_is_right_passes(check):
 @pytest.mark.parametrize("check", ALL)
 def test_the_scripted_pair_passes(check):
     pair = quick_pair()
-    assert check(Subject.of(pair, quick_settings(), EFFORT)).status == PASSED
+    assert check(CheckedCombination.of(pair, quick_settings(), EFFORT)).status == PASSED
 
 
 @pytest.mark.parametrize("rule", ["multi_step", "recursive"])

@@ -12,7 +12,7 @@ import pytest
 
 from specchat.core.costs import Costs
 from specchat.engine.far import idle_measuring, profiles, worker
-from specchat.engine.far.mailbox import Mailbox
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
@@ -73,7 +73,7 @@ def test_a_file_of_an_earlier_version_counts_as_not_measured(store):
 def loaded(away_from_home: None, monkeypatch: pytest.MonkeyPatch) -> Worker:
     """A worker with a pair, and no waiting for commands that do not come."""
     monkeypatch.setattr(worker, "_IDLE_S", 0.0)
-    one = Worker(Mailbox(), lambda event: None)
+    one = Worker(CommandQueue(), lambda event: None)
     one._answer(ev.Load({"pair": "scripted"}))
     return one
 

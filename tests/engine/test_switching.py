@@ -9,8 +9,8 @@ import pytest
 
 from specchat.config import config_dir, private_dir
 from specchat.engine.far import worker as worker_module
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.loaded_pair import LoadedPair
-from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
@@ -49,8 +49,8 @@ def heard(monkeypatch) -> list[ev.Event]:
 
 def switch(heard: list[ev.Event], **settings: Any) -> list[ev.Event]:
     """What is said to a switch to `new`."""
-    mailbox = Mailbox()
-    worker = Worker(mailbox, heard.append)
+    commands = CommandQueue()
+    worker = Worker(commands, heard.append)
     worker._answer(ev.Load({"pair": "old", "max_tokens": 5}))
     heard.clear()
     worker._answer(ev.Load({"pair": "new", **settings}))

@@ -6,8 +6,8 @@ import io
 import random
 from pathlib import Path
 
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.host import receive
-from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import EventReader, encode
 from tests.fuzz.message_mutations import mutated
@@ -39,7 +39,7 @@ def attempt(seed: int, folder: Path) -> None:
     lines = [encode(command) for command in _COMMANDS]
     if seed % 10:
         lines = [encode(_LOAD), *mutated([line.rstrip(b"\n") for line in lines], rng)]
-    mailbox, reader, heard = Mailbox(), EventReader(), list[ev.Event]()
+    mailbox, reader, heard = CommandQueue(), EventReader(), list[ev.Event]()
 
     def emit(event: ev.Event) -> None:
         heard.append(reader.read(encode(event)))  # an engine says nothing that its reader would refuse

@@ -119,7 +119,7 @@ def stats_of(rounds: list[ev.RoundDone], **more: Any) -> ev.Stats:
 SETTINGS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()} | {
     "pair": "smol", "drafter": "prompt_lookup", "policy": "expansion", "width": 4, "nodes": 18,
 }  # fmt: skip
-LOSS = ev.Loss(True, "the target's own draw decides")
+LOSS = ev.Losslessness(True, "the target's own draw decides")
 
 
 def option_infos(options: Any) -> list[ev.OptionInfo]:

@@ -36,7 +36,7 @@ def asked(d: Driver, side: str) -> ev.Generate:
     return sides(d.link.last(ev.Generate))[side]
 
 
-def begun(command: ev.Generate, loss: ev.Loss = LOSS, **settings: Any) -> ev.Started:
+def begun(command: ev.Generate, loss: ev.Losslessness = LOSS, **settings: Any) -> ev.Started:
     chosen = SETTINGS | settings | (command.apart or {})
     return ev.Started(command.id, command.messages, 40, 39, command.seed or 0, chosen, loss, "smol")
 

@@ -11,9 +11,9 @@ from driving import Driver, driving
 from textual.widgets import Input, OptionList
 
 from specchat.engine.protocol import events as ev
+from specchat.store.chat_json import read_json
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
-from specchat.store.interchange import read_json
 from specchat.store.records import Chat, Message, title_of
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.text import numbers
@@ -143,7 +143,7 @@ async def test_deleting_the_chat_on_the_screen_forgets_it_until_it_goes_on(store
     async with driving(store=store, chat="haiku") as d:
         await d.settle()
         await opened(d, "tab", "down", "d", "escape")
-        await d.hear(ev.Changed(dict(d.app.chat.engine.settings), ev.Loss(True, "")))
+        await d.hear(ev.Changed(dict(d.app.chat.engine.settings), ev.Losslessness(True, "")))
         assert len(titles(store)) == 2
         assert d.app.control.archive.kept() is None
         d.app.views.prompt.focus()

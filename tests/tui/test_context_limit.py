@@ -214,9 +214,9 @@ async def test_the_status_line_warns_when_the_context_is_nearly_full():
         await d.hear(hello(), ready(context_tokens=1000))
         await d.say("hi")
         generate = generates(d)[-1]
-        await d.hear(ev.Started(generate.id, generate.messages, 799, 0, 7, {}, ev.Loss(True, ""), "smol"))
+        await d.hear(ev.Started(generate.id, generate.messages, 799, 0, 7, {}, ev.Losslessness(True, ""), "smol"))
         assert "▲" not in d.drawn(d.app.views.status)
-        await d.hear(ev.Started(generate.id, generate.messages, 860, 0, 7, {}, ev.Loss(True, ""), "smol"))
+        await d.hear(ev.Started(generate.id, generate.messages, 860, 0, 7, {}, ev.Losslessness(True, ""), "smol"))
         assert "▲ 860 / 1,000 · 86 %" in d.drawn(d.app.views.status)
 
 

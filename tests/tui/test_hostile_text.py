@@ -31,7 +31,7 @@ def hostile(value: Any) -> Any:
 
 
 READY = ready(pair=HOSTILE, target=HOSTILE, draft=HOSTILE, device=HOSTILE, dtype=HOSTILE, notes=[HOSTILE],
-              kernels=HOSTILE, settings=hostile(SETTINGS), loss=ev.Loss(True, HOSTILE))  # fmt: skip
+              kernels=HOSTILE, settings=hostile(SETTINGS), loss=ev.Losslessness(True, HOSTILE))  # fmt: skip
 
 
 @pytest.mark.parametrize("key", ["f1", "f2", "f3", "f4", "f8", "ctrl+o", "ctrl+p", "ctrl+r"])

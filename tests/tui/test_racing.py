@@ -251,7 +251,7 @@ async def test_texts_that_part_at_a_tie_are_told_with_the_margin():
 
 async def test_rules_that_keep_only_the_law_say_so():
     async with racing() as (d, _):
-        law = ev.Loss(True, "distributed exactly as the target's")
+        law = ev.Losslessness(True, "distributed exactly as the target's")
         settings = {"rule": "multi_step", "temperature": 0.8}
         await warm_up(d)
         await plain_heat(d, **settings)

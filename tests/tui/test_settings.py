@@ -147,7 +147,9 @@ async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
 async def test_a_lossy_combination_is_said_loudly():
     async with driving() as d:
         d.app.control.session.change("rule", "typical")
-        await d.hear(ev.Changed({**SETTINGS, "rule": "typical"}, ev.Loss(False, "typical keeps plausible tokens")))
+        await d.hear(
+            ev.Changed({**SETTINGS, "rule": "typical"}, ev.Losslessness(False, "typical keeps plausible tokens"))
+        )
         assert "! lossy" in d.drawn(d.app.views.stats)
         assert "lossy" in d.drawn(d.app.views.status)
 

@@ -6,7 +6,7 @@ import torch
 
 from specchat.bench.gpu.clocks import best_s
 from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.outcome import Outcome
+from specchat.bench.gpu.part_result import Outcome
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.setup import Setup
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specchat.bench.measured import Measured
+from specchat.bench.measured_reply import Measured
 from specchat.core.costs import Costs
 
 

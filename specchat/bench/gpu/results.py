@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from specchat.bench.gpu.outcome import Outcome
+from specchat.bench.gpu.part_result import Outcome
 
 
 @dataclass(frozen=True)

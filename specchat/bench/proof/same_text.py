@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specchat.bench.measured import Measured
+from specchat.bench.measured_reply import Measured
 from specchat.decoding.first_divergence import Comparer
 from specchat.decoding.teacher_forcing import Margin
 

@@ -44,9 +44,9 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
     )
 
 
-def loss_message(claim: Losslessness) -> events.Loss:
+def loss_message(claim: Losslessness) -> events.Losslessness:
     """What may be claimed for the combination in force."""
-    return events.Loss(claim.lossless, claim.reason)
+    return events.Losslessness(claim.lossless, claim.reason)
 
 
 def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary) -> events.RoundDone:

@@ -11,7 +11,7 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
-from specchat.engine.far.mailbox import Mailbox
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
 from specchat.engine.protocol.codec import decode_command, encode, lines_of
 from specchat.engine.protocol.describe import hello
@@ -33,16 +33,16 @@ def serve() -> None:
                 output.write(encode(event))
                 output.flush()
             except (BrokenPipeError, ValueError):
-                mailbox.quitting.set()
+                commands.quitting.set()
 
-    mailbox = Mailbox()
+    commands = CommandQueue()
     emit(hello())
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, mailbox, emit), name="commands", daemon=True).start()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, commands, emit), name="commands", daemon=True).start()
     emit(Loading(stage="import", item="torch", unit="steps"))
     os.environ.update(engine_environment())  # before torch is imported: it reads them once
     from specchat.engine.far.worker import Worker
 
-    Worker(mailbox, emit).run()
+    Worker(commands, emit).run()
     output.close()
     os._exit(0)  # no waiting for threads of libraries
 
@@ -56,20 +56,20 @@ def _claim_stdout() -> BinaryIO:
     return protocol
 
 
-def _listen(stream: BinaryIO, mailbox: Mailbox, emit: Callable[[Event], None]) -> None:
+def _listen(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], None]) -> None:
     """Take commands until standard input closes; a pass that does not notice is not waited for."""
-    receive(stream, mailbox, emit)
-    mailbox.receive(Quit())
+    receive(stream, commands, emit)
+    commands.receive(Quit())
     threading.Timer(_LAST_CALL_S, os._exit, args=(0,)).start()
 
 
-def receive(stream: BinaryIO, mailbox: Mailbox, emit: Callable[[Event], None]) -> None:
-    """Put every command of the stream into the mailbox; what is none is answered at once."""
+def receive(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], None]) -> None:
+    """Put every command of the stream into the queue; a line that is no command is answered at once."""
     for line in lines_of(stream):
         if not line.strip():
             continue
         try:
-            mailbox.receive(decode_command(line))
+            commands.receive(decode_command(line))
         except msgspec.DecodeError as error:
             emit(_refused(line, f"a line is no command: {error}"))
 

@@ -17,6 +17,8 @@ from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Conversation, Prefilled, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.first_divergence import Comparer
 from specchat.decoding.stopwatch import Stopwatch
+from specchat.engine.far.alternation import AlternatingReply, alternate
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.convert import (
     compared_message,
     failure,
@@ -28,12 +30,10 @@ from specchat.engine.far.convert import (
 )
 from specchat.engine.far.idle_measuring import IdleMeasuring
 from specchat.engine.far.loaded_pair import LoadedPair
-from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.far.memory import free_memory
 from specchat.engine.far.pacing import Pacing
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import ProfileStore
-from specchat.engine.far.turns import Side, by_turns
 from specchat.engine.protocol import events
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
@@ -48,8 +48,8 @@ _log = logging.getLogger(__name__)
 class Worker:
     """Answers commands one by one; between two rounds of a reply it answers those that can be answered then."""
 
-    def __init__(self, mailbox: Mailbox, emit: Callable[[events.Event], None]) -> None:
-        self._mailbox = mailbox
+    def __init__(self, commands: CommandQueue, emit: Callable[[events.Event], None]) -> None:
+        self._commands = commands
         self._emit = emit
         self._pair: LoadedPair | None = None
         self._conversation: Conversation | None = None
@@ -64,17 +64,17 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to quit."""
-        while not self._mailbox.quitting.is_set():
+        while not self._commands.quitting.is_set():
             command = self._deferred.pop(0) if self._deferred else self._wait()
             if command is not None and not isinstance(command, events.Quit):
                 self._answer(command)
 
     def _wait(self) -> events.Command | None:
         if self._measuring is None or not self._measuring.due:
-            return self._mailbox.next()
-        command = self._mailbox.next(_IDLE_S)
+            return self._commands.next()
+        command = self._commands.next(_IDLE_S)
         if command is None:
-            self._measuring.measure(self._loaded(), lambda: not self._mailbox.empty)
+            self._measuring.measure(self._loaded(), lambda: not self._commands.empty)
         return command
 
     def _answer(self, command: events.Command) -> None:
@@ -107,7 +107,7 @@ class Worker:
         catalog = load_catalog()
         name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
         settings = settings_of(catalog.pair(name), command.settings)
-        loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
+        loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None))
         here = self._pair if self._pair is not None and self._serves(self._pair, settings) else None
         self._take(here.using(settings.threads) if here else self._load_pair(loader, settings), settings)
         assert self._pair is not None, "it has just been taken"
@@ -160,16 +160,16 @@ class Worker:
         watch = Stopwatch()
 
         def cancelled() -> bool:
-            return self._mailbox.cancelled(command.id)
+            return self._commands.cancelled(command.id)
 
         self._pacing.begin(command.id)
         for written in self._write(command, self._asked(command), watch, cancelled):
             if not written.last:
                 self._rest(watch, cancelled)
         self._pacing.end()
-        self._mailbox.forget_cancel(command.id)
+        self._commands.forget_cancel(command.id)
 
-    def _generate_two(self, command: events.Generate, beside: events.Beside) -> None:
+    def _generate_two(self, command: events.Generate, beside: events.SecondReply) -> None:
         """Two replies by turns. The plain one has the target's weights with a cache of its own."""
         commands = (command, msgspec.structs.replace(command, id=beside.id, apart=beside.apart, beside=None))
         plainly = [(one.apart or {}).get("controller") == "off" for one in commands]
@@ -181,16 +181,16 @@ class Worker:
             self._twin = self._pair.target.model.twin()
 
         def cancelled() -> bool:
-            return any(self._mailbox.cancelled(one.id) for one in commands)
+            return any(self._commands.cancelled(one.id) for one in commands)
 
-        def side(one: events.Generate, plain: bool) -> Side:
+        def side(one: events.Generate, plain: bool) -> AlternatingReply:
             apart, watch = conversation.apart(one.apart or {}, self._twin if plain else None), Stopwatch()
             written = self._write(one, apart, watch, cancelled)
-            return Side((len(event.round.emitted) for event in written), watch)
+            return AlternatingReply((len(event.round.emitted) for event in written), watch)
 
-        by_turns(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
+        alternate(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
         for one in commands:
-            self._mailbox.forget_cancel(one.id)
+            self._commands.forget_cancel(one.id)
 
     def _write(
         self, command: events.Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
@@ -237,7 +237,7 @@ class Worker:
         return stats_message(ledger, ended.prefill_s, ended.gaps, started.prompt_tokens, started.reused_tokens)
 
     def _answer_between_rounds(self) -> None:
-        for command in self._mailbox.pending():
+        for command in self._commands.pending():
             self._answer_or_defer(command)
 
     def _answer_or_defer(self, command: events.Command) -> None:
@@ -251,7 +251,7 @@ class Worker:
         told = time.monotonic()
         while (wait_s := self._pacing.wait_s(time.monotonic() - told)) != 0.0 and not cancelled():
             with watch.stopped():
-                command = self._mailbox.next(wait_s)
+                command = self._commands.next(wait_s)
             if command is not None:
                 self._answer_or_defer(command)
         self._pacing.went()

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specchat.engine.protocol.events import (
-    Beside,
     Cancel,
     Command,
     Compare,
@@ -27,6 +26,7 @@ from specchat.engine.protocol.events import (
     Message,
     Prefilled,
     RoundDone,
+    SecondReply,
     Started,
 )
 from specchat.errors import UsageError
@@ -219,7 +219,7 @@ class Race:
         self._sides = {next(self._ids): side for side in self._order}
         (self._id, first), (beside, second) = self._sides.items()
         apart = {side: {**self._changes, **_APART[side], **more} for side in self._order}
-        return Generate(self._id, self.messages, self.seed, apart[first], Beside(beside, apart[second]))
+        return Generate(self._id, self.messages, self.seed, apart[first], SecondReply(beside, apart[second]))
 
     def _begun(self, event: Started, side: Side) -> Command | None:
         if self.phase != "racing":

@@ -56,7 +56,7 @@ class Load(Struct, frozen=True, tag_field="type", tag="load"):
     settings: dict[str, Any] = {}
 
 
-class Beside(Struct, frozen=True):
+class SecondReply(Struct, frozen=True):
     """A second reply that is written by turns with the first: its id, and the settings that hold for it alone."""
 
     id: Id
@@ -78,7 +78,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     messages: list[Message]
     seed: Seed | None = None
     apart: dict[str, Any] | None = None
-    beside: Beside | None = None
+    beside: SecondReply | None = None
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
@@ -199,7 +199,7 @@ class Loading(Struct, frozen=True, tag_field="type", tag="loading"):
     unit: Literal["bytes", "steps"] = "bytes"
 
 
-class Loss(Struct, frozen=True):
+class Losslessness(Struct, frozen=True):
     """Whether the combination in force is lossless, computed from its parts, and why."""
 
     lossless: bool
@@ -219,7 +219,7 @@ class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     memory_bytes: Whole
     load_s: Seconds
     settings: dict[str, Any]
-    loss: Loss
+    loss: Losslessness
     notes: list[Words] = []
     kernels: Name = ""  # what multiplies the target's weights: native, torch, transformers
 
@@ -228,7 +228,7 @@ class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
     """The settings now in force and what they mean for losslessness."""
 
     settings: dict[str, Any]
-    loss: Loss
+    loss: Losslessness
 
 
 class Started(Struct, frozen=True, tag_field="type", tag="started"):
@@ -240,7 +240,7 @@ class Started(Struct, frozen=True, tag_field="type", tag="started"):
     reused_tokens: Whole
     seed: Seed
     settings: dict[str, Any]
-    loss: Loss
+    loss: Losslessness
     pair: Name
 
 

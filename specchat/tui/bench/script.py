@@ -21,7 +21,7 @@ AHEAD_RATE = 2_000.0
 
 _PIECES = re.compile(r" ?\w{1,8}|\n+|[^\w\s]| ")
 _GUESSES = (" lazy", " red", "\n", " fox", " 犬", " ran", " the", " slowly")
-_LOSS = ev.Loss(True, "the target's own draw decides")
+_LOSS = ev.Losslessness(True, "the target's own draw decides")
 
 _PROSE = (
     "Speculative decoding lets a *small* model guess and a large one **check**. Reading many tokens costs about as "

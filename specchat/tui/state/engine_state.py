@@ -16,7 +16,7 @@ from specchat.engine.protocol.events import (
     Hello,
     Load,
     Loading,
-    Loss,
+    Losslessness,
     Ready,
 )
 from specchat.engine.protocol.text import visible
@@ -35,7 +35,7 @@ class EngineState:
     hello: Hello | None = None
     ready: Ready | None = None
     settings: dict[str, Any] = field(default_factory=dict)
-    loss: Loss | None = None
+    loss: Losslessness | None = None
     loading: Loading | None = None
     loading_pair: str = ""
     refused: str = ""  # a pair that could not be loaded while another stays in use
@@ -66,7 +66,7 @@ class EngineState:
         self.changes.append(settings)
         return Change(settings)
 
-    def use(self, settings: Mapping[str, Any], loss: Loss | None) -> None:
+    def use(self, settings: Mapping[str, Any], loss: Losslessness | None) -> None:
         """These settings are in force."""
         self.settings, self.loss = dict(settings), loss
 

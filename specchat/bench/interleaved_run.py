@@ -1,4 +1,4 @@
-"""The race: every contestant answers every prompt, in an order that rotates, with the same models in one process."""
+"""Every contestant answers every prompt, interleaved in a rotating order, with the same models in one process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from specchat.bench.contestants import Contestant, Ours
-from specchat.bench.measured import Measured
+from specchat.bench.measured_reply import Measured
 from specchat.bench.workloads import Question
 
 Encode = Callable[[list[dict[str, str]]], list[int]]
@@ -17,7 +17,7 @@ _WARM_UP = "Name three colours."
 
 
 @dataclass
-class Race:
+class InterleavedRun:
     """Measures contestants against the first of them, plain decoding; `measured` grows reply by reply.
 
     Args:

@@ -14,7 +14,7 @@ from specchat.store.records import new_id
 YOUNG_S = 60.0
 
 
-class Presence:
+class ProcessLock:
     """This process, as others can see it; a process number could be somebody else's by now, a lock cannot."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Two replies by turns, so that whatever the machine does meanwhile is done to both."""
+"""Two replies written alternately, so that disturbances of the machine affect both alike."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from specchat.decoding.stopwatch import Stopwatch
 
-TURN_TOKENS = 16
-"""Tokens of a turn: some tenths of a second. Shorter ones would be all beginning, longer ones would feel the drift."""
+SLICE_TOKENS = 16
+"""Tokens before the other reply goes on: some tenths of a second. In shorter slices switching would dominate; over
+longer ones the machine's speed drifts."""
 
 
 @dataclass
-class Side:
+class AlternatingReply:
     """A reply that is written round by round, and its clock.
 
     Args:
@@ -24,7 +25,7 @@ class Side:
     tokens: int = 0
     over: bool = field(default=False, init=False)
 
-    def turn(self, goal: int) -> None:
+    def write_to(self, goal: int) -> None:
         """Go on until so many tokens are written. The clock runs meanwhile, and only then."""
         self.watch.go_on()
         while not self.over and self.tokens < goal:
@@ -34,16 +35,16 @@ class Side:
         self.watch.stop()
 
 
-def by_turns(a: Side, b: Side) -> None:
+def alternate(a: AlternatingReply, b: AlternatingReply) -> None:
     """Write both to their ends: A B, B A, A B, …
 
-    Both go as far in the text as the other before either goes on: so their contexts are equally long, and they end
-    together. That the order changes takes out what grows slowly, such as heat.
+    Both reach the same length before either goes on, so their contexts are equally long. The changing order cancels
+    slow drifts, such as a processor that warms up.
     """
     for side in (a, b):
         side.watch.stop()
-    first, second, goal = a, b, TURN_TOKENS
+    first, second, goal = a, b, SLICE_TOKENS
     while not (a.over and b.over):
-        first.turn(goal)
-        second.turn(goal)
-        first, second, goal = second, first, goal + TURN_TOKENS
+        first.write_to(goal)
+        second.write_to(goal)
+        first, second, goal = second, first, goal + SLICE_TOKENS

@@ -8,7 +8,7 @@ import threading
 from specchat.engine.protocol.events import Cancel, Command, Load, Quit
 
 
-class Mailbox:
+class CommandQueue:
     """Commands as they arrive: most wait their turn, cancellations act at once."""
 
     def __init__(self) -> None:

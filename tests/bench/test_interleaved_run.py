@@ -9,8 +9,8 @@ from racers import quick_pair, quick_settings
 
 from specchat.bench.compare import Configuration, parse_configurations, plain_of
 from specchat.bench.contestants import Ours
-from specchat.bench.measured import Written
-from specchat.bench.race import Race
+from specchat.bench.interleaved_run import InterleavedRun
+from specchat.bench.measured_reply import Written
 from specchat.bench.workloads import Question
 
 QUESTIONS = [
@@ -43,8 +43,8 @@ def letters(messages):
     return [ord(letter) for message in messages for letter in message["content"]]
 
 
-def race(contestants, room: int = 10_000, **more) -> Race:
-    return Race(contestants, letters, room, **more)
+def race(contestants, room: int = 10_000, **more) -> InterleavedRun:
+    return InterleavedRun(contestants, letters, room, **more)
 
 
 def test_every_contestant_answers_every_turn_and_the_order_rotates():
@@ -81,7 +81,7 @@ def test_the_steps_are_counted_before():
     pair, said = quick_pair(), []
     configuration = parse_configurations("prompt_lookup:nodes=4", quick_settings())[0]
     ours = [Ours(plain_of(quick_settings()), pair), Ours(configuration, pair), Ours(configuration, pair, taught=True)]
-    run = Race(ours, pair.vocabulary.encode_chat, 2000, on_reply=lambda who, what: said.append(who))
+    run = InterleavedRun(ours, pair.vocabulary.encode_chat, 2000, on_reply=lambda who, what: said.append(who))
     run.run(QUESTIONS)
     assert len(said) == run.steps(QUESTIONS)
 
@@ -111,7 +111,9 @@ def test_a_warm_drafter_has_seen_other_prompts_and_a_cold_one_none(taught):
     configuration = parse_configurations("prompt_lookup:nodes=4", quick_settings(max_tokens=4))[0]
     watched = Watched(configuration, pair, taught)
     single = [question for question in QUESTIONS if len(question.turns) == 1]
-    run = Race([Ours(plain_of(quick_settings(max_tokens=4)), pair), watched], pair.vocabulary.encode_chat, 2000)
+    run = InterleavedRun(
+        [Ours(plain_of(quick_settings(max_tokens=4)), pair), watched], pair.vocabulary.encode_chat, 2000
+    )
     run.run(single)
     measured = [m for m in run.measured if m.contestant == watched.name]
     assert len(measured) == 2

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from specchat.bench.gpu.markdown import heading, section
-from specchat.bench.gpu.outcome import Outcome
+from specchat.bench.gpu.part_result import Outcome
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.setup import Setup
 from specchat.bench.machine import circumstances

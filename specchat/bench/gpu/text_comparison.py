@@ -9,13 +9,13 @@ from typing import Any
 from specchat.bench.compare import Configuration, plain_of
 from specchat.bench.contestants import Contestant, Ours
 from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.outcome import Table
+from specchat.bench.gpu.part_result import Table
 from specchat.bench.gpu.prediction import predicted_ratio
 from specchat.bench.gpu.setup import Extent
-from specchat.bench.measured import Measured
+from specchat.bench.interleaved_run import InterleavedRun
+from specchat.bench.measured_reply import Measured
 from specchat.bench.peer import Peer
 from specchat.bench.proof.same_text import Comparison, SameText
-from specchat.bench.race import Race
 from specchat.bench.report import Group, summarise
 from specchat.bench.workloads import own_workload
 from specchat.core.costs import Costs
@@ -26,7 +26,7 @@ from specchat.settings import Settings
 
 
 @dataclass(frozen=True)
-class Lane:
+class ContestantResult:
     """One contestant, over everything.
 
     Args:
@@ -70,10 +70,10 @@ def timed_costs(pair: LoadedPair, extent: Extent) -> Costs:
     return costs
 
 
-def race(
+def compare_on_text(
     pair: LoadedPair, changes: dict[str, dict[str, Any]], peers: Sequence[Peer], extent: Extent, costs: Costs
-) -> list[Lane]:
-    """Everybody answers the same questions of our own set, a few of each kind; plain decoding is the first lane.
+) -> list[ContestantResult]:
+    """Everybody answers the same questions of our own set, a few of each kind; plain decoding is the first contestant.
 
     Args:
         changes: configurations by name, as changes of the default settings.
@@ -81,16 +81,16 @@ def race(
     settings = greedy(extent)
     configurations = [plain_of(settings), *(Configuration(name, settings.but(own)) for name, own in changes.items())]
     ours = [Ours(configuration, pair, costs=costs) for configuration in configurations]
-    racers: list[Contestant] = [*ours, *peers]
+    everybody: list[Contestant] = [*ours, *peers]
     room = pair.target.model.context_tokens - extent.reply_tokens - 1
-    run = Race(racers, lambda messages: pair.vocabulary.encode_chat(messages), room)
+    run = InterleavedRun(everybody, lambda messages: pair.vocabulary.encode_chat(messages), room)
     run.run(own_workload().first_turns().limited(extent.prompts).questions)
-    replies = {racer.name: tuple(m for m in run.measured if m.contestant == racer.name) for racer in racers}
+    replies = {one.name: tuple(m for m in run.measured if m.contestant == one.name) for one in everybody}
     plain = replies[ours[0].name]
     comparison = Comparison(pair.target.model, exact=pair.exact)
-    lanes = [_lane(name, plain, own) for name, own in replies.items()]
-    judged = [_judged(lane, plain, comparison, settings, costs) for lane in lanes[1 : len(ours)]]
-    return [lanes[0], *judged, *lanes[len(ours) :]]
+    contestants = [_result(name, plain, own) for name, own in replies.items()]
+    judged = [_judged(contestant, plain, comparison, settings, costs) for contestant in contestants[1 : len(ours)]]
+    return [contestants[0], *judged, *contestants[len(ours) :]]
 
 
 def greedy(extent: Extent) -> Settings:
@@ -98,7 +98,7 @@ def greedy(extent: Extent) -> Settings:
     return Settings().but({"temperature": 0.0, "max_tokens": extent.reply_tokens, "seed": 0})
 
 
-def lanes_table(title: str, lanes: Sequence[Lane]) -> Table:
+def contestants_table(title: str, contestants: Sequence[ContestantResult]) -> Table:
     """One line for each contestant."""
     columns = (
         "",
@@ -110,39 +110,49 @@ def lanes_table(title: str, lanes: Sequence[Lane]) -> Table:
         "draft / verify / other",
         "texts as plain's",
     )
-    return table(title, columns, [_row(lane) for lane in lanes])
+    return table(title, columns, [_row(contestant) for contestant in contestants])
 
 
-def faults(lanes: Sequence[Lane]) -> tuple[str, ...]:
+def faults(contestants: Sequence[ContestantResult]) -> tuple[str, ...]:
     """Texts that leave plain decoding's other than at a tie."""
-    found = [(lane, one) for lane in lanes if lane.same_text for one in lane.same_text.divergences if not one.tie]
+    found = [
+        (contestant, one)
+        for contestant in contestants
+        if contestant.same_text
+        for one in contestant.same_text.divergences
+        if not one.tie
+    ]
     return tuple(
-        f"{lane.name}, {one.question_id}: token {one.margin.place} is not the target's, by a margin of "
+        f"{contestant.name}, {one.question_id}: token {one.margin.place} is not the target's, by a margin of "
         f"{one.margin.gap:.3g} (allowed {one.allowed:.3g})"
-        for lane, one in found
+        for contestant, one in found
     )
 
 
-def _lane(name: str, plain: Sequence[Measured], own: Sequence[Measured]) -> Lane:
+def _result(name: str, plain: Sequence[Measured], own: Sequence[Measured]) -> ContestantResult:
     groups = summarise(plain, own)
     assert groups, "somebody wrote something"
-    return Lane(name, tuple(own), groups[0])
+    return ContestantResult(name, tuple(own), groups[0])
 
 
-def _judged(lane: Lane, plain: Sequence[Measured], comparison: Comparison, settings: Settings, costs: Costs) -> Lane:
-    same = comparison.compare(plain, lane.replies, sampling(settings), promised=True)
-    return Lane(lane.name, lane.replies, lane.group, predicted_ratio(lane.replies, costs), same)
+def _judged(
+    contestant: ContestantResult, plain: Sequence[Measured], comparison: Comparison, settings: Settings, costs: Costs
+) -> ContestantResult:
+    same = comparison.compare(plain, contestant.replies, sampling(settings), promised=True)
+    return ContestantResult(
+        contestant.name, contestant.replies, contestant.group, predicted_ratio(contestant.replies, costs), same
+    )
 
 
-def _row(lane: Lane) -> tuple[str, ...]:
-    group, same = lane.group, lane.same_text
+def _row(contestant: ContestantResult) -> tuple[str, ...]:
+    group, same = contestant.group, contestant.same_text
     spread = "" if group.ratio.low is None else f" ({group.ratio.low:.2f}–{group.ratio.high:.2f})"
     shares = (group.draft_share, group.verify_share, group.other_share)
     return (
-        lane.name,
+        contestant.name,
         f"{group.tokens_per_s:.1f}",
         f"{group.ratio.value:.2f}{spread}",
-        "" if lane.predicted is None else f"{lane.predicted:.2f}",
+        "" if contestant.predicted is None else f"{contestant.predicted:.2f}",
         "" if group.acceptance_length is None else f"{group.acceptance_length:.2f}",
         "" if group.acceptance_rate is None else f"{100 * group.acceptance_rate:.0f} %",
         "" if None in shares else " / ".join(f"{100 * (share or 0):.0f}" for share in shares) + " %",

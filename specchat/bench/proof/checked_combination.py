@@ -41,7 +41,7 @@ class Text:
         return sum(round.accepted for round in self.rounds)
 
 
-class Subject:
+class CheckedCombination:
     """One combination over one target.
 
     Args:
@@ -65,7 +65,7 @@ class Subject:
         self._draft = draft
 
     @classmethod
-    def of(cls, pair: LoadedPair, settings: Settings, effort: Effort) -> Subject:
+    def of(cls, pair: LoadedPair, settings: Settings, effort: Effort) -> CheckedCombination:
         """The combination that the settings ask for, over a loaded pair."""
         draft = pair.draft.model if pair.draft else None
         return cls(pair.target.model, draft, pair.vocabulary, settings, effort, pair.exact)

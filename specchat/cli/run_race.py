@@ -14,10 +14,10 @@ import msgspec
 
 from specchat.cli.flags import Output
 from specchat.cli.run import EngineFailure, death, with_engine
-from specchat.cli.run_output import Sinks
+from specchat.cli.run_output import Outputs
 from specchat.engine.near.client import Engine
-from specchat.engine.near.proof import proof, settings_line
 from specchat.engine.near.race import SIDES, Heat, Race, fresh_seed, refuse_plain
+from specchat.engine.near.race_result import race_result, settings_line
 from specchat.engine.protocol import events
 from specchat.errors import EngineError
 
@@ -29,17 +29,17 @@ def race_once(
 ) -> int:
     """Hold one race and return the exit code: 0 also where the texts part at a near-tie, 1 where they must not."""
     return with_engine(
-        lambda process, sinks, messages: _Meeting(process, sinks, settings, messages).go(),
+        lambda process, outputs, messages: _RaceOutput(process, outputs, settings, messages).go(),
         prompt, settings, output, record, system, engine,
     )  # fmt: skip
 
 
 @dataclass
-class _Meeting:
+class _RaceOutput:
     """One race, from loading to its result."""
 
     engine: Engine
-    sinks: Sinks
+    outputs: Outputs
     settings: dict[str, Any]
     messages: list[events.Message]
     ready: events.Ready | None = None
@@ -72,9 +72,9 @@ class _Meeting:
     def _on(self, event: events.Event) -> None:
         match event:
             case events.Loading():
-                self.sinks.loading(event)
+                self.outputs.loading(event)
             case events.Ready():
-                self.sinks.event(event)
+                self.outputs.event(event)
                 self._start(event)
             case events.Failed() if self.race is None:
                 raise EngineFailure(event)
@@ -106,15 +106,15 @@ class _Meeting:
                 self._tell(race, self.held.popleft())
 
     def _tell(self, race: Race, event: events.Event) -> None:
-        self.sinks.event(event)
+        self.outputs.event(event)
         match event:
             case events.Started():
                 lead, about = ("", "") if race.side_of(event) == "plain" else ("\n\n", f" · {self._about(race)}")
-                self.sinks.text(f"{lead}── {_NAMES[str(race.side_of(event))]}{about}\n")
+                self.outputs.text(f"{lead}── {_NAMES[str(race.side_of(event))]}{about}\n")
             case events.RoundDone():
-                self.sinks.text("".join(piece.text for piece in event.pieces))
+                self.outputs.text("".join(piece.text for piece in event.pieces))
             case events.Finished():
-                self.sinks.text(event.tail)
+                self.outputs.text(event.tail)
 
     def _about(self, race: Race) -> str:
         assert self.ready is not None, "a race begins when a pair is ready"
@@ -124,10 +124,10 @@ class _Meeting:
         if race.phase == "failed":
             raise EngineError(race.problem)
         assert self.ready is not None, "a race begins when a pair is ready"
-        found = proof(race, self.ready.dtype)
-        self.sinks.text("\n\n" + "\n".join(_row(race, race.heats[side]) for side in SIDES))
-        self.sinks.text(f"\n{'✓' if found.kind == 'same' else '✕' if found.kind == 'fault' else '≈'} {found.line}")
-        self.sinks.summary(_as_object(race, self.ready), "")
+        found = race_result(race, self.ready.dtype)
+        self.outputs.text("\n\n" + "\n".join(_row(race, race.heats[side]) for side in SIDES))
+        self.outputs.text(f"\n{'✓' if found.kind == 'same' else '✕' if found.kind == 'fault' else '≈'} {found.line}")
+        self.outputs.summary(_as_object(race, self.ready), "")
         return 0 if race.sound else 1
 
 
@@ -138,7 +138,7 @@ def _row(race: Race, heat: Heat) -> str:
 
 def _as_object(race: Race, ready: events.Ready) -> dict[str, Any]:
     """The whole race as one object."""
-    found = proof(race, ready.dtype)
+    found = race_result(race, ready.dtype)
     return {
         "pair": ready.pair,
         "dtype": ready.dtype,

@@ -14,7 +14,7 @@ Kind = Literal["same", "tie", "law", "open", "fault"]
 
 
 @dataclass(frozen=True)
-class Proof:
+class RaceResult:
     """One sentence, and of what kind it is.
 
     Args:
@@ -26,23 +26,25 @@ class Proof:
     line: str
 
 
-def proof(race: Race, dtype: str = "") -> Proof:
+def race_result(race: Race, dtype: str = "") -> RaceResult:
     """What a race that is over has proved. `dtype` is the number format, for the words."""
     count = len(race.plain.tokens)
     if race.same and race.promised:
-        return Proof("same", f"identical: all {count:,} tokens are the same, one by one")
+        return RaceResult("same", f"identical: all {count:,} tokens are the same, one by one")
     loss = race.speculative.started.loss if race.speculative.started else None
     if race.same:
-        return Proof("same", f"identical here, all {count:,} tokens; promised is less: {loss.reason if loss else ''}")
+        return RaceResult(
+            "same", f"identical here, all {count:,} tokens; promised is less: {loss.reason if loss else ''}"
+        )
     where = _where(race.compared)
     if not race.promised and loss is not None:
         lead = "other letters, same law" if loss.lossless else "another text"
-        return Proof("law", f"{lead}{where}: {loss.reason}")
+        return RaceResult("law", f"{lead}{where}: {loss.reason}")
     if race.compared is None or race.compared.place is None:
-        return Proof("open", "the tokens differ, and the engine could not say by what margin")
+        return RaceResult("open", "the tokens differ, and the engine could not say by what margin")
     if race.compared.tie:
-        return Proof("tie", f"the same{where}: a near-tie, {_margin(race.compared, dtype)}")
-    return Proof("fault", f"NOT the same{where}: {_margin(race.compared, dtype)}; please report this")
+        return RaceResult("tie", f"the same{where}: a near-tie, {_margin(race.compared, dtype)}")
+    return RaceResult("fault", f"NOT the same{where}: {_margin(race.compared, dtype)}; please report this")
 
 
 def settings_line(settings: Mapping[str, Any], seed: int, dtype: str = "") -> str:

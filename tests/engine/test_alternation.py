@@ -9,9 +9,9 @@ import pytest
 
 from specchat.decoding import stopwatch
 from specchat.decoding.stopwatch import Stopwatch
-from specchat.engine.far import turns
-from specchat.engine.far.mailbox import Mailbox
-from specchat.engine.far.turns import TURN_TOKENS, Side, by_turns
+from specchat.engine.far import alternation
+from specchat.engine.far.alternation import SLICE_TOKENS, AlternatingReply, alternate
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
 
@@ -28,14 +28,14 @@ class Clock:
         self.now += seconds * (1 + self.slower * self.now)
 
 
-def written(clock: Clock, log: list[str], name: str, tokens: int, each: int, seconds: float) -> Side:
+def written(clock: Clock, log: list[str], name: str, tokens: int, each: int, seconds: float) -> AlternatingReply:
     def rounds() -> Iterator[int]:
         for _ in range(0, tokens, each):
             log.append(name)
             clock.work(seconds)
             yield each
 
-    return Side(rounds(), Stopwatch())
+    return AlternatingReply(rounds(), Stopwatch())
 
 
 @pytest.fixture
@@ -55,46 +55,46 @@ def runs(log: list[str]) -> list[tuple[str, int]]:
 
 def test_turns_go_a_b_b_a(clock):
     log: list[str] = []
-    by_turns(written(clock, log, "a", 64, 1, 1.0), written(clock, log, "b", 64, 4, 2.0))
+    alternate(written(clock, log, "a", 64, 1, 1.0), written(clock, log, "b", 64, 4, 2.0))
     assert runs(log) == [("a", 16), ("b", 8), ("a", 32), ("b", 8), ("a", 16)]
 
 
 def test_both_are_written_to_their_ends_however_long(clock):
     log: list[str] = []
-    by_turns(written(clock, log, "a", 20, 1, 1.0), written(clock, log, "b", 90, 1, 1.0))
+    alternate(written(clock, log, "a", 20, 1, 1.0), written(clock, log, "b", 90, 1, 1.0))
     assert (log.count("a"), log.count("b")) == (20, 90)
 
 
 def test_a_clock_stands_still_in_the_others_turns(clock):
     a, b = written(clock, [], "a", 64, 1, 1.0), written(clock, [], "b", 64, 4, 2.0)
-    by_turns(a, b)
+    alternate(a, b)
     for side, seconds in ((a, 64.0), (b, 32.0)):
         side.watch.go_on()
         assert side.watch.seconds == pytest.approx(seconds)
     assert clock.now == pytest.approx(96.0)
 
 
-def ratio(clock: Clock, turn_tokens: int) -> float:
+def ratio(clock: Clock, slice_tokens: int) -> float:
     """How much faster b seems, which truly is twice as fast, on a machine that gets slower."""
     clock.now, clock.slower = 0.0, 0.004
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns, "TURN_TOKENS", turn_tokens)
+        patch.setattr(alternation, "SLICE_TOKENS", slice_tokens)
         a, b = written(clock, [], "a", 512, 1, 0.1), written(clock, [], "b", 512, 4, 0.2)
-        by_turns(a, b)
+        alternate(a, b)
     for side in (a, b):
         side.watch.go_on()
     return a.watch.seconds / b.watch.seconds
 
 
 def test_what_the_machine_does_meanwhile_is_done_to_both(clock):
-    assert ratio(clock, TURN_TOKENS) == pytest.approx(2.0, rel=0.01)
+    assert ratio(clock, SLICE_TOKENS) == pytest.approx(2.0, rel=0.01)
     assert ratio(clock, 10**6) != pytest.approx(2.0, rel=0.05), "the control: one after the other"
 
 
 @pytest.fixture
 def engine(away_from_home: None) -> tuple[Worker, list[ev.Event]]:
     heard: list[ev.Event] = []
-    worker = Worker(Mailbox(), heard.append)
+    worker = Worker(CommandQueue(), heard.append)
     worker._answer(ev.Load({"pair": "scripted", "max_tokens": 60}))
     heard.clear()
     return worker, heard
@@ -114,8 +114,8 @@ def test_turns_change_no_text(engine, settings):
     plain = settings | {"controller": "off"}
     worker._answer(ev.Generate(1, HELLO, 7, plain))
     worker._answer(ev.Generate(2, HELLO, 7, settings))
-    worker._answer(ev.Generate(3, HELLO, 7, plain, ev.Beside(4, settings)))
-    worker._answer(ev.Generate(5, HELLO, 7, settings, ev.Beside(6, plain)))
+    worker._answer(ev.Generate(3, HELLO, 7, plain, ev.SecondReply(4, settings)))
+    worker._answer(ev.Generate(5, HELLO, 7, settings, ev.SecondReply(6, plain)))
     assert len(tokens_of(heard, 1)) == 60
     assert tokens_of(heard, 1) == tokens_of(heard, 3) == tokens_of(heard, 6)
     assert tokens_of(heard, 2) == tokens_of(heard, 4) == tokens_of(heard, 5)
@@ -123,7 +123,7 @@ def test_turns_change_no_text(engine, settings):
 
 def test_the_sides_alternate_and_each_has_its_own_clock(engine):
     worker, heard = engine
-    worker._answer(ev.Generate(3, HELLO, 7, {"controller": "off"}, ev.Beside(4, {})))
+    worker._answer(ev.Generate(3, HELLO, 7, {"controller": "off"}, ev.SecondReply(4, {})))
     rounds = [event for event in heard if isinstance(event, ev.RoundDone)]
     assert len(runs([str(round.id) for round in rounds])) > 4
     for id in (3, 4):
@@ -137,7 +137,7 @@ def test_the_sides_alternate_and_each_has_its_own_clock(engine):
 @pytest.mark.parametrize(("one", "other"), [({}, {}), ({"controller": "off"}, {"controller": "off"})])
 def test_one_of_two_must_be_plain_decoding(engine, one, other):
     worker, heard = engine
-    worker._answer(ev.Generate(3, HELLO, 7, one, ev.Beside(4, other)))
+    worker._answer(ev.Generate(3, HELLO, 7, one, ev.SecondReply(4, other)))
     assert [event.exit_code for event in heard if isinstance(event, ev.Failed)] == [2]
     worker._answer(ev.Generate(5, HELLO, 7))
     assert tokens_of(heard, 5)
@@ -146,8 +146,8 @@ def test_one_of_two_must_be_plain_decoding(engine, one, other):
 @pytest.mark.parametrize("id", [3, 4])
 def test_cancelling_either_stops_both(engine, id):
     worker, heard = engine
-    worker._mailbox.receive(ev.Cancel(id))
-    worker._answer(ev.Generate(3, HELLO, 7, {"controller": "off"}, ev.Beside(4, {})))
+    worker._commands.receive(ev.Cancel(id))
+    worker._answer(ev.Generate(3, HELLO, 7, {"controller": "off"}, ev.SecondReply(4, {})))
     assert [(event.id, event.stop) for event in heard if isinstance(event, ev.Finished)] == [
         (3, "cancelled"), (4, "cancelled"),
     ]  # fmt: skip
@@ -155,7 +155,7 @@ def test_cancelling_either_stops_both(engine, id):
 
 def test_the_second_cache_is_let_go_when_the_chat_goes_on(engine):
     worker, _ = engine
-    worker._answer(ev.Generate(3, HELLO, 7, {"controller": "off"}, ev.Beside(4, {})))
+    worker._answer(ev.Generate(3, HELLO, 7, {"controller": "off"}, ev.SecondReply(4, {})))
     assert worker._twin is not None
     worker._answer(ev.Generate(5, HELLO, 7))
     assert worker._twin is None
