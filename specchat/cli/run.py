@@ -19,6 +19,8 @@ from specchat.cli.streams import piped_text
 from specchat.engine.near.client import Engine
 from specchat.engine.near.speedup import speedup_of, speedup_text
 from specchat.engine.protocol import events
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Cancel, Generate, Load
 from specchat.errors import EngineError, SpecchatError, UsageError
 
 _REPLY = 1
@@ -38,7 +40,7 @@ def death(event: events.Died) -> EngineError:
     return EngineError(f"the engine died (exit code {event.returncode}){f': {last}' if last else ''}")
 
 
-Writes = Callable[[Engine, Outputs, list[events.Message]], int]
+Writes = Callable[[Engine, Outputs, list[Message]], int]
 """Has an engine answer messages, tells the outputs, and returns the exit code."""
 
 
@@ -62,8 +64,8 @@ def with_engine(
     engine: str,
 ) -> int:
     """Start an engine for one question, and let it go whatever happens."""
-    messages = [events.Message("system", system)] if system else []
-    messages.append(events.Message("user", asked(prompt)))
+    messages = [Message("system", system)] if system else []
+    messages.append(Message("user", asked(prompt)))
     with Outputs(output, record) as outputs:
         process = start_engine(engine, settings)
         try:
@@ -81,7 +83,7 @@ class _Run:
     engine: Engine
     outputs: Outputs
     settings: dict[str, Any]
-    messages: list[events.Message]
+    messages: list[Message]
     interrupted: bool = False
     started: events.Started | None = None
     tokens: list[int] = field(default_factory=list)
@@ -90,7 +92,7 @@ class _Run:
     def go(self) -> int:
         before = signal.signal(signal.SIGINT, self._interrupt)
         try:
-            self.engine.send(events.Load(self.settings))
+            self.engine.send(Load(self.settings))
             for event in self.engine.events():
                 code = self._on(event)
                 if code is not None:
@@ -107,7 +109,7 @@ class _Run:
         if self.started is None or self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
-        threading.Thread(target=self.engine.send, args=(events.Cancel(_REPLY),), daemon=True).start()
+        threading.Thread(target=self.engine.send, args=(Cancel(_REPLY),), daemon=True).start()
 
     def _on(self, event: events.Event) -> int | None:
         self.outputs.event(event)
@@ -115,7 +117,7 @@ class _Run:
             case events.Loading():
                 self.outputs.loading(event)
             case events.Ready():
-                self.engine.send(events.Generate(_REPLY, self.messages))
+                self.engine.send(Generate(_REPLY, self.messages))
             case events.Started():
                 self.started = event
             case events.RoundDone():

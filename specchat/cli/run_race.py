@@ -19,6 +19,8 @@ from specchat.engine.near.client import Engine
 from specchat.engine.near.race import SIDES, Heat, Race, fresh_seed, refuse_plain
 from specchat.engine.near.race_result import race_result, settings_line
 from specchat.engine.protocol import events
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Load
 from specchat.errors import EngineError
 
 _NAMES = {"plain": "plain decoding", "speculative": "speculative"}
@@ -41,7 +43,7 @@ class _RaceOutput:
     engine: Engine
     outputs: Outputs
     settings: dict[str, Any]
-    messages: list[events.Message]
+    messages: list[Message]
     ready: events.Ready | None = None
     race: Race | None = None
     interrupted: bool = False
@@ -50,7 +52,7 @@ class _RaceOutput:
     def go(self) -> int:
         before = signal.signal(signal.SIGINT, self._interrupt)
         try:
-            self.engine.send(events.Load(self.settings))
+            self.engine.send(Load(self.settings))
             for event in self.engine.events():
                 self._on(event)
                 if self.interrupted and isinstance(event, events.Finished):

@@ -16,13 +16,16 @@ from specchat.models.base.network import Network
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.cuda.choose import cuda_network
 from specchat.models.files.config_file import CONFIG, is_tokens, read_config
+from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.families import FAMILIES
 from specchat.models.files.foreign_errors import first_line, one_line
 from specchat.models.files.gguf_file import converted_folder
+from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.json_file import read_object
 from specchat.models.files.number_limits import shown
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.files.tokenizer_files import same_tokenizer
-from specchat.models.files.weight_source import GgufSource, RoundedSource, TensorSource, WeightSource
+from specchat.models.files.weight_source import WeightSource
 from specchat.models.inspect.memory import needed_bytes
 from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
 from specchat.models.machine import available_bytes, choose_precision, multiplies

@@ -23,7 +23,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.cuda.graphs import GraphNetwork
 from specchat.models.files.families import FAMILIES
-from specchat.models.files.weight_source import TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.network import NativeNetwork

@@ -14,8 +14,10 @@ from specchat.engine.far.alternation import SLICE_TOKENS, AlternatingReply, alte
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Cancel, Generate, Load, SecondReply
 
-HELLO = [ev.Message("user", "What are you?")]
+HELLO = [Message("user", "What are you?")]
 
 
 class Clock:
@@ -95,7 +97,7 @@ def test_what_the_machine_does_meanwhile_is_done_to_both(clock):
 def engine(away_from_home: None) -> tuple[Worker, list[ev.Event]]:
     heard: list[ev.Event] = []
     worker = Worker(CommandQueue(), heard.append)
-    worker._answer(ev.Load({"pair": "scripted", "max_tokens": 60}))
+    worker._answer(Load({"pair": "scripted", "max_tokens": 60}))
     heard.clear()
     return worker, heard
 
@@ -112,10 +114,10 @@ def tokens_of(heard: list[ev.Event], id: int) -> list[int]:
 def test_turns_change_no_text(engine, settings):
     worker, heard = engine
     plain = settings | {"controller": "off"}
-    worker._answer(ev.Generate(1, HELLO, 7, plain))
-    worker._answer(ev.Generate(2, HELLO, 7, settings))
-    worker._answer(ev.Generate(3, HELLO, 7, plain, ev.SecondReply(4, settings)))
-    worker._answer(ev.Generate(5, HELLO, 7, settings, ev.SecondReply(6, plain)))
+    worker._answer(Generate(1, HELLO, 7, plain))
+    worker._answer(Generate(2, HELLO, 7, settings))
+    worker._answer(Generate(3, HELLO, 7, plain, SecondReply(4, settings)))
+    worker._answer(Generate(5, HELLO, 7, settings, SecondReply(6, plain)))
     assert len(tokens_of(heard, 1)) == 60
     assert tokens_of(heard, 1) == tokens_of(heard, 3) == tokens_of(heard, 6)
     assert tokens_of(heard, 2) == tokens_of(heard, 4) == tokens_of(heard, 5)
@@ -123,7 +125,7 @@ def test_turns_change_no_text(engine, settings):
 
 def test_the_sides_alternate_and_each_has_its_own_clock(engine):
     worker, heard = engine
-    worker._answer(ev.Generate(3, HELLO, 7, {"controller": "off"}, ev.SecondReply(4, {})))
+    worker._answer(Generate(3, HELLO, 7, {"controller": "off"}, SecondReply(4, {})))
     rounds = [event for event in heard if isinstance(event, ev.RoundDone)]
     assert len(runs([str(round.id) for round in rounds])) > 4
     for id in (3, 4):
@@ -137,17 +139,17 @@ def test_the_sides_alternate_and_each_has_its_own_clock(engine):
 @pytest.mark.parametrize(("one", "other"), [({}, {}), ({"controller": "off"}, {"controller": "off"})])
 def test_one_of_two_must_be_plain_decoding(engine, one, other):
     worker, heard = engine
-    worker._answer(ev.Generate(3, HELLO, 7, one, ev.SecondReply(4, other)))
+    worker._answer(Generate(3, HELLO, 7, one, SecondReply(4, other)))
     assert [event.exit_code for event in heard if isinstance(event, ev.Failed)] == [2]
-    worker._answer(ev.Generate(5, HELLO, 7))
+    worker._answer(Generate(5, HELLO, 7))
     assert tokens_of(heard, 5)
 
 
 @pytest.mark.parametrize("id", [3, 4])
 def test_cancelling_either_stops_both(engine, id):
     worker, heard = engine
-    worker._commands.receive(ev.Cancel(id))
-    worker._answer(ev.Generate(3, HELLO, 7, {"controller": "off"}, ev.SecondReply(4, {})))
+    worker._commands.receive(Cancel(id))
+    worker._answer(Generate(3, HELLO, 7, {"controller": "off"}, SecondReply(4, {})))
     assert [(event.id, event.stop) for event in heard if isinstance(event, ev.Finished)] == [
         (3, "cancelled"), (4, "cancelled"),
     ]  # fmt: skip
@@ -155,7 +157,7 @@ def test_cancelling_either_stops_both(engine, id):
 
 def test_the_second_cache_is_let_go_when_the_chat_goes_on(engine):
     worker, _ = engine
-    worker._answer(ev.Generate(3, HELLO, 7, {"controller": "off"}, ev.SecondReply(4, {})))
+    worker._answer(Generate(3, HELLO, 7, {"controller": "off"}, SecondReply(4, {})))
     assert worker._twin is not None
-    worker._answer(ev.Generate(5, HELLO, 7))
+    worker._answer(Generate(5, HELLO, 7))
     assert worker._twin is None

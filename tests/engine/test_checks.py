@@ -18,12 +18,14 @@ from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.host import receive
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_NODES
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, decode_command, decode_event, encode, lines_of
+from specchat.engine.protocol.commands import Statistics
 
 ROUNDS = rounds_of("one two three four five six seven")
 ROUND = max(ROUNDS, key=lambda round: len(round.verdict.path))
 PATH = ROUND.verdict.path
-STARTED = started([ev.Message("user", "hi")])
+STARTED = started([Message("user", "hi")])
 FINISHED = ev.Finished(1, "end", "", stats_of(ROUNDS), 9.0)
 
 
@@ -171,12 +173,12 @@ def test_a_command_that_cannot_be_meant_is_refused(line: bytes) -> None:
 def test_a_line_without_end_is_one_error_and_the_next_line_is_read() -> None:
     heard: list[ev.Event] = []
     commands = CommandQueue()
-    stream = io.BytesIO(b"x" * (3 * LONGEST_LINE_BYTES) + b"\n" + encode(ev.Statistics()))
+    stream = io.BytesIO(b"x" * (3 * LONGEST_LINE_BYTES) + b"\n" + encode(Statistics()))
     receive(stream, commands, heard.append)
     assert [getattr(event, "message", "") for event in heard] == [
         f"a line is no command: the line is longer than {LONGEST_LINE_BYTES:,} bytes"
     ]
-    assert commands.pending() == [ev.Statistics()]
+    assert commands.pending() == [Statistics()]
 
 
 def test_lines_that_fit_come_whole() -> None:

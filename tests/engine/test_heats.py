@@ -10,28 +10,30 @@ import pytest
 from specchat.engine.near.race import Race, refuse_plain
 from specchat.engine.near.race_result import race_result, settings_line
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Cancel, Compare, Generate
 from specchat.errors import UsageError
 from specchat.settings import OPTIONS
 
 SETTINGS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
 LOSS = ev.Losslessness(True, "the target's own draw decides")
-MESSAGES = [ev.Message("user", "hi")]
+MESSAGES = [Message("user", "hi")]
 
 
 def race_of(**more: Any) -> Race:
     return Race(MESSAGES, 7, itertools.count(1), **more)
 
 
-def sides(command: Any) -> list[ev.Generate]:
+def sides(command: Any) -> list[Generate]:
     """A command for two replies as one for each, in their order."""
-    return [command, ev.Generate(command.beside.id, command.messages, command.seed, command.beside.apart)]
+    return [command, Generate(command.beside.id, command.messages, command.seed, command.beside.apart)]
 
 
-def begun(command: ev.Generate, loss: ev.Losslessness = LOSS, **settings: Any) -> ev.Started:
+def begun(command: Generate, loss: ev.Losslessness = LOSS, **settings: Any) -> ev.Started:
     return ev.Started(command.id, MESSAGES, 9, 8, 7, SETTINGS | settings | (command.apart or {}), loss, "smol")
 
 
-def round_of(command: ev.Generate, tokens: list[int], at_s: float, index: int = 0) -> ev.RoundDone:
+def round_of(command: Generate, tokens: list[int], at_s: float, index: int = 0) -> ev.RoundDone:
     count = len(tokens)
     tree = ev.Tree(list(range(count)), [-1, *range(count - 1)], ["x"] * count, [], [None] * count)
     pieces = [ev.Piece(token, f"<{token}>", "target") for token in tokens]
@@ -41,7 +43,7 @@ def round_of(command: ev.Generate, tokens: list[int], at_s: float, index: int = 
     )  # fmt: skip
 
 
-def ended(command: ev.Generate, at_s: float, stop: ev.StopReason = "length") -> ev.Finished:
+def ended(command: Generate, at_s: float, stop: ev.StopReason = "length") -> ev.Finished:
     stats = ev.Stats(1, 1, 0, 0, 1.0, 1.0, 0.0, 0.5, 0.0, 0.1, 0.0)
     return ev.Finished(command.id, stop, "", stats, at_s)
 
@@ -119,7 +121,7 @@ def test_a_heat_that_still_runs_is_timed_from_the_end_of_its_prompt():
 
 def test_tokens_that_part_are_compared_by_the_engine():
     race, command = held([1, 2, 3], [1, 9, 3])
-    assert command == ev.Compare(5, MESSAGES, 7, [1, 2, 3], [1, 9, 3], {})
+    assert command == Compare(5, MESSAGES, 7, [1, 2, 3], [1, 9, 3], {})
     assert race.phase == "comparing"
 
 
@@ -163,7 +165,7 @@ def test_an_engine_that_writes_plainly_only_in_name_is_found_out():
     race = race_of(warm_up=False)
     command: Any = race.begin()
     stop = race.hear(ev.Started(command.id, MESSAGES, 9, 8, 7, SETTINGS, LOSS, "smol"))
-    assert stop == ev.Cancel(command.id)
+    assert stop == Cancel(command.id)
     assert race.phase == "failed"
     assert "too old" in race.problem
 
@@ -173,7 +175,7 @@ def test_settings_that_differ_between_the_sides_end_the_race(change):
     race = race_of(warm_up=False)
     plain, other = sides(race.begin())
     race.hear(begun(plain))
-    assert race.hear(begun(other, **change)) == ev.Cancel(plain.id)
+    assert race.hear(begun(other, **change)) == Cancel(plain.id)
     assert race.phase == "failed"
     assert "in the middle of the race" in race.problem
 
@@ -181,7 +183,7 @@ def test_settings_that_differ_between_the_sides_end_the_race(change):
 def test_a_stopped_race_asks_for_nothing_more():
     race = race_of()
     command: Any = race.begin()
-    assert race.stop() == ev.Cancel(command.id)
+    assert race.stop() == Cancel(command.id)
     assert race.hear(ended(command, 1.0, "cancelled")) is None
     assert race.phase == "stopped"
     assert race.stop() is None
@@ -200,7 +202,7 @@ def test_answers_to_others_are_not_heard():
     race = race_of(warm_up=False)
     command: Any = race.begin()
     race.hear(begun(command))
-    other = ev.Generate(99, MESSAGES)
+    other = Generate(99, MESSAGES)
     race.hear(round_of(other, [1], 0.7))
     race.hear(ended(other, 1.0))
     assert race.plain.tokens == []

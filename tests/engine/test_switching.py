@@ -14,6 +14,8 @@ from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Generate, Load
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.settings import Settings
 
@@ -51,11 +53,11 @@ def switch(heard: list[ev.Event], **settings: Any) -> list[ev.Event]:
     """What is said to a switch to `new`."""
     commands = CommandQueue()
     worker = Worker(commands, heard.append)
-    worker._answer(ev.Load({"pair": "old", "max_tokens": 5}))
+    worker._answer(Load({"pair": "old", "max_tokens": 5}))
     heard.clear()
-    worker._answer(ev.Load({"pair": "new", **settings}))
+    worker._answer(Load({"pair": "new", **settings}))
     said = list(heard)
-    worker._answer(ev.Generate(1, [ev.Message("user", "What are you?")], 7))
+    worker._answer(Generate(1, [Message("user", "What are you?")], 7))
     return [event for event in said if not isinstance(event, ev.Loading)]
 
 

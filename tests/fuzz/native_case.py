@@ -17,10 +17,11 @@ from gguf.quants import quantize
 from specchat.core.request import Adapter, LayerHook, PassRequest, Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
+from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.families import FAMILIES, Family
 from specchat.models.files.gguf_formats import Kind
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import RoundedSource, TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.network import NativeNetwork
 from specchat.models.native.packing import _as_c

@@ -18,7 +18,7 @@ from specchat.models.base import prepared_source
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_formats import Kind
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.native import kernels
 from specchat.models.native import network as network_in_c
 from specchat.models.native.network import NativeNetwork

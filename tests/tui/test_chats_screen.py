@@ -11,6 +11,7 @@ from driving import Driver, driving
 from textual.widgets import Input, OptionList
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Cancel, Generate
 from specchat.store.chat_json import read_json
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
@@ -89,7 +90,7 @@ async def test_the_newest_chat_comes_first_and_enter_opens_it(store):
         assert [turn.message().content for turn in d.app.chat.turns] == [CHATS[1][1], CHATS[1][2]]
         assert "Leaves drift in puddles" in d.screen()
         await d.say("another")
-        assert [m.content for m in d.link.last(ev.Generate).messages] == [CHATS[1][1], CHATS[1][2], "another"]
+        assert [m.content for m in d.link.last(Generate).messages] == [CHATS[1][1], CHATS[1][2], "another"]
 
 
 async def test_what_is_typed_is_searched_for_in_titles_and_messages(store):
@@ -193,7 +194,7 @@ async def test_opening_another_chat_stops_the_reply_that_is_being_written_and_ke
         text = d.app.chat.running.text
         await opened(d, "down", "enter")
         await d.settle()
-        assert isinstance(d.link.sent[-1], ev.Cancel)
+        assert isinstance(d.link.sent[-1], Cancel)
         assert d.app.chat.title == CHATS[0][1]
         d.app.control.archive.close()
     with open_to_read(store) as connection:

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from specchat.bench.gpu.setup import Setup
 from specchat.models.base.shape import Shape
+from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import RoundedSource, TensorFacts, WeightSource
+from specchat.models.files.weight_source import TensorFacts, WeightSource
 from specchat.models.loading import own_network
 from specchat.models.own.decoder import Decoder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 
-from specchat.engine.protocol.events import Cancel, Command, Load, Quit
+from specchat.engine.protocol.commands import Cancel, Command, Load, Quit
 
 
 class CommandQueue:

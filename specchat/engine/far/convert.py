@@ -19,6 +19,7 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import memory_bytes
 from specchat.engine.protocol import events
+from specchat.engine.protocol.commands import Compare
 from specchat.engine.protocol.describe import settings_message
 
 _LONGEST_MESSAGE = 4000
@@ -174,9 +175,7 @@ def finished_message(id: int, ended: ReplyEnded, stats: events.Stats) -> events.
     )
 
 
-def compared_message(
-    asked: events.Compare, divergence: FirstDivergence | None, vocabulary: Vocabulary
-) -> events.Compared:
+def compared_message(asked: Compare, divergence: FirstDivergence | None, vocabulary: Vocabulary) -> events.Compared:
     """Where two replies part."""
     if divergence is None:
         return events.Compared(asked.id)

@@ -14,9 +14,10 @@ import msgspec
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
 from specchat.engine.protocol.codec import decode_command, encode, lines_of
+from specchat.engine.protocol.commands import Quit
 from specchat.engine.protocol.describe import hello
 from specchat.engine.protocol.environment import engine_environment
-from specchat.engine.protocol.events import Event, Failed, Loading, Quit
+from specchat.engine.protocol.events import Event, Failed, Loading
 
 _LAST_CALL_S = 5.0
 """How long a pass may take to notice that nobody listens any more."""

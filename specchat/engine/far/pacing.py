@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.engine.protocol.events import Pace
+from specchat.engine.protocol.commands import Pace
 
 
 class Pacing:

@@ -35,6 +35,19 @@ from specchat.engine.far.pacing import Pacing
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.protocol import events
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import (
+    Change,
+    Command,
+    Compare,
+    Count,
+    Generate,
+    Load,
+    Pace,
+    Quit,
+    SecondReply,
+    Statistics,
+)
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
 from specchat.settings import OPTIONS, Settings
@@ -59,17 +72,17 @@ class Worker:
         self._twin: Model | None = None  # of the target, while replies are written by turns
         self._replies = 0
         self._totals = Ledger()
-        self._deferred: list[events.Command] = []
+        self._deferred: list[Command] = []
         self._pacing = Pacing()
 
     def run(self) -> None:
         """Work until told to quit."""
         while not self._commands.quitting.is_set():
             command = self._deferred.pop(0) if self._deferred else self._wait()
-            if command is not None and not isinstance(command, events.Quit):
+            if command is not None and not isinstance(command, Quit):
                 self._answer(command)
 
-    def _wait(self) -> events.Command | None:
+    def _wait(self) -> Command | None:
         if self._measuring is None or not self._measuring.due:
             return self._commands.next()
         command = self._commands.next(_IDLE_S)
@@ -77,24 +90,24 @@ class Worker:
             self._measuring.measure(self._loaded(), lambda: not self._commands.empty)
         return command
 
-    def _answer(self, command: events.Command) -> None:
+    def _answer(self, command: Command) -> None:
         """Do what the command says; a failure is an answer too, and the engine goes on."""
         during = type(command).__struct_config__.tag or ""
         try:
             match command:
-                case events.Load():
+                case Load():
                     self._load(command)
-                case events.Generate():
+                case Generate():
                     self._generate(command)
-                case events.Change():
+                case Change():
                     self._change(command.settings)
-                case events.Pace():
+                case Pace():
                     self._pacing.take(command)
-                case events.Count():
+                case Count():
                     self._count(command)
-                case events.Compare():
+                case Compare():
                     self._compare(command)
-                case events.Statistics():
+                case Statistics():
                     self._emit(events.Totals(self._replies, stats_message(self._totals)))
         except Exception as error:
             if not hasattr(error, "exit_code"):
@@ -103,7 +116,7 @@ class Worker:
 
     # ------------------------------------------------------------------------------------------- loading
 
-    def _load(self, command: events.Load) -> None:
+    def _load(self, command: Load) -> None:
         catalog = load_catalog()
         name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
         settings = settings_of(catalog.pair(name), command.settings)
@@ -152,7 +165,7 @@ class Worker:
 
     # ------------------------------------------------------------------------------------------- replies
 
-    def _generate(self, command: events.Generate) -> None:
+    def _generate(self, command: Generate) -> None:
         if command.beside is not None:
             self._generate_two(command, command.beside)
             return
@@ -169,7 +182,7 @@ class Worker:
         self._pacing.end()
         self._commands.forget_cancel(command.id)
 
-    def _generate_two(self, command: events.Generate, beside: events.SecondReply) -> None:
+    def _generate_two(self, command: Generate, beside: SecondReply) -> None:
         """Two replies by turns. The plain one has the target's weights with a cache of its own."""
         commands = (command, msgspec.structs.replace(command, id=beside.id, apart=beside.apart, beside=None))
         plainly = [(one.apart or {}).get("controller") == "off" for one in commands]
@@ -183,7 +196,7 @@ class Worker:
         def cancelled() -> bool:
             return any(self._commands.cancelled(one.id) for one in commands)
 
-        def side(one: events.Generate, plain: bool) -> AlternatingReply:
+        def side(one: Generate, plain: bool) -> AlternatingReply:
             apart, watch = conversation.apart(one.apart or {}, self._twin if plain else None), Stopwatch()
             written = self._write(one, apart, watch, cancelled)
             return AlternatingReply((len(event.round.emitted) for event in written), watch)
@@ -193,7 +206,7 @@ class Worker:
             self._commands.forget_cancel(one.id)
 
     def _write(
-        self, command: events.Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
+        self, command: Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
     ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
         prompt = _encode(conversation, command.messages)
@@ -215,7 +228,7 @@ class Worker:
                     assert started is not None, "a reply begins before it ends"
                     self._emit(finished_message(id, event, self._stats(started, event)))
 
-    def _started(self, command: events.Generate, started: ReplyStarted, conversation: Conversation) -> events.Started:
+    def _started(self, command: Generate, started: ReplyStarted, conversation: Conversation) -> events.Started:
         return events.Started(
             id=command.id,
             messages=command.messages,
@@ -240,8 +253,8 @@ class Worker:
         for command in self._commands.pending():
             self._answer_or_defer(command)
 
-    def _answer_or_defer(self, command: events.Command) -> None:
-        if isinstance(command, events.Change | events.Pace | events.Count | events.Statistics):
+    def _answer_or_defer(self, command: Command) -> None:
+        if isinstance(command, Change | Pace | Count | Statistics):
             self._answer(command)
         else:
             self._deferred.append(command)
@@ -264,12 +277,12 @@ class Worker:
         claim = loss_message(conversation.losslessness)
         self._emit(events.Changed(settings_message(conversation.settings), claim))
 
-    def _count(self, command: events.Count) -> None:
+    def _count(self, command: Count) -> None:
         conversation = self._loaded()
         tokens = _encode(conversation, command.messages)
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
 
-    def _compare(self, command: events.Compare) -> None:
+    def _compare(self, command: Compare) -> None:
         pair, conversation = self._pair, self._asked(command)
         assert pair is not None, "a conversation has a pair"
         size = conversation.target.vocab_size
@@ -282,7 +295,7 @@ class Worker:
         divergence = self._comparer.first_divergence(prompt, command.plain, command.other, law, command.seed)
         self._emit(compared_message(command, divergence, conversation.vocabulary))
 
-    def _asked(self, command: events.Generate | events.Compare) -> Conversation:
+    def _asked(self, command: Generate | Compare) -> Conversation:
         """The conversation a command is about: the chat's, or one of its own."""
         conversation = self._loaded()
         return conversation if command.apart is None else conversation.apart(command.apart)
@@ -293,5 +306,5 @@ class Worker:
         return self._conversation
 
 
-def _encode(conversation: Conversation, messages: list[events.Message]) -> list[int]:
+def _encode(conversation: Conversation, messages: list[Message]) -> list[int]:
     return conversation.encode([{"role": message.role, "content": message.content} for message in messages])

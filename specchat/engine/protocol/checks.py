@@ -11,19 +11,14 @@ from typing import Any
 
 from msgspec import ValidationError
 
+from specchat.engine.protocol.commands import Change, Command, Compare, Generate, Load
 from specchat.engine.protocol.events import (
-    Change,
     Changed,
-    Command,
-    Compare,
     Died,
     Event,
     Finished,
-    Generate,
     Header,
     Hello,
-    Load,
-    OptionInfo,
     Prefilled,
     Ready,
     RoundDone,
@@ -33,6 +28,7 @@ from specchat.engine.protocol.events import (
     Tree,
     Verdict,
 )
+from specchat.engine.protocol.method_info import OptionInfo
 from specchat.settings import OPTIONS
 
 _NEEDED = ("pair", "drafter", "policy", "rule", "controller", "temperature", "seed")

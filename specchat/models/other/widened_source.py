@@ -16,10 +16,11 @@ from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
+from specchat.models.files.derived_sources import PairedSource
 from specchat.models.files.families import LLAMA
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import PairedSource, TensorFacts, WeightSource
+from specchat.models.files.weight_source import TensorFacts, WeightSource
 from specchat.models.other.widening import Sizes
 
 _ALL = slice(None)

@@ -7,18 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from specchat.engine.protocol.events import (
-    Change,
-    Changed,
-    Died,
-    Event,
-    Failed,
-    Hello,
-    Load,
-    Loading,
-    Losslessness,
-    Ready,
-)
+from specchat.engine.protocol.commands import Change, Load
+from specchat.engine.protocol.events import Changed, Died, Event, Failed, Hello, Loading, Losslessness, Ready
 from specchat.engine.protocol.text import visible
 from specchat.settings import SPECULATION
 from specchat.tui.state.setting_effect import Effect
