@@ -43,7 +43,7 @@ class Merge:
     drafted.
 
     Sampled draws of a member come first, untouched and in their order: only points may be reordered or left out by
-    token. SecondReply points they get half of the width.
+    token. Beside points they get half of the width.
 
     Reference: Miao et al., SpecInfer, arXiv:2305.09781 (merging by trie); Quan et al., RASD, arXiv:2503.03434
     (retrieved and drafted tokens in one tree); Oliaro et al., SuffixDecoding, arXiv:2411.04975 (looking up first).

@@ -1,4 +1,4 @@
-"""Methods that only tests use, each the smallest one that needs a capability which no listed method needs yet."""
+"""Test-only drafters and rules about draws: right ones, and wrong ones that a test must catch."""
 
 from __future__ import annotations
 
@@ -14,66 +14,10 @@ from specchat.core.reading import Reading
 from specchat.core.request import LayerHook, Rider
 from specchat.core.round import Round
 from specchat.core.sampling import law, penalise
-from specchat.core.seams import AcceptanceRule, Drafter, Model, Proposal, TreePolicy, TreeTransform
+from specchat.core.seams import AcceptanceRule, Drafter, Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
-from specchat.decoding.speculate import Speculator
-
-# ------------------------------------------------------------------------------------- a nested engine
-
-
-class NestedEngine:
-    """A whole engine as the drafter of a bigger one: its own target, drafter, tree, rule and noise.
-
-    At the root it writes as many tokens as a tree may be deep; then it hands them out level by level.
-    """
-
-    taps: Collection[int] = ()
-    text_tap: StateTap | None = None
-
-    def __init__(
-        self, inner: Callable[[Model], Speculator], draft: Model, ahead: int = 4, label: str | None = "nested"
-    ) -> None:
-        self._inner = inner(draft)
-        self._draft = draft
-        self._ahead = ahead
-        self._label = label
-        self._written: list[int] = []
-
-    @property
-    def passes(self) -> int:
-        return self._draft.counters.passes
-
-    def start(self, history: Sequence[int]) -> None:
-        self._inner.start(history)
-
-    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        if list(frontier) == [ROOT]:
-            self._written = self._write(context)
-        return [self._guesses(tree, node) for node in frontier]
-
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        return ()
-
-    def observe(self, round: Round) -> None: ...
-
-    def _guesses(self, tree: TokenTree, node: int) -> list[Guess]:
-        depth = tree.depths[node]
-        if depth < len(self._written) and tree.path_tokens(node) == self._written[:depth]:
-            return [Guess(self._written[depth], proposer="nested")]
-        return []
-
-    def _write(self, context: Context) -> list[int]:
-        noise = context.noise if self._label is None else context.noise.child(self._label)
-        inner = Context(list(context.history), context.prompt_tokens, context.vocab_size, context.sampling, noise)
-        self._inner.start(inner.history)
-        while len(inner.history) < len(context.history) + self._ahead:
-            self._inner.round(inner)
-        return inner.history[len(context.history) :][: self._ahead]
-
-
-# --------------------------------------------------------------------------------- draws, and their rule
 
 
 class Residual:
@@ -291,94 +235,3 @@ class AllOfThem:
                     following += [child] if child == size else []
             frontier = following
         return tree.freeze()
-
-
-# ---------------------------------------------------------------------------------------- tree transforms
-
-
-class Transformed:
-    """A tree policy whose tree goes through a transform before anybody reads it."""
-
-    taps: Collection[int] = ()
-
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        return ()
-
-    def __init__(self, policy: TreePolicy, transform: TreeTransform) -> None:
-        self._policy, self._transform = policy, transform
-
-    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        return self._transform(self._policy.grow(drafter, context, budget))
-
-
-def merge(first: TokenTree, second: TokenTree, vocab_size: int) -> TokenTree:
-    """Two trees below one root as one trie: shared prefixes share nodes and keep both draws."""
-    assert first.tokens[ROOT] == second.tokens[ROOT], "both grow from the same root"
-    merged = TokenTree(first.tokens[ROOT], vocab_size)
-    for tree in (first, second):
-        place = {ROOT: ROOT}
-        for node in range(len(tree)):
-            for draw in tree.draws(node):
-                place[draw.child] = merged.add(place[node], draw.guess)
-    return merged.freeze()
-
-
-def backwards(vocab_size: int) -> TreeTransform:
-    """A transform that renumbers every node: the last child comes first."""
-
-    def transform(tree: TokenTree) -> TokenTree:
-        turned = TokenTree(tree.tokens[ROOT], vocab_size)
-
-        def copy(node: int, to: int) -> None:
-            for draw in reversed(tree.draws(node)):
-                copy(draw.child, turned.add(to, draw.guess))
-
-        copy(ROOT, ROOT)
-        return turned.freeze()
-
-    return transform
-
-
-def only_first(vocab_size: int) -> TreeTransform:
-    """A transform that prunes: of every node only the first child stays."""
-
-    def transform(tree: TokenTree) -> TokenTree:
-        thin, node, to = TokenTree(tree.tokens[ROOT], vocab_size), ROOT, ROOT
-        while draws := tree.draws(node):
-            to, node = thin.add(to, draws[0].guess), draws[0].child
-        return thin.freeze()
-
-    return transform
-
-
-# ------------------------------------------------------------------------------------------- early pruning
-
-
-class Pruner:
-    """After one layer, drops the nodes a function chooses; remembers what it saw."""
-
-    def __init__(self, layer: int, drop: Callable[[Sequence[int]], Collection[int]]) -> None:
-        self._layer, self._drop = layer, drop
-        self.dropped: list[set[int]] = []
-
-    def __call__(self, layer: int, hidden: Tensor, nodes: Sequence[int]) -> Collection[int] | None:
-        assert hidden.shape[0] == len(nodes), "one row per node"
-        if layer != self._layer:
-            return None
-        gone = set(self._drop(nodes))
-        self.dropped.append(gone)
-        return [node for node in nodes if node not in gone]
-
-
-class Alternating:
-    """A controller that plans its budgets in turn."""
-
-    def __init__(self, *budgets: Budget) -> None:
-        self._budgets = budgets
-        self.seen: list[int] = []
-
-    def plan(self, context: Context) -> Budget:
-        return self._budgets[context.round % len(self._budgets)]
-
-    def observe(self, round: Round) -> None:
-        self.seen.append(round.accepted)
