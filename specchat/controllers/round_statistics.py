@@ -1,4 +1,4 @@
-"""What drafting led to of late: how deep guesses stood, whether their promises came true, and what drafting took."""
+"""Statistics of recent rounds: acceptance by depth, calibration of the drafter's probabilities, time spent."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from specchat.core.round import Round
 from specchat.core.tree import ROOT, TokenTree
 
 UNKNOWN_RATE = 0.6
-"""How many guesses at the first depth are taken to stand until it is known."""
+"""The acceptance rate assumed at the first depth until it is measured."""
 
 
 @dataclass
 class Average:
-    """A mean that forgets: the last `memory` values count, older ones fade. Begins at a prior worth two values."""
+    """An exponentially fading mean over some `memory` values. Begins at a prior that weighs as much as two values."""
 
     memory: int
     prior: float
@@ -23,6 +23,7 @@ class Average:
     _prior_weight: float = field(init=False, default=2.0)
 
     def add(self, value: float, weight: float = 1.0) -> None:
+        """Count one more value; all older ones fade by 1 / `memory`."""
         fade = 1.0 - 1.0 / self.memory
         self._sum = self._sum * fade + value * weight
         self._weight = self._weight * fade + weight
@@ -30,19 +31,20 @@ class Average:
 
     @property
     def value(self) -> float:
+        """The mean with the prior given at the beginning."""
         return self.given(self.prior)
 
     def given(self, prior: float) -> float:
-        """The mean, had one begun with another prior."""
+        """The mean with another prior."""
         return (self._sum + self._prior_weight * prior) / (self._weight + self._prior_weight)
 
 
 class RoundStatistics:
-    """Averages over the rounds in which one and the same was allowed.
+    """Averages over rounds; one object for those in which passes of draft models were allowed, one for the others.
 
     Attributes:
-        accepted: for depth 1, 2, …: how often a guess stood where the one above it did and there was one.
-        calibration: accepted nodes over those that the drafter's probabilities promised.
+        accepted: for depth 1, 2, …: acceptance rate of a guess whose parent was accepted.
+        calibration: accepted nodes over the number expected from the drafter's probabilities.
         passes: whether drafting ran a model.
         gives_probabilities: whether guesses came with probabilities.
         riders_per_row: riders over the rows of the trees they rode with.
@@ -69,7 +71,7 @@ class RoundStatistics:
 
     @property
     def free_with_probabilities(self) -> bool:
-        """Whether guesses cost no pass and come with their chances."""
+        """Whether guesses cost no pass of a model and come with probabilities."""
         return self.gives_probabilities and not self.passes
 
     def rows(self, nodes: int) -> int:

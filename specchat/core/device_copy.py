@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def to_device(host: Tensor, device: torch.device) -> Tensor:
-    """The same values on a device.
+    """The same values, of any shape (…,), on a device.
 
     A copy from pageable memory waits until the device has done everything before it. A copy from pinned memory does
     not; torch's allocator lends the pinned block out again only once the copy is done.

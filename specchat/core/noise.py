@@ -66,7 +66,7 @@ class Noise:
         return _uniform_of_(tokens * _signed(_GOLDEN) + to_device(keys, tokens.device)).log_().neg_().log_().neg_()
 
     def above(self, stream: Stream, position: int, vocab_size: int, threshold: float) -> Tensor:
-        """The tokens of a vocabulary whose Gumbel noise at a position may exceed a threshold: int64, ascending.
+        """The tokens of a vocabulary whose Gumbel noise at a position may exceed a threshold: (C,) int64, ascending.
 
         None that exceeds it is missing. Whole numbers alone are computed for all tokens, a tenth of the work of their
         noise: the uniform number that the noise is made of grows with it.

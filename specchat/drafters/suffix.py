@@ -63,14 +63,17 @@ class Suffix:
         self._index(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node up to `width` tokens of the continuation drafted there, the most likely first."""
         if len(self._local) != len(context.history):  # a first round without `start`, or rounds not observed
             self._index(context.history)
         return [self._guesses(tuple(tree.path_tokens(node)), width, context) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None: it needs nothing of the target's pass but the reading."""
         return ()
 
     def observe(self, round: Round) -> None:
+        """Index the emitted tokens; the continuations drafted for this round are dropped."""
         self._local.extend(round.emitted)
         self._reply.extend(round.emitted)
         self._continuations.clear()

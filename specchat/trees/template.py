@@ -26,8 +26,7 @@ class Template:
     The shape looks at ranks and never at tokens, and has no rank without the better ones, so draws keep their law.
 
     Reference: Luo et al., Token Recycling, arXiv:2408.08696, for the counts 8, 21, 25, 15, 8, 3 (80 nodes). Differs:
-    which nodes get those children is our rule. Chen et al., Sequoia, arXiv:2402.12374, for the best static tree
-    from acceptance rates by rank; where rates fall with the rank, taking the best first reaches its optimum.
+    which nodes get those children, and the choice of the paths of most worth, are specchat's own.
     """
 
     keeps_draws: Final = True
@@ -40,9 +39,11 @@ class Template:
         self._known: dict[tuple[int, int, int], Mapping[RankPath, int]] = {}
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """A frozen tree of at most 1 + `budget.nodes` nodes within the shape; guesses below their price are left out."""
         growth = Growth(context, budget)
         children = self._children(budget)
         level: dict[RankPath, int] = {(): ROOT}
