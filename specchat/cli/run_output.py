@@ -100,7 +100,7 @@ class Outputs:
         self._shown = True
 
     def summary(self, result: dict[str, Any], line: str) -> None:
-        """The end: one object, or a line about it for whoever watches."""
+        """The end: one object, or one line on standard error where that is a terminal."""
         if self._output is Output.json:
             self._clear_progress()
             print(msgspec.json.encode(result).decode())

@@ -11,7 +11,7 @@ from specchat.config.strict import Place
 from specchat.errors import ConfigError, cut
 
 _LARGEST_BYTES = 4 << 20
-"""Nobody writes so much by hand, and some readers take time with the square of the length."""
+"""Far more than is written by hand; some parsers take time quadratic in the length."""
 
 _DEEPEST = 16
 """Nothing that is read here is nested deeper than five levels; what walks tables may call itself for each."""

@@ -19,7 +19,7 @@ COMPANION_SUFFIXES = (".json", ".txt", ".jinja", ".model")
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One file of a model. Size and SHA-256 are None where nobody vouches for them."""
+    """One file of a model. Size and SHA-256 are None where they are not known."""
 
     name: str
     size: int | None = None

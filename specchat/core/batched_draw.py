@@ -1,4 +1,4 @@
-"""The target's token after every node of a tree, drawn in one computation where the logits lie, and copied once."""
+"""The target's token after every node of a tree, drawn in one computation on the logits' device, with one copy."""
 
 from __future__ import annotations
 

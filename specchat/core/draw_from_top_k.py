@@ -1,4 +1,4 @@
-"""The target's token where the likeliest are known: the same that a draw among all would give, for a fraction of it."""
+"""The target's token drawn from its top k: the same token that a draw from the whole vocabulary gives, but faster."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from specchat.core.top_tokens import best_token
 def draw_from_top_k(logits: Tensor, likeliest: Tensor, sampling: Sampling, noise: Noise, position: int) -> int:
     """The token that `law(logits, sampling).draw(noise, Stream.TARGET, position)` gives.
 
-    Truncation leaves few tokens, almost always some of the likeliest. Without it any token may win, but one that is
-    none of the likeliest needs more noise than the difference between the best noisy score among them and the score of
-    the last of them; which tokens have that much can be told without computing anybody's noise.
+    Truncation leaves few tokens, almost always among the top k. Without truncation any token may win, but a token
+    outside the top k needs more noise than the best noisy score within it minus the lowest score within it. Which
+    tokens have that much noise can be found without computing the noise of all.
 
     Args:
         logits: (V,) raw; no penalty is in force, and the temperature is above 0.
@@ -32,16 +32,16 @@ def draw_from_top_k(logits: Tensor, likeliest: Tensor, sampling: Sampling, noise
 def _best_of_all(
     logits: Tensor, temperature: float, noise: Noise, position: int, winner: tuple[int, float], last: Tensor
 ) -> int:
-    """The winner among the likeliest, or whoever beats it by noise alone.
+    """The winner of the top k, or a token outside it whose noise makes it win.
 
     Args:
         winner: its token and noisy score.
         last: the score that no other token exceeds.
     """
     token, score = winner
-    lucky = noise.above(Stream.TARGET, position, logits.numel(), score - float(last))
-    if not lucky.numel():
+    beyond = noise.above(Stream.TARGET, position, logits.numel(), score - float(last))
+    if not beyond.numel():
         return token
-    noisy = (logits[lucky].float() / temperature).double() + noise.gumbel(Stream.TARGET, position, lucky)
+    noisy = (logits[beyond].float() / temperature).double() + noise.gumbel(Stream.TARGET, position, beyond)
     best = best_token(noisy)
-    return int(lucky[best]) if float(noisy[best]) > score else token
+    return int(beyond[best]) if float(noisy[best]) > score else token

@@ -1,4 +1,4 @@
-"""From raw logits to the law the target really samples from, and one draw from it."""
+"""From raw logits to the distribution the target samples from, and a draw from it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def best_token(scores: Tensor) -> int:
 def best_tokens(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` highest of (n, V) scores, best first, and their tokens: two tensors (n, count).
 
-    They lie in the `count` chunks with the highest maxima, so only those are looked through: a third of the time.
+    They lie in the `count` chunks with the highest maxima, so only those are searched: a third of the time.
     """
     if scores.device.type != "cpu" or scores.shape[1] < _LARGE or count > _CHUNK:
         found = scores.topk(min(count, scores.shape[1]), dim=1)

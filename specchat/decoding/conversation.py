@@ -78,7 +78,7 @@ Event = ReplyStarted | RoundWritten | ReplyEnded
 
 
 class _Cancelled(Exception):
-    """Raised inside a prefill that somebody stopped."""
+    """Raised inside a prefill that was cancelled."""
 
 
 class Conversation:

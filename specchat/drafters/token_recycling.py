@@ -1,4 +1,4 @@
-"""Keeps, for every token, the successors to which the target last gave the highest logits, and proposes them again."""
+"""For every token, the successors to which the target last gave the highest logits; they are proposed again."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def load_model(
         kernels: who multiplies whole-number weights on a processor: native, torch, or whichever is faster here.
 
     Raises:
-        ModelError: an architecture whose cache cannot be rewound, a precision that is not to be had for it, or
+        ModelError: an architecture whose cache cannot be rewound, a precision that is not available for it, or
             weights that do not fit into memory.
     """
     say("configuration")

@@ -19,7 +19,7 @@ VERSION: Literal[1] = 1
 _LARGEST_BYTES = 64 << 20
 _MOST_MESSAGES = 100_000
 _LONGEST_TITLE = 10_000
-"""Far beyond what anybody says in one chat; a file that was made up must not take the memory or the evening."""
+"""Far beyond any real chat; a forged file must take neither memory nor time."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -131,5 +131,5 @@ def _refuse_unwritable(exported: Exported, name: str) -> None:
 
 
 def _settled(message: Message) -> Message:
-    """Nobody goes on writing a reply that was copied."""
+    """A reply that was being written when it was copied is marked as interrupted."""
     return msgspec.structs.replace(message, status="interrupted") if message.status == "streaming" else message

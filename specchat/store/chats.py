@@ -64,7 +64,7 @@ class Chats:
         )  # fmt: skip
 
     def update(self, chat: str, message: Message) -> None:
-        """Write what a reply has become so far, or as it ended: then nobody writes on it any more."""
+        """Write what a reply has become so far, or as it ended: then nothing more is written to it."""
         content, pieces, facts = _sound(message.content), _packed(message.pieces), _packed(message.facts)
         self._sql.execute(
             "UPDATE messages SET content = ?1, pieces = ?2, facts = ?3, status = ?4,"

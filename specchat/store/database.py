@@ -31,7 +31,7 @@ class Opened:
 
 
 def default_path() -> Path:
-    """Where the chats are unless somebody says otherwise."""
+    """The default path of the chats."""
     return state_dir() / "chats.db"
 
 

@@ -1,4 +1,4 @@
-"""Who is alive: a running specchat holds a lock on a file of its own, which the system lets go when it dies."""
+"""Which specchat processes are running: each holds a file lock, which the system releases when it ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ YOUNG_S = 60.0
 
 
 class ProcessLock:
-    """This process, as others can see it; a process number could be somebody else's by now, a lock cannot."""
+    """This process's lock. A process number may be reused by another process; a lock is not."""
 
     def __init__(self, folder: Path) -> None:
         self.name = new_id()
@@ -23,7 +23,7 @@ class ProcessLock:
         self._lock.acquire()
 
     def leave(self) -> None:
-        """Not alive any more."""
+        """Release the lock: this process is ending."""
         self._lock.release()
         with suppress(OSError):
             Path(self._lock.lock_file).unlink(missing_ok=True)

@@ -71,7 +71,7 @@ class Summary(Struct, frozen=True):
 
 
 def new_id() -> str:
-    """A name nobody else will think of, short enough to be typed."""
+    """A random id, short enough to be typed."""
     return "".join(secrets.choice(_LETTERS) for _ in range(10))
 
 
@@ -91,6 +91,6 @@ def is_time(text: str) -> bool:
 
 
 def title_of(text: str) -> str:
-    """What a chat is called until somebody names it: its first words."""
+    """A chat's title until the user names it: its first words."""
     words = " ".join(text[: 4 * _TITLE_CHARACTERS].split())
     return words if len(words) <= _TITLE_CHARACTERS else words[: _TITLE_CHARACTERS - 1].rstrip() + "…"

@@ -43,7 +43,7 @@ class Template:
         return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """A frozen tree of at most 1 + `budget.nodes` nodes within the shape; guesses below their price are left out."""
+        """A frozen tree of at most 1 + `budget.nodes` nodes within the shape, without guesses below their price."""
         growth = Growth(context, budget)
         children = self._children(budget)
         level: dict[RankPath, int] = {(): ROOT}

@@ -21,7 +21,9 @@ class CommandQueue:
         match command:
             case Cancel():
                 self._cancelled.add(command.id)
-                self._waiting.put(command)  # wakes whoever waits for a command; there is nothing left to do for it
+                self._waiting.put(
+                    command
+                )  # wakes a thread that waits for a command; the cancellation itself is already recorded
             case Load():
                 self._cancelled.discard(None)  # what was cancelled is older than this
                 self._waiting.put(command)

@@ -20,7 +20,7 @@ from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Event, Failed, Loading
 
 _LAST_CALL_S = 5.0
-"""How long a pass may take to notice that nobody listens any more."""
+"""How long a running pass may take to end after the client has gone."""
 
 
 def serve() -> None:
@@ -49,7 +49,7 @@ def serve() -> None:
 
 
 def _claim_stdout() -> BinaryIO:
-    """Keep standard output for the protocol; whatever anybody prints goes to standard error, which is a log."""
+    """Keep standard output for the protocol; whatever libraries print goes to standard error, which is a log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     protocol = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -76,7 +76,7 @@ def receive(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], No
 
 
 class _Address(msgspec.Struct):
-    """What is read of a line that is no command, so that whoever sent it knows which of theirs was refused."""
+    """What is read of a line that is no command, so that the answer names the request that was refused."""
 
     type: Literal["load", "generate", "cancel", "change", "pace", "count", "compare"]
     id: Id | None = None

@@ -1,4 +1,4 @@
-"""A pair in memory. It stands apart from what loads one by name, so that whoever brings models needs no protocol."""
+"""A pair in memory. Apart from what loads one by name, so that code with models of its own needs no protocol."""
 
 from __future__ import annotations
 

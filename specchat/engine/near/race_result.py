@@ -1,4 +1,4 @@
-"""What a race proved, in words: the same letters, or where they part and why that may be, or the law instead."""
+"""The result of a race in one sentence: the same tokens, or where they first differ and whether that is allowed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RaceResult:
 
     Args:
         kind: the same tokens · apart at a tie of rounded logits · apart where only the law is promised, or nothing
-            is · apart, and nobody can say by what margin · apart although the same text was promised.
+            is · apart, by an unknown margin · apart although the same text was promised.
     """
 
     kind: Kind

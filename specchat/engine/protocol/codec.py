@@ -1,4 +1,4 @@
-"""Messages to lines and back. Whatever is read here has been checked: no reader of an event or command checks again."""
+"""Messages to lines and back. Everything decoded here has been checked, so readers need not check again."""
 
 from __future__ import annotations
 

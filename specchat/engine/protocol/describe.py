@@ -1,4 +1,4 @@
-"""What an engine says of itself before it has loaded anything: methods, options, settings. Imports no torch."""
+"""The engine's first event: methods, options and settings. Imports no torch."""
 
 from __future__ import annotations
 

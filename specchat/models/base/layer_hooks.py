@@ -19,7 +19,7 @@ from specchat.models.base.head_output import HeadOutput
 class LayerWatch:
     """Follows the rows of one pass: tokens of the text first, then the nodes still alive, then riders.
 
-    Riders stay to the end: what they say below a dropped node is of no use to anyone, and costs little.
+    Riders stay to the end: below a dropped node their results are useless, but they cost little.
     """
 
     def __init__(self, plan: Plan, request: PassRequest, tree: TokenTree | None = None) -> None:
@@ -39,15 +39,15 @@ class LayerWatch:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody looks into the pass."""
+        """Whether there are neither taps nor hooks."""
         return not self._request.taps and not self._request.hooks
 
     def wants(self, layer: int) -> bool:
-        """Whether anybody looks at the states after this layer."""
+        """Whether a tap or a hook wants the states after this layer."""
         return layer in self._request.taps or self.interrupts(layer)
 
     def interrupts(self, layer: int) -> bool:
-        """Whether somebody must be asked there before the pass goes on."""
+        """Whether a hook must answer there before the pass goes on."""
         return any(layer in hook.layers for hook in self._request.hooks)
 
     def tapped(self, layers: Iterable[int]) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ class Pass:
         tables: for each kind of attention, (positions, 1, head_dim / 2) complex64, the rotation of queries and keys
             at each position; None where nothing is rotated.
         parts: what of the layers is computed.
-        watch: looks into the pass; None where nobody does.
+        watch: taps and hooks of the pass; None where there are none.
         riders: the last rows, which have an embedding of their own.
     """
 
@@ -64,11 +64,11 @@ class Pass:
         return [windowed(self.plan, kind.window) for kind in kinds]
 
     def interrupted(self, layers: int) -> bool:
-        """Whether anybody must be asked before the pass is over."""
+        """Whether a hook must answer before the pass is over."""
         return self.watch is not None and any(self.watch.interrupts(layer) for layer in range(layers))
 
     def segments(self, layers: int) -> list[range]:
-        """Runs of layers that nobody looks into, each up to and including one that somebody does."""
+        """Runs of layers without taps or hooks between them; each ends with a layer that has one, or with the last."""
         watch = self.watch
         ends = [] if watch is None or watch.idle else [layer + 1 for layer in range(layers) if watch.wants(layer)]
         cuts = sorted({0, *ends, layers})

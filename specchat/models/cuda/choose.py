@@ -1,4 +1,4 @@
-"""The fastest layers a CUDA device runs that were seen to say what the eager ones say."""
+"""Chooses the fastest layers for a CUDA device among those that agree with the eager ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ bfloat16 (SmolLM2-135M and Qwen2.5-Coder-0.5B, on a processor); a row seen or tu
 
 
 def cuda_network(weights: DecoderWeights, compiles: bool = True) -> tuple[Network, tuple[str, ...]]:
-    """Recorded passes, with compiled ops if wanted and possible; what could not be had is said."""
+    """Recorded passes, with compiled ops if wanted and possible; what is not available is named."""
     ops, why = best_ops(weights.device) if compiles else (PLAIN, "")
     network, why_slow = recorded_network(weights, lambda: CudaRecorder(weights.device), ops)
     if why_slow and ops is not PLAIN:

@@ -15,7 +15,7 @@ from specchat.models.own.attention import Attention, folded_mask
 from specchat.models.own.eager import EagerNetwork, PassTensors
 
 WINDOW = 256
-"""Cache rows behind those that everybody sees: a mask says row by row who sees them. The last one nobody does."""
+"""Cache rows behind those that all rows attend to: a mask says who attends to them. Nobody attends to the last one."""
 
 
 class Inputs:

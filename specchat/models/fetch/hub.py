@@ -80,7 +80,7 @@ def fetch_from_hub(listing: Listing, path: str, parts: Path, meter: Meter) -> Pa
 
 @dataclass
 class _Download:
-    """One download on a thread of its own, so that somebody can watch the file grow and call it off."""
+    """One download on a thread of its own, so that its progress can be shown and it can be cancelled."""
 
     listing: Listing
     path: str

@@ -20,7 +20,7 @@ class TensorFacts:
     Args:
         label: the file it is in and its name there.
         sizes: None for a tensor that is missing.
-        strange: its format, where floating point numbers cannot be had from it.
+        strange: its format, if it cannot be converted to floating point.
     """
 
     label: str

@@ -1,6 +1,6 @@
 """What a model's files say about it before it is loaded: whether it can run here, how large it is, its tokens.
 
-Torch-free and quick, so that a list of pairs can be judged while a chat goes on. Loading has the last word.
+Torch-free and quick, so that a list of pairs can be judged while a chat goes on. Loading checks again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ModelDescription:
 
 
 def describe_model(path: Path) -> ModelDescription:
-    """What a GGUF file, or a folder of safetensors, says of itself.
+    """Describes a GGUF file, or a folder of safetensors, from its headers.
 
     Raises:
         WeightsError: it cannot be read.

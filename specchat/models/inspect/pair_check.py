@@ -94,7 +94,7 @@ def _needed(spec: ModelSpec, seen: ModelDescription | None, dtype: str) -> int |
     total = fetch.state(spec).total_bytes
     quantised = seen.quantised if seen else any(file.name.endswith(".gguf") for file in spec.files)
     precision = processor_precision(dtype, quantised=quantised, own=seen is None or seen.own)
-    if seen is not None and seen.quantised:  # the file knows better than anybody
+    if seen is not None and seen.quantised:  # the file's own figures are the most accurate
         return needed_bytes(seen.parameters, precision, seen.four_bit)
     parameters = spec.parameters or (seen.parameters if seen else 0) or (total and parameters_of(total, gguf=quantised))
     return needed_bytes(parameters, precision) if parameters else None

@@ -1,4 +1,4 @@
-"""A model without weights: what it says is a function of the text so far. For tests and for trying the interface."""
+"""A model without weights: its logits are a function of the text so far. For tests and for trying the interface."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ScriptedModel:
         on_chunk: Callable[[int, int], None] | None = None,
         tap: StateTap | None = None,
     ) -> None:
-        """Remember the tokens; there is nothing to compute but states that somebody wants."""
+        """Remember the tokens; only tapped states are computed."""
 
         def run(plan: Plan, watch: LayerWatch | None) -> None:
             self._count(plan)

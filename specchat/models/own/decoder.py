@@ -1,4 +1,4 @@
-"""Our own decoder for the Llama shape and its relatives: static cache, tree mask, the layer loop in our hands."""
+"""Our own decoder for the Llama shape and its relatives: static cache, tree mask, a layer loop that can drop rows."""
 
 from __future__ import annotations
 
