@@ -1,4 +1,4 @@
-"""Who is measured: one configuration of ours over the loaded pair, cold or taught by other prompts' replies."""
+"""The contestants of a benchmark: configurations over the loaded pair, cold or warmed up by other prompts' replies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Contestant(Protocol):
         """A new question begins: what was learnt from the last one is forgotten, unless it may be kept."""
 
     def warm_up(self, prompt: list[int]) -> None:
-        """Write a few tokens that nobody counts."""
+        """Write a few tokens that are not measured."""
 
     def write(self, prompt: list[int], seed: int) -> Written:
         """Write one reply."""

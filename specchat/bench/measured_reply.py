@@ -28,7 +28,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Written:
-    """What a contestant says of one reply. Reading the prompt is `prefill_s`; `decode_s` is the rest."""
+    """One reply of a contestant. Reading the prompt is `prefill_s`; `decode_s` is the rest."""
 
     tokens: tuple[int, ...]
     text: str

@@ -1,4 +1,4 @@
-"""From measured replies to figures: per category and in all, with how sure they are."""
+"""From measured replies to figures, per category and in total, with confidence intervals."""
 
 from __future__ import annotations
 

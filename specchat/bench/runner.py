@@ -51,7 +51,7 @@ class Plan:
 
 @dataclass
 class Progress:
-    """What a person waiting wants to hear; `step` is called before each reply."""
+    """Progress of the benchmark, for display; `step` is called before each reply."""
 
     say: Callable[[str], None] = lambda what: None
     begin: Callable[[str, int], None] = lambda title, steps: None
@@ -110,7 +110,7 @@ class Bench:
 
 
 class _Precision:
-    """The pair in one number format, and everybody who is measured on it."""
+    """The pair in one number format, and the contestants measured on it."""
 
     def __init__(self, plan: Plan, settings: Settings, progress: Progress) -> None:
         self._plan = plan

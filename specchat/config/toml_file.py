@@ -1,4 +1,4 @@
-"""A TOML file of the user as text and as tables: whatever bytes stand there, the answer is tables or one line."""
+"""A TOML file of the user as text and as tables; any bytes give either tables or a one-line error."""
 
 from __future__ import annotations
 

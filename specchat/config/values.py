@@ -58,7 +58,7 @@ class PathSource:
 
 @dataclass(frozen=True)
 class ScriptedSource:
-    """No weights at all: a machine without a language model, for tests and for trying the interface."""
+    """No weights: a scripted text, for tests and for trying the interface."""
 
 
 Source = HubSource | IndexSource | PathSource | ScriptedSource

@@ -1,4 +1,4 @@
-"""Gives a drafter the target's states of the text: of every token exactly once, whatever happens to the text."""
+"""Gives a drafter the target's states of the text: of every token exactly once, also after edits and cuts."""
 
 from __future__ import annotations
 

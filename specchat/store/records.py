@@ -17,7 +17,7 @@ _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9
 
 
 class Facts(Struct, frozen=True):
-    """How one reply was made. The dictionaries hold what the engine said, in its own words."""
+    """How one reply was made. The dictionaries hold fields of the engine's events, unchanged."""
 
     pair: str = ""
     seed: int | None = None

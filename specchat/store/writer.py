@@ -1,4 +1,4 @@
-"""Writes chats down on a thread of its own, so that no disk keeps anybody waiting."""
+"""Writes chats on a thread of its own, so that a slow disk blocks neither the app nor the engine."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Writer:
                 self._write_alone(chats, name, job)
 
     def _write_alone(self, chats: Chats, name: str, job: Job) -> None:
-        """A job that contradicts what another specchat did meanwhile must not keep the others from being done."""
+        """Write jobs one by one, so that one that contradicts what another specchat did does not block the others."""
         try:
             with chats.transaction():
                 job(chats, name)
@@ -180,4 +180,4 @@ class Writer:
 
 
 def _open_early(chats: Chats, name: str) -> None:
-    """The first job: what stands in the way of saving is told at once, not at the first message."""
+    """The first job: opens the file, so that a problem with saving is reported at once, not at the first message."""

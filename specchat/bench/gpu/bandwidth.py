@@ -1,4 +1,4 @@
-"""How fast the device reads and copies its own memory: what no plain decoding can go beyond."""
+"""The memory bandwidth of the device, which bounds the speed of plain decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the device takes, and how long the host: clocks for both."""
+"""Timers for the device and for the host."""
 
 from __future__ import annotations
 

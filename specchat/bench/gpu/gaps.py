@@ -1,4 +1,4 @@
-"""Whether the device ever waits for the host: its idle share of a round, and where the host's time goes."""
+"""The device's idle share of a round, and where the host's time goes."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def load_pair(setup: Setup, target: Path, draft: Path) -> LoadedPair:
 
 
 def configurations(setup: Setup) -> dict[str, dict[str, Any]]:
-    """What is raced against plain decoding."""
+    """Configurations compared with plain decoding."""
     tree = {"drafter": "draft_model", "policy": "best_first", "controller": "fixed", "width": 4, "depth": 8}
     widest = setup.extent.nodes
     merged = {"drafter": "merge", "controller": "goodput", "method_options": {"merge.of": "suffix,draft_model"}}

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure beside the one that was wanted. Missing it is news, not a fault.
+    """A figure and its target value. Missing it is reported; it is no error.
 
     Args:
         at_least: whether the wanted figure is a floor rather than a ceiling.
@@ -39,7 +39,7 @@ class Outcome:
     """What one part found.
 
     Args:
-        figures: everything measured, for whoever computes further with it.
+        figures: everything measured, for further computation.
         wrong: texts that are not the target's: these are faults.
     """
 

@@ -1,4 +1,4 @@
-"""The file that grows part by part: whatever ends the program early, what was measured by then is kept."""
+"""The results file, written after every part, so that an early end loses nothing measured before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real rounds over a model without a tokenizer: what decoding costs, through the very loop that chats run."""
+"""Real rounds over a model without a tokenizer: the cost of decoding, measured through the loop that chats use."""
 
 from __future__ import annotations
 

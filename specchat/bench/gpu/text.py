@@ -134,7 +134,7 @@ def refuse_models_as_drafters(settings: Settings) -> None:
 
 
 def configurations(setup: Setup) -> dict[str, dict[str, Any]]:
-    """What is raced against plain decoding."""
+    """Configurations compared with plain decoding."""
     wide = wide_trees(setup.extent.nodes)
     chosen = {
         f"suffix + token_recycling, {setup.extent.nodes} nodes": wide,

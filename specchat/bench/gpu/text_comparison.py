@@ -73,7 +73,7 @@ def timed_costs(pair: LoadedPair, extent: Extent) -> Costs:
 def compare_on_text(
     pair: LoadedPair, changes: dict[str, dict[str, Any]], peers: Sequence[Peer], extent: Extent, costs: Costs
 ) -> list[ContestantResult]:
-    """Everybody answers the same questions of our own set, a few of each kind; plain decoding is the first contestant.
+    """All contestants answer the same questions of our own set, a few of each kind; plain decoding is the first.
 
     Args:
         changes: configurations by name, as changes of the default settings.
@@ -94,7 +94,7 @@ def compare_on_text(
 
 
 def greedy(extent: Extent) -> Settings:
-    """The settings of everybody; configurations change their own part."""
+    """The settings of all contestants; configurations change their own part."""
     return Settings().but({"temperature": 0.0, "max_tokens": extent.reply_tokens, "seed": 0})
 
 

@@ -1,4 +1,4 @@
-"""What a wider pass costs: trees pay where 64 rows take hardly longer than one."""
+"""The cost of a pass by its rows: trees pay off where 64 rows take hardly longer than one."""
 
 from __future__ import annotations
 

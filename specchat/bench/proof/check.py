@@ -1,4 +1,4 @@
-"""The user's own proof, on their machine and with their pair: speculation changes nothing but the waiting."""
+"""`specchat check`: on the user's machine and pair, speculation changes the speed and nothing else."""
 
 from __future__ import annotations
 

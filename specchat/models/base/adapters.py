@@ -1,4 +1,4 @@
-"""Low-rank adapters as a network's products take them: checked, in its own order of rows, in its format."""
+"""Low-rank adapters prepared for a network's products: checked, rows in its order, values in its format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking into a pass while it runs: states of tapped layers, and hooks that say which nodes stay."""
+"""Taps and hooks during a pass: states of tapped layers, and hooks that decide which nodes stay."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class LayerWatch:
         return TextStates(self._plan.positions[0], tuple(self._plan.tokens[:missing]), self._text)
 
     def reading(self, said: HeadOutput) -> Reading:
-        """The reading of a pass, from what the head said of its living nodes and its riders, in that order."""
+        """The reading of a pass, from the head's output for its living nodes and its riders, in that order."""
         count, riders = len(self._alive), bool(self._request.riders)
         likeliest = said.likeliest
         if not riders and not self._pruned:

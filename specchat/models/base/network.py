@@ -1,4 +1,4 @@
-"""What a decoder's layers have in common, however they are computed: rows in, the states of those that stayed out."""
+"""The interface of a decoder's layers, however they are computed: rows in, states of the rows that stay out."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Network(Protocol):
     device: torch.device
     nbytes: int
     kernels: str
-    """What multiplies, in words."""
+    """The name of the matrix kernels."""
     keys_together: int
     """Keys of how many rows lie side by side in the cache it is handed."""
     threads: int
@@ -96,4 +96,4 @@ class Network(Protocol):
         """(rows, d) states after the last layer, of the rows that stayed."""
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
-        """What the final norm and the head make of (n, d) states; `totals` are wanted only by who drafts."""
+        """What the final norm and the head make of (n, d) states; `totals` are computed only for draft models."""

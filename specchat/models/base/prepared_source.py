@@ -1,4 +1,4 @@
-"""Weights as a decoder's layers want them, whatever file they come from."""
+"""Weights prepared for a decoder's layers, from any file format."""
 
 from __future__ import annotations
 

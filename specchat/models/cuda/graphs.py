@@ -118,7 +118,7 @@ class GraphNetwork:
         return out[:rows]
 
     def _is_special(self, running: Pass) -> bool:
-        """Whether a pass does what no recording does: ask in the middle, or see part of a text through windows."""
+        """Whether a pass cannot be replayed: hooks interrupt it, or a window hides part of the text."""
         windows = any(kind.window is not None for kind in self.shape.attention_kinds)
         return running.interrupted(self.shape.layers) or (windows and bool(running.plan.borrowed))
 

@@ -35,7 +35,7 @@ class Inputs:
         self.tokens, self.positions, self.places, self.adapter_of, self.common, self.window = parts
 
     def fill_(self, plan: Plan, spare: int, acting: Sequence[int] = ()) -> None:
-        """Tell the device about a pass. Does not wait for it.
+        """Copy a pass's inputs to the device, without waiting.
 
         Padding rows are written to the cache row `spare`. They see the common rows and one that is read in this
         pass, so that what they compute, which nobody looks at, is finite.

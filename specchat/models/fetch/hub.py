@@ -1,4 +1,4 @@
-"""Take files from the model hub: its own client downloads, its own listing says what they must hash to."""
+"""Files from the model hub: its client downloads them, its listing gives their hashes."""
 
 from __future__ import annotations
 

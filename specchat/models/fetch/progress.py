@@ -1,4 +1,4 @@
-"""What a fetch says while it goes on, and how it is told to stop."""
+"""Progress of a fetch, and how it is cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrices as their files hold them, for kernels that read such rows themselves."""
+"""Matrices in their files' own formats, for kernels that read these formats."""
 
 from __future__ import annotations
 

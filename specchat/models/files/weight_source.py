@@ -1,4 +1,4 @@
-"""What a decoder's weights are read through: one set of names, whatever the file format."""
+"""The interface through which a decoder's weights are read: one set of names for all file formats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL_ROWS = slice(None)
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What can be said of a tensor without reading it.
+    """A tensor's size and format, known without reading it.
 
     Args:
         label: the file it is in and its name there.

@@ -1,4 +1,4 @@
-"""Addresses of tensors for C, which cannot see what lies there: format, sizes and order are checked on the way."""
+"""Addresses of tensors for C, which cannot check them: format, sizes and memory order are checked here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scripted pair says and how it spells: a few passages, recited by counting which words follow which.
+"""The text and tokens of the scripted pair: a few passages, continued by counts of which words follow which.
 
 A machine without a language model. The target looks back far enough to recite, the draft model only a word or two,
 so drafts are sometimes right and sometimes wrong, which is what the interface and its tests need.
