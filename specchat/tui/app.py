@@ -29,7 +29,7 @@ from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.pair_library import Judge, Pairs
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.prompt_history import History
-from specchat.tui.state.race_series import Asked
+from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.session import Chat
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.widgets.alert import Alert
@@ -67,7 +67,7 @@ class SpecchatApp(TerminalApp):
         store: Path | None = None,
         chat: str | None = "",
         toured: Path | None = None,
-        questions: Callable[[], Sequence[Asked]] = tuple,
+        questions: Callable[[], Sequence[BenchQuestion]] = tuple,
         guard: ExitGuard | None = None,
     ) -> None:
         """The app, not yet running.
@@ -160,7 +160,7 @@ class SpecchatApp(TerminalApp):
         owed = self.control.pump.begin()
         events = self.control.session.link.drain() if self.control.session.link else []
         with self.batch_update():
-            await self.control.events.apply(self.control.round_animation.due(self.control.races.take(events)), owed)
+            await self.control.events.apply(self.control.round_animation.due(self.control.races.dispatch(events)), owed)
         self.call_after_refresh(self.control.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:

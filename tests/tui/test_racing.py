@@ -118,10 +118,10 @@ async def test_nothing_ticks_once_all_is_shown_and_a_key_shows_it_at_once():
         await warm_up(d)
         await plain_heat(d)
         await fast_heat(d)
-        assert screen_of(d)._beat._active.is_set()
+        assert screen_of(d)._refresh_timer._active.is_set()
         await d.pilot.press("end")
         assert "identical" in shown(d, "outcome")
-        assert not screen_of(d)._beat._active.is_set()
+        assert not screen_of(d)._refresh_timer._active.is_set()
 
 
 async def test_without_a_prompt_the_last_question_races_with_its_history():

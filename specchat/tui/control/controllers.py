@@ -26,7 +26,7 @@ from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.services.terminal_window import TerminalWindow
-from specchat.tui.state.race_series import Asked
+from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.session import Chat
 from specchat.tui.widgets.chat_views import ChatViews
 
@@ -49,7 +49,7 @@ class Controllers:
         engine_here: bool,
         store: Path | None,
         toured: Path | None,
-        questions: Callable[[], Sequence[Asked]],
+        questions: Callable[[], Sequence[BenchQuestion]],
     ) -> None:
         self.pump = EventPump(ports.tick)
         self.garbage = GarbageCollection(lambda: self.pump.idle)
