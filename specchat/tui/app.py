@@ -157,10 +157,12 @@ class SpecchatApp(TerminalApp):
 
     async def on_specchat_app_tick(self) -> None:
         """Apply all events that arrived, then draw once."""
-        owed = self.control.pump.begin()
+        redraw = self.control.pump.begin()
         events = self.control.session.link.drain() if self.control.session.link else []
         with self.batch_update():
-            await self.control.events.apply(self.control.round_animation.due(self.control.races.dispatch(events)), owed)
+            await self.control.events.apply(
+                self.control.round_animation.release(self.control.races.dispatch(events)), redraw
+            )
         self.call_after_refresh(self.control.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
@@ -175,11 +177,11 @@ class SpecchatApp(TerminalApp):
 
     def on_prompt_taken_back(self) -> None:
         """Put the queued message back into the prompt."""
-        self.control.prompt_controller.take_back()
+        self.control.prompt_controller.recall_queued()
 
     async def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Explain a command while it is typed; the next Ctrl+C is a first one again."""
-        self.control.stop_keys.typed()
+        """Explain a command while it is typed; the next Ctrl+C does not quit yet."""
+        self.control.stop_keys.reset_quit()
         await self.control.prompt_controller.changed(event.text_area.text)
 
     def on_settings_form_chosen(self, event: SettingsForm.Chosen) -> None:
@@ -251,16 +253,16 @@ class SpecchatApp(TerminalApp):
         await self.control.stop_keys.interrupt()
 
     async def action_stop(self) -> None:
-        """Stop or leave what is nearest; else go back to the prompt."""
+        """Stop what runs or close what is open; else focus the prompt."""
         await self.control.stop_keys.stop()
 
     def action_search(self) -> None:
-        """Look for something that was sent before."""
+        """Search the messages that were sent before."""
         self.control.prompt_controller.search()
 
-    def action_edit_elsewhere(self) -> None:
-        """Write the prompt in an editor."""
-        self.control.prompt_controller.edit_elsewhere()
+    def action_open_editor(self) -> None:
+        """Edit the prompt in the user's editor."""
+        self.control.prompt_controller.open_editor()
 
     async def action_pace(self, what: str) -> None:
         """Hold, step, change the speed, or play again."""

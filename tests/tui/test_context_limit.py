@@ -6,7 +6,7 @@ from driving import Driver, driving
 from fake import hello, ready, stats_of
 
 from specchat.engine.protocol import events as ev
-from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_WISH, newest
+from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_REQUEST, turns_to_leave_out
 from specchat.tui.state.turn import Turn
 from specchat.tui.widgets.messages import UserView
 
@@ -172,7 +172,7 @@ async def test_a_new_chat_begins_from_a_summary_that_the_model_wrote():
     async with driving(loaded=False) as d:
         await full(d)
         await press(d, "summary")
-        assert generates(d)[-1].messages[-1] == ev.Message("user", SUMMARY_WISH)
+        assert generates(d)[-1].messages[-1] == ev.Message("user", SUMMARY_REQUEST)
         await d.reply("We counted questions.")
         asked = generates(d)[-1].messages
         assert asked == [
@@ -222,7 +222,7 @@ async def test_the_status_line_warns_when_the_context_is_nearly_full():
 
 def test_turns_leave_in_pairs_and_the_last_question_stays():
     turns = [Turn("user" if n % 2 == 0 else "assistant", "x" * 99) for n in range(7)]
-    assert newest(turns, 700, 400) == 4
-    assert newest(turns, 700, 10_000) == 2
-    assert newest(turns, 700, 1) == 6
-    assert newest(turns[:1], 700, 1) == 0
+    assert turns_to_leave_out(turns, 700, 400) == 4
+    assert turns_to_leave_out(turns, 700, 10_000) == 2
+    assert turns_to_leave_out(turns, 700, 1) == 6
+    assert turns_to_leave_out(turns[:1], 700, 1) == 0

@@ -189,18 +189,18 @@ async def test_what_is_not_drawn_at_once_is_drawn_soon_and_without_another_event
     now = [100.0]
     pump = EventPump(lambda: ticks.append(True), clock=lambda: now[0], cost=lambda: 0.0)
     pump.begin()
-    assert pump.due("tree", 0.05)
+    assert pump.is_due("tree", 0.05)
     pump.end()
     assert pump.idle
     pump.begin()
-    assert not pump.due("tree", 0.05)
+    assert not pump.is_due("tree", 0.05)
     pump.end()
     assert not pump.idle
     await asyncio.sleep(0.2)
     assert ticks
     now[0] += 0.2
     assert pump.begin()
-    assert pump.due("tree", 0.05)
+    assert pump.is_due("tree", 0.05)
     pump.end()
     assert pump.idle
 
@@ -236,9 +236,9 @@ def test_what_is_started_after_giving_way_is_not_nice_itself():
         "import asyncio, os\n"
         "from specchat.tui.system.engine_priority import EnginePriority\n"
         "async def main():\n"
-        "    before, courtesy = os.nice(0), EnginePriority()\n"
-        "    courtesy.give_way(); courtesy.give_way()\n"
-        "    print(os.nice(0) - before, await courtesy.start(lambda: os.nice(0)) - before)\n"
+        "    before, priority = os.nice(0), EnginePriority()\n"
+        "    priority.lower_priority(); priority.lower_priority()\n"
+        "    print(os.nice(0) - before, await priority.start(lambda: os.nice(0)) - before)\n"
         "asyncio.run(main())\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

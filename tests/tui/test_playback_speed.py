@@ -13,7 +13,7 @@ from textual.selection import SELECT_ALL
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.tui.control import round_animation
-from specchat.tui.draw.draft_preview import best_path, fallen, ghost
+from specchat.tui.draw.draft_preview import best_path, preview, rejected_guess
 from specchat.tui.widgets.messages import text_of
 from specchat.tui.widgets.reply_view import ReplyView
 from specchat.tui.widgets.tinted_text import TintedText
@@ -169,10 +169,10 @@ async def test_a_round_with_too_little_time_is_shown_whole():
     async with driving() as d:
         d.app.animation_level = "full"
         rounds = await writing(d, 3)
-        d.app.control.speed.speed("20")
+        d.app.control.speed.set_speed("20")
         await d.hear(rounds[3])
         assert d.app.chat.rounds[-1] is rounds[3]
-        d.app.control.speed.speed("4")
+        d.app.control.speed.set_speed("4")
         await telling(d, rounds[4])
 
 
@@ -203,9 +203,9 @@ async def test_the_ghost_is_seen_and_is_no_part_of_the_text():
 
 @pytest.mark.parametrize("round", rounds_of(), ids=lambda round: str(round.index))
 def test_a_ghost_ends_as_the_text_it_announced(round):
-    pending = ghost(round, 0)
+    pending = preview(round, 0)
     assert all(role == "pending" for _, role in pending)
-    last = ghost(round, len(round.verdict.path) + 1)
+    last = preview(round, len(round.verdict.path) + 1)
     kept = [text for text, role in last if role != "rejected"]
     assert "".join(kept) == "".join(piece.text for piece in round.pieces).replace("\n", "⏎")
     assert [role for _, role in last if role != "rejected"] == [piece.origin for piece in round.pieces]
@@ -226,18 +226,18 @@ async def full_speed(d: Driver, rounds: int) -> list[ev.RoundDone]:
 
 
 async def test_at_full_speed_what_fell_is_seen_behind_the_text_until_the_next_round(monkeypatch):
-    monkeypatch.setattr(round_animation, "FALLEN_S", 3600.0)
+    monkeypatch.setattr(round_animation, "REJECTED_S", 3600.0)
     async with driving() as d:
         monkeypatch.setattr(type(d.app.control.pump), "_owe", lambda *_: None)
         made = await full_speed(d, 2)
         view = d.app.query_one(ReplyView)
         for before, after in (made[1:3], made[2:4]):
-            text, (mark, guess) = view._tail.text, "".join(text for text, _ in fallen(before)).split("✕")
+            text, (mark, guess) = view._tail.text, "".join(text for text, _ in rejected_guess(before)).split("✕")
             assert rows_of(view._tail)[-1].endswith(f"{text.split(chr(10))[-1]}{mark}✕{guess}")
             assert view._tail.get_selection(SELECT_ALL) == (text, "\n")
             assert "✕" not in text_of(view)
             await d.hear(after)
-            assert guess not in rows_of(view._tail)[-1].removesuffix("".join(text for text, _ in fallen(after)))
+            assert guess not in rows_of(view._tail)[-1].removesuffix("".join(text for text, _ in rejected_guess(after)))
 
 
 async def test_what_fell_vanishes_without_another_round():
@@ -272,14 +272,14 @@ async def test_without_animations_nothing_trails_the_text():
 @pytest.mark.parametrize("options", [{}, {"ascii": True}], ids=["no colour", "ascii"])
 async def test_what_fell_is_told_from_the_text_without_colour(monkeypatch, options):
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(round_animation, "FALLEN_S", 3600.0)
+    monkeypatch.setattr(round_animation, "REJECTED_S", 3600.0)
     async with driving(options=AppOptions(**options)) as d:
         monkeypatch.setattr(type(d.app.control.pump), "_owe", lambda *_: None)
         await full_speed(d, 3)
         tail = d.app.query_one(ReplyView)._tail
         strip = [strip for strip in tail.render_lines(tail.size.region) if strip.text.strip()][-1]
         struck = "".join(segment.text for segment in strip if segment.style and segment.style.strike)
-        assert struck == fallen(d.app.chat.rounds[-1])[1][0]
+        assert struck == rejected_guess(d.app.chat.rounds[-1])[1][0]
         assert ("x" if options else "✕") in strip.text.rstrip().removesuffix(struck)[-1]
 
 
@@ -293,7 +293,7 @@ async def test_what_fell_is_told_from_the_text_without_colour(monkeypatch, optio
 def test_a_ghost_within_the_last_row_moves_nothing(texts, guess, width, later):
     tinted = TintedText([(text, "drafted") for text in texts])
     tinted._fit(width)
-    tinted.trail([(" ✕", "crossed"), (guess, "rejected")], within=True)
+    tinted.set_preview([(" ✕", "crossed"), (guess, "rejected")], within=True)
     for wide in (width, later):  # a scrollbar may come and go
         tinted._fit(wide)
         alone = TintedText([(text, "drafted") for text in texts])
@@ -311,7 +311,7 @@ def test_a_ghost_within_the_last_row_moves_nothing(texts, guess, width, later):
 @pytest.mark.parametrize("round", rounds_of(), ids=lambda round: str(round.index))
 def test_what_fell_is_what_was_guessed_in_place_of_the_bonus(round):
     last = round.verdict.path[-1] if round.verdict.path else 0
-    row = fallen(round)
+    row = rejected_guess(round)
     children = [node for node, parent in enumerate(round.tree.parents) if parent == last and node]
     assert bool(row) == bool(children)
     assert all(round.verdict.reasons[node] == "rejected" for node in children)

@@ -1,4 +1,4 @@
-"""The functions of the running app, as controllers get them."""
+"""Builds the ports: the functions of the running app that controllers use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which chat is on the screen: a new one, or one that was stored."""
+"""Switches the screen to a new chat or a stored one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specchat.tui.widgets.welcome import Welcome
 
 
 class CurrentChat:
-    """Changes to another chat; a reply that is being written is stopped."""
+    """Begins or opens chats; a running reply is cancelled."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class CurrentChat:
         self._show()
 
     def _leave(self) -> None:
-        self._session.forget()
-        self._context_limit.forget()
+        self._session.reset_chat()
+        self._context_limit.reset()
 
     def _show(self) -> None:
         self._ports.notify("")

@@ -145,7 +145,7 @@ class Races:
         if self._session.player is not None:
             raise UsageError("a recording cannot race: there is no engine")
         if chat.running is not None:
-            raise UsageError(self._session.busy)
+            raise UsageError(self._session.busy_reason)
         if not chat.can_generate:
             raise UsageError("no pair is ready")
         refuse_plain(self._chat.engine.settings)

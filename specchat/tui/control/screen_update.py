@@ -1,4 +1,4 @@
-"""Draws the chat's screen from what is known: tree, figures, remarks, alerts. Each widget is updated once per tick."""
+"""Updates the widgets of the chat's screen from the state, each once per tick: tree, figures, remarks, alerts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from specchat.tui.widgets.chat_views import ChatViews
 from specchat.tui.widgets.settings_form import SettingsForm
 
 TREE_S, FIGURES_S = 1 / 8, 1 / 3
-"""While a reply is written, trees and figures need not change faster than one can read them."""
+"""The shortest time between two drawings of the tree, and of the figures, while a reply is written."""
 
 
 class ScreenUpdate:
-    """Called with nothing, it draws everything that may have changed.
+    """Calling it updates every widget whose content may have changed.
 
     Args:
-        form: the settings form that is shown.
+        form: returns the settings form that is visible.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class ScreenUpdate:
         self._cpu_meter = CpuMeter()
 
     def __call__(self) -> None:
-        """Draw; while a reply is written, trees and figures only as often as they can be read."""
+        """Update all widgets; tree and figures at limited rates while a reply is written."""
         chat, views = self._chat, self._views
         writing = chat.running is not None
-        if not writing or self._pump.due("tree", TREE_S):
+        if not writing or self._pump.is_due("tree", TREE_S):
             self._draw_tree()
         self._animation.redraw()
-        if not writing or self._pump.due("figures", FIGURES_S):
+        if not writing or self._pump.is_due("figures", FIGURES_S):
             views.stats.show(self._facts())
             self._form().show_effect(chat.engine.effect)
             views.status.repaint()
@@ -70,9 +70,9 @@ class ScreenUpdate:
     def _draw_tree(self) -> None:
         chat, speed = self._chat, self._speed
         self._views.tree_panel.show(
-            chat.rounds, chat.figures, frozen=speed.still, telling=not self._animation.finished, pace=speed.words
+            chat.rounds, chat.figures, frozen=speed.halted, telling=not self._animation.finished, pace=speed.caption
         )
-        self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.words)
+        self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.caption)
 
     def _facts(self) -> Facts:
         chat, meter = self._chat, self._cpu_meter

@@ -28,7 +28,7 @@ from specchat.tui.textual_fixes.whole_pastes import take_pastes_whole
 
 
 class TerminalApp(FixedApp):
-    """What any app of ours needs of a terminal.
+    """The base of the app: everything about the terminal, nothing about the chat.
 
     Args:
         guard: what ends the app when it is told to from outside.
@@ -40,7 +40,9 @@ class TerminalApp(FixedApp):
         self.keys = keymap(keys)
         self.key_table = key_table(self.keys)
         self.guard = guard or ExitGuard()
-        self.after_copy: Callable[[str, str], None] = lambda text, what: None  # gets what was copied, and its name
+        self.after_copy: Callable[[str, str], None] = lambda text, what: (
+            None
+        )  # called with the text and its name
         self._harmless = Harmless()
         self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self._set_themes(options.theme)
@@ -48,7 +50,7 @@ class TerminalApp(FixedApp):
             self.animation_level = "none"
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """What every line goes through before it is shown."""
+        """The filters that every line passes before it is shown."""
         filters = [*super().get_line_filters(), self._harmless]
         return filters if self._plain is None else [*filters, self._plain]
 
@@ -57,7 +59,7 @@ class TerminalApp(FixedApp):
         return {"quiet-color": "#8390a3", "line-color": "#5b687c"}
 
     def get_driver_class(self) -> type[Driver]:
-        """Textual's choice; behind a browser, one that leaves with its server."""
+        """Textual's choice; in a browser, a driver that ends the app with the page or the server."""
         driver = super().get_driver_class()
         take_pastes_whole(driver)
         if driver.__name__ == "WebDriver":
@@ -71,11 +73,11 @@ class TerminalApp(FixedApp):
         return MainScreen(id="_default")
 
     def listen_for_end(self) -> None:
-        """From now on the app can leave in order when it is told to from outside."""
+        """From now on a signal or hang-up ends the app in an orderly way."""
         loop = asyncio.get_running_loop()
 
         def leave(code: int) -> None:
-            with suppress(RuntimeError):  # the loop is closed: it has left already
+            with suppress(RuntimeError):  # the loop is closed: the app has ended
                 loop.call_soon_threadsafe(self.exit, None, code)
 
         self.guard.listen(leave)
@@ -86,7 +88,7 @@ class TerminalApp(FixedApp):
         return bounded(super().size)
 
     async def _on_resize(self, event: Resize) -> None:
-        """A window says how large it is; a browser or a variable can say anything."""
+        """Limit the size of the window: a browser can report any."""
         size = bounded(event.size)
         await super()._on_resize(event if size == event.size else Resize(size, size))
 

@@ -1,4 +1,4 @@
-"""When the tour is shown: once, at the first start, and whenever it is asked for."""
+"""Shows the tour: once at the first start, and on request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specchat.tui.widgets.welcome import Welcome
 
 
 class Tour:
-    """The tour's pages, on the page of the chat.
+    """Shows the pages of the tour in the transcript.
 
     Args:
         seen: a file that exists once the tour was shown; without one it is shown on request only.
@@ -27,15 +27,15 @@ class Tour:
         self._seen = seen
 
     @property
-    def on(self) -> bool:
-        """The tour is on the page."""
+    def is_shown(self) -> bool:
+        """Whether the tour is visible."""
         return bool(self._transcript.query(TourView))
 
     async def first_start(self) -> None:
-        """Show it, if nobody has seen it here."""
+        """Show the tour if it was never shown on this machine."""
         if self._seen is None or self._seen.exists():
             return
-        with suppress(OSError):  # a home that cannot be written: the tour comes again, and Esc skips it again
+        with suppress(OSError):  # the home cannot be written: the tour is shown at every start
             private_dir(self._seen.parent)
             self._seen.touch(mode=0o600)
         await self.start()
@@ -57,9 +57,9 @@ class Tour:
                 await self.leave()
 
     async def leave(self) -> bool:
-        """Back to the chat; False if there was no tour."""
+        """Remove the tour; False if it was not shown."""
         page = self._transcript
-        if not self.on:
+        if not self.is_shown:
             return False
         await page.query(TourView).remove()
         if not page.views and not page.query(Welcome):

@@ -8,7 +8,7 @@ from specchat.tui.draw.token_tree.picture import drafted_of
 from specchat.tui.text.cells import Row
 
 
-def ghost(round: RoundDone, upto: int) -> Row:
+def preview(round: RoundDone, upto: int) -> Row:
     """The end of the text while the verdict is known down to depth `upto`.
 
     What stands so far, then the best guess: pending until its turn comes, struck out once it fell. After the path
@@ -27,7 +27,7 @@ def ghost(round: RoundDone, upto: int) -> Row:
     return row
 
 
-def fallen(round: RoundDone) -> Row:
+def rejected_guess(round: RoundDone) -> Row:
     """What was guessed where the target went on by itself, struck out: nothing where no guess reached so far."""
     path = round.verdict.path
     guess = "".join(_shown(round, node) for node in best_path(round, path[-1] if path else 0)).strip()

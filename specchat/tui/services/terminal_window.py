@@ -69,7 +69,7 @@ class TerminalWindow:
                 sys.__stdout__.write(RESTORE_TITLE)
                 sys.__stdout__.flush()
 
-    def ended(self, event: Finished) -> None:
+    def reply_ended(self, event: Finished) -> None:
         """A reply is complete: call the user back who has gone to another window meanwhile."""
         chat = self._chat
         if self._focused() or event.at_s < SHORT_S or self._options.notify == "off" or chat.queued is not None:

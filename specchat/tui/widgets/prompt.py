@@ -164,7 +164,7 @@ class Prompt(TextArea):
         self._recalled, self._unsent = None, ""
         self.clear()
 
-    def give_back(self, text: str) -> None:
+    def restore_refused(self, text: str) -> None:
         """The text was refused: it is here again unless something else is, and what is typed next takes its place."""
         if not self.text:
             self.write(text)

@@ -120,12 +120,12 @@ class ReplyView(Growing, Vertical):
     def _quick(self) -> bool:
         return (self.reply.figures.recent_tokens_per_s or 0.0) > QUICK
 
-    def trail(self, runs: Row, *, within: bool = False) -> None:
+    def set_preview(self, runs: Row, *, within: bool = False) -> None:
         """Let these runs follow the text as a ghost: seen, but no part of it."""
         thinking = self._thoughts.thinking
-        self._thought.trail(runs if thinking else [], within=within)
-        self._tail.trail([] if thinking else runs, within=within)
-        self._tokens.trail(runs if self.token_view else [], within=within)
+        self._thought.set_preview(runs if thinking else [], within=within)
+        self._tail.set_preview([] if thinking else runs, within=within)
+        self._tokens.set_preview(runs if self.token_view else [], within=within)
 
     async def _begin_again(self) -> None:
         """What looked like an answer was a thought, which began before the reply did."""
@@ -174,7 +174,7 @@ class ReplyView(Growing, Vertical):
         if self._ended:
             return
         self._ended = True
-        self.trail([])
+        self.set_preview([])
         await self._say(*self._thoughts.finish())
         self._thought.close(self.reply.thought_s, self._thoughts.tokens)
         rest, self._held = self._held + self._splitter.finish(), ""

@@ -55,9 +55,9 @@ class ThoughtView(Vertical):
         self._said = ("thinking", f" · {numbers.count(tokens)} tokens")
         self._draw()
 
-    def trail(self, runs: Row, *, within: bool = False) -> None:
+    def set_preview(self, runs: Row, *, within: bool = False) -> None:
         """Let these runs follow the thoughts as a ghost."""
-        self._thoughts.trail(runs, within=within)
+        self._thoughts.set_preview(runs, within=within)
 
     def close(self, seconds: float | None, tokens: int) -> None:
         """The thought is complete."""

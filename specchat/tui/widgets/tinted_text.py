@@ -62,7 +62,7 @@ class TintedText(Roles, Growing):
         self._wrap_from(line, start)
         self._draw_from(first, before)
 
-    def trail(self, runs: Iterable[tuple[str, str]], *, within: bool = False) -> None:
+    def set_preview(self, runs: Iterable[tuple[str, str]], *, within: bool = False) -> None:
         """Let these runs follow the text until more is written. They are no part of it: not selected, not copied.
 
         They wrap as the text would; or those that fit stay `within` the last row, and nothing moves because of them.

@@ -47,7 +47,7 @@ async def fork(actions: Actions, text: str) -> None:
     if not text or question is None:
         actions.session.edit(question)
     else:
-        await actions.session.ask_instead(question, text)
+        await actions.session.ask_in_place_of(question, text)
 
 
 async def copy(actions: Actions, what: str) -> None:
