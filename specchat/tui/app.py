@@ -169,7 +169,7 @@ class SpecchatApp(TerminalApp):
         """Run a command, or send the text to the model."""
         await self.control.prompt_controller.submit(event.text)
 
-    @on(Prompt.Nothing)
+    @on(Prompt.SubmittedEmpty)
     @on(TourView.Clicked)
     async def _turn_tour_page(self) -> None:
         """Enter in an empty prompt, or a click on the tour, turns the tour's page."""

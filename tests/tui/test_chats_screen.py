@@ -65,7 +65,7 @@ async def opened(d: Driver, *keys: str) -> ChatsScreen:
 
 async def settle(d: Driver) -> None:
     await d.pilot.pause()
-    while any(worker.name == "_look" and not worker.is_finished for worker in d.app.workers):
+    while any(worker.name == "_load" and not worker.is_finished for worker in d.app.workers):
         await d.pilot.pause(0.02)
     await d.pilot.pause()
 

@@ -266,7 +266,7 @@ async def test_a_row_more_measures_nothing_that_stands_already(monkeypatch: pyte
         height = view.size.height
         while view.size.height == height:
             view.reply.add("more words ", "target")
-            await view.grow()
+            await view.show_new()
             await d.settle()
         assert len(view.query(MarkdownBlock)) > 50
         assert not [widget for widget in measured if isinstance(widget, Markdown | MarkdownBlock)]

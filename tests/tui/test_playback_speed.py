@@ -256,7 +256,7 @@ async def test_a_reply_that_ended_has_no_ghost(shown):
         view.token_view = shown
         await d.hear(made[3], ev.Finished(1, "end", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
         assert "✕" not in d.screen().split("╭─ tree")[0]
-        assert not any(tinted._ghost for tinted in view.query(TintedText))
+        assert not any(tinted._preview for tinted in view.query(TintedText))
 
 
 async def test_without_animations_nothing_trails_the_text():
@@ -266,7 +266,7 @@ async def test_without_animations_nothing_trails_the_text():
         d.link.put(made[2])
         for _ in range(20):
             await d.pilot.pause(0.01)
-            assert not any(tinted._ghost for tinted in d.app.query(TintedText))
+            assert not any(tinted._preview for tinted in d.app.query(TintedText))
 
 
 @pytest.mark.parametrize("options", [{}, {"ascii": True}], ids=["no colour", "ascii"])
@@ -300,12 +300,12 @@ def test_a_ghost_within_the_last_row_moves_nothing(texts, guess, width, later):
         alone._fit(wide)
         assert tinted._height() == alone._height()
         assert tinted._rows == alone._rows
-        for (_, start, end), (_, _, before) in zip(tinted._ghost_rows, alone._rows[-1:], strict=False):
+        for (_, start, end), (_, _, before) in zip(tinted._preview_rows, alone._rows[-1:], strict=False):
             shown = (tinted._texts[-1] + " ✕" + guess)[start:end]
             assert end >= before
             assert cell_len(shown.rstrip()) <= wide
     tinted.add([("more", "drafted")])
-    assert not tinted._ghost_rows
+    assert not tinted._preview_rows
 
 
 @pytest.mark.parametrize("round", rounds_of(), ids=lambda round: str(round.index))

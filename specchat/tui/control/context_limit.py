@@ -117,7 +117,7 @@ class ContextLimit:
             case "leave_out":
                 self._leave_out(KEPT_SHARE, text or "")
                 left = self._chat.left_out
-                await self._views.transcript.note(f"from here on the {left} oldest messages are not sent any more")
+                await self._views.transcript.add_note(f"from here on the {left} oldest messages are not sent any more")
                 await self._send_pending(text)
             case "summary":
                 self._leave_out(SUMMARY_SHARE, "")
@@ -184,7 +184,7 @@ class ContextLimit:
         system, title = self._chat.system, self._chat.title
         await self._ports.new_chat()
         self._chat.system = "\n\n".join(part for part in (system, f"{SUMMARY_HEAD}\n{summary}") if part)
-        await self._views.transcript.note(f"goes on from a summary of “{title}”, which is its system message now")
+        await self._views.transcript.add_note(f"goes on from a summary of “{title}”, which is its system message now")
         await self._session.ask(text)
 
     def _last_question(self) -> str:

@@ -56,7 +56,7 @@ class CurrentChat:
         await self._archive.open(id, self._leave)
         await transcript.restore(self._chat.turns)
         if left := self._chat.left_out:
-            await transcript.note(f"the {left} oldest messages are not sent on: there was no room for them")
+            await transcript.add_note(f"the {left} oldest messages are not sent on: there was no room for them")
         self._show()
 
     def _leave(self) -> None:

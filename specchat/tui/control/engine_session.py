@@ -253,7 +253,7 @@ class EngineSession:
         await self._tour.leave()
         if (welcome := transcript.welcome) is not None:
             await welcome.remove()
-            transcript.from_top()
+            transcript.start_at_top()
         await transcript.prune()
         for turn in self._chat.turns[-new_turns:]:
             await transcript.show(turn)

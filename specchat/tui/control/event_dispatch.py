@@ -31,8 +31,8 @@ class EventDispatch:
             await self._apply(event)
         if self._chat.running is None:
             self._actions.speed.reply_ended()
-        for view in self._transcript.growing():
-            await view.grow()
+        for view in self._transcript.unfinished_replies():
+            await view.show_new()
         self._actions.archive.keep()
         self._ports.redraw()
         await self._send_queued()
@@ -100,7 +100,7 @@ class EventDispatch:
         self._actions.settings_files.read()
         self._side.show_fields()
         for note in event.notes:
-            await self._transcript.note(note, "warn")
+            await self._transcript.add_note(note, "warn")
         if self._transcript.welcome is None:
             self._ports.notify(f"{event.pair} is ready")
 
@@ -108,7 +108,7 @@ class EventDispatch:
         """A pair could not be loaded: noted in the chat, unless the user cancelled it."""
         chat = self._chat
         if chat.engine.refused:
-            await self._transcript.note(
+            await self._transcript.add_note(
                 f"{chat.engine.refused} was not loaded: {why}; {chat.engine.pair} stays in use", "bad"
             )
         self._ports.notify(why, "bad" if chat.engine.refused else "warn")

@@ -141,12 +141,12 @@ class PromptController:
             return False
         text, chat.queued = chat.queued, None
         prompt.write(attachments.split(text)[0])
-        self._views.queued_message.look()
+        self._views.queued_message.update()
         return True
 
     def _accept(self, text: str) -> None:
         prompt = self._views.prompt
         known = prompt.sent.problem
-        prompt.taken(text)
+        prompt.accept(text)
         if prompt.sent.problem != known:
             self._ports.notify(prompt.sent.problem, "warn")

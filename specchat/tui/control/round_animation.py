@@ -150,7 +150,7 @@ class RoundAnimation:
         self._held = []
 
     def _set_preview(self, runs: Row, *, within: bool = False) -> None:
-        for view in self._views.transcript.growing():
+        for view in self._views.transcript.unfinished_replies():
             view.set_preview(runs, within=within)
 
 

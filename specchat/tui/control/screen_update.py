@@ -57,10 +57,10 @@ class ScreenUpdate:
             self._form().show_effect(chat.engine.effect)
             views.status.repaint()
         self._terminal.update_title()
-        views.queued_message.look()
+        views.queued_message.update()
         views.prompt.waiting = chat.queued or ""
         welcome = views.transcript.welcome
-        views.notice.look(welcomed=welcome is not None)
+        views.notice.update(welcomed=welcome is not None)
         if self._session.player is not None:
             views.replay_bar.repaint()
         if welcome is not None:

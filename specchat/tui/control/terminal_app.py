@@ -40,9 +40,7 @@ class TerminalApp(FixedApp):
         self.keys = keymap(keys)
         self.key_table = key_table(self.keys)
         self.guard = guard or ExitGuard()
-        self.after_copy: Callable[[str, str], None] = lambda text, what: (
-            None
-        )  # called with the text and its name
+        self.after_copy: Callable[[str, str], None] = lambda text, what: None  # called with the text and its name
         self._harmless = Harmless()
         self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self._set_themes(options.theme)

@@ -53,7 +53,7 @@ class Tour:
     async def next(self) -> None:
         """The next page, or the end."""
         for view in self._transcript.query(TourView):
-            if not view.turn():
+            if not view.next_page():
                 await self.leave()
 
     async def leave(self) -> bool:

@@ -1,4 +1,4 @@
-"""The settings form over the chat, where there is no room beside it."""
+"""The settings form as a screen, for windows without room beside the chat."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ class SettingsScreen(ModalScreen[None]):
 
     @property
     def form(self) -> SettingsForm:
-        """The form, for whoever has news for it."""
+        """The form of this screen."""
         return self.query_one(SettingsForm)

@@ -1,4 +1,4 @@
-"""What widgets share that grow row by row: nothing that stands already is drawn or laid out again."""
+"""The base of widgets that grow row by row: rows that are already drawn are not drawn or laid out again."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from textual.reactive import Reactive
 from textual.widget import Widget
 
 
-def arrange_downwards(widget: Widget, size: Size, optimal: bool = False) -> DockArrangeResult:
-    """Lay out what stands one below the other, each as high as it needs to be: the height there is does not matter.
+def arrange_vertically(widget: Widget, size: Size, optimal: bool = False) -> DockArrangeResult:
+    """Arrange children of automatic height vertically; the result does not depend on the available height.
 
-    Textual asks for it twice, first to learn the height and then with it, and asks everything inside again whenever
-    it changed.
+    Textual calls this twice, without and with the height, and again for all children whenever the height has changed.
+    With height 0 both calls share one cache entry.
     """
     return Widget.arrange(widget, Size(size.width, 0), optimal)
 
 
-class Growing(Widget):
-    """Keeps its drawn rows when only its height changes, and asks for no second layout after a layout.
+class GrowingRows(Widget):
+    """Keeps its drawn rows when only its height changes, and requests no second layout after a layout.
 
-    Textual's own draws everything again for every new row, and lays the screen out twice, in case scrollbars were to
-    come; those ask for themselves. Only for widgets whose rows look the same at any height: no border at the bottom.
+    Textual draws all rows again for every new one, and requests a second layout in case scrollbars appear, which
+    request it themselves. Only for widgets whose rows do not depend on the height: without a border at the bottom.
     """
 
     virtual_size = Reactive(Size(0, 0), repaint=False)
-    arrange = arrange_downwards
+    arrange = arrange_vertically
 
     def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
         if size.width == self._size.width:

@@ -1,4 +1,4 @@
-"""A fixed-size widget painted from rows of (text, role): the cheapest thing Textual can draw."""
+"""The base of widgets that are drawn from rows of (text, role), which is cheaper than rendering with Rich."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from specchat.tui.text.cells import Row, clip
-from specchat.tui.widgets.text_roles import Roles
+from specchat.tui.widgets.text_roles import RoleStyles
 
 
-class PaintedRows(Roles):
+class PaintedRows(RoleStyles):
     """Shows what `paint` returns for its size; painted anew only after `repaint` or a new size."""
 
     ALLOW_SELECT = False
@@ -27,8 +27,8 @@ class PaintedRows(Roles):
         return []
 
     def repaint(self) -> None:
-        """What `paint` would return has changed; only rows that came out different are drawn."""
-        if not self.display:  # asking for the size of what is hidden lays out the whole screen
+        """Call `paint` again, and draw the rows that have changed."""
+        if not self.display:  # reading the size of a hidden widget would lay out the whole screen
             self._rows = None
             self._styles_cache.clear()
             return
@@ -44,7 +44,7 @@ class PaintedRows(Roles):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def entitle(self, *, title: str | None = None, subtitle: str | None = None) -> None:
-        """Write into the border; only the border is drawn, and only if it says something new."""
+        """Set the titles in the border; only the border is drawn, and only if they have changed."""
         before = self._titles
         title, subtitle = self._titles = (
             before[0] if title is None else title,
