@@ -89,7 +89,7 @@ def open_chat(
 
 def _say_goodbye(archive: ChatArchive) -> None:
     """How to come back to this chat, or why one cannot."""
-    kept = archive.kept()
+    kept = archive.stored()
     if archive.problem:
         typer.echo(f"specchat: not saved: {archive.problem}", err=True)
     elif kept is not None:

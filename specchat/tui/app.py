@@ -224,7 +224,7 @@ class SpecchatApp(TerminalApp):
 
     def on_transcript_shortened(self) -> None:
         """Collect the memory of removed messages, once the app is idle."""
-        self.control.garbage.soon()
+        self.control.garbage.schedule()
 
     async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
         """Generate another answer to this message."""
@@ -287,6 +287,6 @@ def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
         app.run(mouse=mouse)
     finally:
         app.control.archive.close()
-        app.control.terminal.leave()
+        app.control.terminal.restore_title()
         if app.control.session.link is not None:
             app.control.session.link.close()

@@ -145,7 +145,7 @@ async def test_deleting_the_chat_on_the_screen_forgets_it_until_it_goes_on(store
         await opened(d, "tab", "down", "d", "escape")
         await d.hear(ev.Changed(dict(d.app.chat.engine.settings), ev.Loss(True, "")))
         assert len(titles(store)) == 2
-        assert d.app.control.archive.kept() is None
+        assert d.app.control.archive.stored() is None
         d.app.views.prompt.focus()
         await d.say("go on")
         assert len(titles(store)) == 3

@@ -26,9 +26,9 @@ from textual.widgets.markdown import MarkdownBlock
 from specchat.engine.protocol import events as ev
 from specchat.tui.control.event_pump import EventPump
 from specchat.tui.draw.stats_rows import Facts, stats_rows
-from specchat.tui.system.cpu_meter import CpuMeter, Shares
+from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
 from specchat.tui.system.engine_priority import wants_every_core
-from specchat.tui.textual_fixes.compositing import News, Sparing
+from specchat.tui.textual_fixes.compositing import DiffingCompositor, News
 from specchat.tui.widgets.finished_markdown import Item
 from specchat.tui.widgets.tinted_text import TintedText
 
@@ -94,7 +94,7 @@ async def watched(size=(120, 40)):
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_the_terminal_shows_what_the_screen_holds_while_a_reply_is_written(size):
     async with watched(size) as (d, screen):
-        assert isinstance(d.app.screen._compositor, Sparing)
+        assert isinstance(d.app.screen._compositor, DiffingCompositor)
         await d.say("How does it work?")
         rounds = rounds_of()
         await d.hear(started([], 1))
@@ -206,7 +206,7 @@ async def test_what_is_not_drawn_at_once_is_drawn_soon_and_without_another_event
 
 
 def test_the_panel_says_who_uses_the_cores():
-    rows = stats_rows(Facts(shares=Shares(engine=1.93, app=0.061)), 40, 14)
+    rows = stats_rows(Facts(shares=CoreShares(engine=1.93, app=0.061)), 40, 14)
     assert "".join(text for text, _ in rows[0]) == "cores    engine 1.9 · app 0.06"
 
 
@@ -214,13 +214,13 @@ def test_the_panel_says_who_uses_the_cores():
 def test_the_shares_of_an_engine_here_are_measured_and_of_one_elsewhere_are_unknown(monkeypatch):
     monkeypatch.setattr("specchat.tui.system.cpu_meter.SPAN_S", 0.0)
     meter = CpuMeter()
-    assert meter.look(0) is None
-    assert meter.look(os.getpid()) is None
+    assert meter.read(0) is None
+    assert meter.read(os.getpid()) is None
     sum(range(2_000_000))
-    shares = meter.look(os.getpid())
+    shares = meter.read(os.getpid())
     assert shares is not None
     assert shares.app > 0
-    assert meter.look(0) is None
+    assert meter.read(0) is None
 
 
 def test_an_engine_that_leaves_a_core_is_not_given_way_to(monkeypatch):

@@ -228,7 +228,7 @@ async def full_speed(d: Driver, rounds: int) -> list[ev.RoundDone]:
 async def test_at_full_speed_what_fell_is_seen_behind_the_text_until_the_next_round(monkeypatch):
     monkeypatch.setattr(round_animation, "REJECTED_S", 3600.0)
     async with driving() as d:
-        monkeypatch.setattr(type(d.app.control.pump), "_owe", lambda *_: None)
+        monkeypatch.setattr(type(d.app.control.pump), "_schedule_redraw", lambda *_: None)
         made = await full_speed(d, 2)
         view = d.app.query_one(ReplyView)
         for before, after in (made[1:3], made[2:4]):
@@ -274,7 +274,7 @@ async def test_what_fell_is_told_from_the_text_without_colour(monkeypatch, optio
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(round_animation, "REJECTED_S", 3600.0)
     async with driving(options=AppOptions(**options)) as d:
-        monkeypatch.setattr(type(d.app.control.pump), "_owe", lambda *_: None)
+        monkeypatch.setattr(type(d.app.control.pump), "_schedule_redraw", lambda *_: None)
         await full_speed(d, 3)
         tail = d.app.query_one(ReplyView)._tail
         strip = [strip for strip in tail.render_lines(tail.size.region) if strip.text.strip()][-1]

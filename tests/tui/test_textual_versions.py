@@ -14,7 +14,7 @@ from driving import driving
 
 import specchat.tui
 from specchat.tui.textual_fixes import version
-from specchat.tui.textual_fixes.compositing import Sparing
+from specchat.tui.textual_fixes.compositing import DiffingCompositor
 from specchat.tui.textual_fixes.keys import key_of_character
 
 TUI = Path(specchat.tui.__file__).parent
@@ -50,7 +50,7 @@ def test_keys_have_the_same_names_in_both_ways(monkeypatch: pytest.MonkeyPatch):
 
 async def test_a_reply_is_shown_with_another_version(newer_textual: None):
     async with driving() as d:
-        assert not isinstance(d.app.screen._compositor, Sparing)
+        assert not isinstance(d.app.screen._compositor, DiffingCompositor)
         await d.say("hi")
         await d.reply("one two\n\n" * 60)
         assert "one two" in d.screen()

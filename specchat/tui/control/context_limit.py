@@ -103,7 +103,11 @@ class ContextLimit:
             return
         text, self._summarising = self._summarising, None
         reply = self._chat.last_reply()
-        summary = thoughts.spoken(reply.text).strip() if reply is not None and reply.stop in ("end", "length") else ""
+        summary = (
+            thoughts.without_thoughts(reply.text).strip()
+            if reply is not None and reply.stop in ("end", "length")
+            else ""
+        )
         if not summary:
             self._return_to_prompt(text, "there is no summary, so the chat stays as it is")
             return
@@ -167,7 +171,7 @@ class ContextLimit:
     def _leave_out(self, share: float, pending: str) -> None:
         """Send only the newest turns from now on, so that the pending message fits behind them."""
         chat = self._chat
-        turns = chat.sent()
+        turns = chat.sent_turns()
         limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
         left = turns_to_leave_out(turns, self._tokens, share * limit - len(pending) / CHARACTERS_PER_TOKEN)
         if left:

@@ -36,7 +36,7 @@ class CurrentChat:
 
     def choose(self, words: str = "") -> None:
         """Let the user choose a stored chat that contains these words, and go on with it."""
-        if self._session.player is not None or not self._archive.keeps:
+        if self._session.player is not None or not self._archive.has_file:
             why = "a recording is being played" if self._session.player else "chats are not kept here"
             self._ports.notify(why, "warn")
             return

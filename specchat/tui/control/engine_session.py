@@ -135,7 +135,7 @@ class EngineSession:
         Raises UsageError if nothing can be asked now.
         """
         self._require_free()
-        if not self._chat.before_answer(turn):
+        if not self._chat.cut_after_question(turn):
             self._ports.notify("there is no question to answer again")
             return
         await self._views.transcript.change(self._chat.turns)
@@ -169,14 +169,14 @@ class EngineSession:
         """Show another branch at this turn, or at the last turn that has siblings."""
         if self._chat.running is not None:
             self._ports.notify(self.busy_reason, "warn")
-        elif (turn := turn or self._chat.fork()) is None or turn.place[1] < 2:
+        elif (turn := turn or self._chat.last_branching_turn()) is None or turn.place[1] < 2:
             again, edit = (self._ports.key_of(f"transcript.{id}") for id in ("retry", "edit"))
             self._ports.notify(f"nothing else was said here; {again} answers again, {edit} says it differently")
         elif (other := self._chat.switch(turn, step)) is None:
             self._ports.notify("this is the first branch" if step < 0 else "this is the last branch")
         else:
             await self._views.transcript.change(self._chat.turns)
-            self._archive.keep()
+            self._archive.save()
             self._ports.notify(f"branch {other.place[0]} of {other.place[1]}")
             self._ports.redraw()
 
@@ -204,7 +204,7 @@ class EngineSession:
         if self._chat.running is not None and self.link is not None and self.player is None:
             self.link.send(Cancel(self._chat.running.id))
         self._chat.clear()
-        self._archive.keep()
+        self._archive.save()
 
     async def watch_demo(self) -> None:
         """Play the shipped recording instead of talking to an engine."""
@@ -246,8 +246,8 @@ class EngineSession:
         """Send the command that starts a reply, and show the turns it adds."""
         assert self.link is not None, "a reply is asked of a link"
         self._before_reply(command.id)
-        self._archive.keep()
-        await self._archive.written()
+        self._archive.save()
+        await self._archive.wait_until_written()
         self.link.send(command)
         transcript = self._views.transcript
         await self._tour.leave()
@@ -260,7 +260,7 @@ class EngineSession:
         transcript.follow()
         self._ports.notify("")
         self._ports.redraw()
-        self._ports.after_refresh(self._garbage.between)  # the engine reads the prompt
+        self._ports.after_refresh(self._garbage.collect_if_many)  # the engine reads the prompt
 
     def _show_replay(self, player: Player | None) -> None:
         """Show the replay bar in place of the prompt, or the prompt again."""

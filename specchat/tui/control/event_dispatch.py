@@ -33,7 +33,7 @@ class EventDispatch:
             self._actions.speed.reply_ended()
         for view in self._transcript.unfinished_replies():
             await view.show_new()
-        self._actions.archive.keep()
+        self._actions.archive.save()
         self._ports.redraw()
         await self._send_queued()
 
@@ -60,7 +60,7 @@ class EventDispatch:
         if isinstance(event, Counted | Failed | Died):
             await self._context_limit.apply(event)
         if was_writing and chat.running is None:
-            self._garbage.soon()
+            self._garbage.schedule()
             await self._context_limit.reply_ended()
 
     async def _send_queued(self) -> None:

@@ -15,7 +15,7 @@ from specchat.tui.control.commands.registry import COMMANDS, find, hint, is_comm
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.state import attachments
-from specchat.tui.state.completion import Completion, Known, complete
+from specchat.tui.state.completion import Completion, KnownCommand, complete
 from specchat.tui.system import editor
 from specchat.tui.text.numbers import count
 
@@ -56,7 +56,7 @@ class PromptController:
     def complete(self, line: str) -> Completion | None:
         """What Tab may put in place of the word before the cursor."""
         known = [
-            Known(command.name, bool(command.usage), lambda given, c=command: c.choices(self._actions, given))  # type: ignore[misc]
+            KnownCommand(command.name, bool(command.usage), lambda given, c=command: c.choices(self._actions, given))  # type: ignore[misc]
             for command in COMMANDS.values()
         ]
         return complete(line, known, Path.cwd())

@@ -84,7 +84,7 @@ class ScreenUpdate:
             memory_bytes=chat.engine.ready.memory_bytes if chat.engine.ready else 0,
             writing=chat.running is not None,
             effect=chat.engine.effect,
-            shares=meter.look(self._session.engine_pid) if chat.running else meter.shares,
+            shares=meter.read(self._session.engine_pid) if chat.running else meter.shares,
             plan=plan_of(chat.rounds[-1] if chat.rounds else None),
         )
 

@@ -19,8 +19,8 @@ from specchat.tui.control.key_bindings import key_table, keymap
 from specchat.tui.draw.theme import DARK, MONO, OWN
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.system.window_size import bounded
-from specchat.tui.text.ascii import Ascii
-from specchat.tui.text.harmless import Harmless
+from specchat.tui.text.ascii import AsciiFilter
+from specchat.tui.text.control_codes import ControlCodeFilter
 from specchat.tui.text.key_names import names_of
 from specchat.tui.textual_fixes.compositing import MainScreen
 from specchat.tui.textual_fixes.fixed_app import FixedApp
@@ -41,16 +41,16 @@ class TerminalApp(FixedApp):
         self.key_table = key_table(self.keys)
         self.guard = guard or ExitGuard()
         self.after_copy: Callable[[str, str], None] = lambda text, what: None  # called with the text and its name
-        self._harmless = Harmless()
-        self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
+        self._control_codes = ControlCodeFilter()
+        self._ascii = AsciiFilter(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self._set_themes(options.theme)
         if not options.animations:
             self.animation_level = "none"
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The filters that every line passes before it is shown."""
-        filters = [*super().get_line_filters(), self._harmless]
-        return filters if self._plain is None else [*filters, self._plain]
+        filters = [*super().get_line_filters(), self._control_codes]
+        return filters if self._ascii is None else [*filters, self._ascii]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours of ours that other themes do not define."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.tui.state.setting_effect import Effect
+from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text import numbers
@@ -14,7 +14,7 @@ _DEEDS = ("save", "save_pair", "reload")
 
 
 def form_rows(
-    form: Form, effect: Effect | None, width: int, height: int, top: int
+    form: Form, effect: SettingEffect | None, width: int, height: int, top: int
 ) -> tuple[list[Row], list[Line], int]:
     """The rows, the line each of the upper ones shows, and where the view begins so that the chosen line is in it."""
     if not form.fields:
@@ -66,7 +66,7 @@ def _field_row(field: Field, chosen: bool, form: Form, width: int) -> Row:
     return [(mark, role), (label, "dim" if field.of_method else "text"), (gap, ""), (value, role)]
 
 
-def _below(form: Form, effect: Effect | None, width: int, height: int) -> list[Row]:
+def _below(form: Form, effect: SettingEffect | None, width: int, height: int) -> list[Row]:
     """What a change did, and what the chosen line means; the meaning stays longest."""
     about = _about(form, width)
     if height < 5:

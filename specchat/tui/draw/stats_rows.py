@@ -8,8 +8,8 @@ from specchat.engine.near.speedup import source_of
 from specchat.engine.protocol.events import Loss, RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.setting_effect import Effect
-from specchat.tui.system.cpu_meter import Shares
+from specchat.tui.state.setting_effect import SettingEffect
+from specchat.tui.system.cpu_meter import CoreShares
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, cut, spark, width_of
 from specchat.tui.text.wrap import wrap
@@ -27,8 +27,8 @@ class Facts:
     context_limit: int = 0
     memory_bytes: int = 0
     writing: bool = False
-    effect: Effect | None = None  # of the last change of settings
-    shares: Shares | None = None  # of this machine's cores, while a reply is written
+    effect: SettingEffect | None = None  # of the last change of settings
+    shares: CoreShares | None = None  # of this machine's cores, while a reply is written
     plan: str = ""  # what the controller chose for the last round, and why
 
 

@@ -68,7 +68,7 @@ class AddPairScreen(ModalScreen[str | None]):
     def action_leave(self) -> None:
         """Stop the check; else close."""
         if self._process is not None:
-            self._process.call_off()
+            self._process.cancel()
         else:
             self.dismiss(None)
 
@@ -88,7 +88,7 @@ class AddPairScreen(ModalScreen[str | None]):
             self._process = None
         if added:
             self.dismiss(name)
-        elif process.called_off:
+        elif process.cancelled:
             self._say([("stopped; nothing was written", "dim")])
         else:
             lines = [line for line in process.words if line.startswith("specchat: ")] or [process.last_words]

@@ -48,13 +48,13 @@ class PairsScreen(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         """Show what is known at once, then what the files say."""
-        self._library.watch(self._update_progress)
+        self._library.set_listener(self._update_progress)
         self._list.focus()
         self._read()
 
     def on_unmount(self) -> None:
         """Stop listening; downloads go on."""
-        self._library.watch(None)
+        self._library.set_listener(None)
 
     def on_pair_list_asked(self, event: PairList.Asked) -> None:
         """Load, fetch, stop or forget."""
@@ -64,14 +64,14 @@ class PairsScreen(ModalScreen[str | None]):
                 self._say(f"{name} cannot work, see above")
             case "choose" if name in self._library.fetching:
                 self._say(f"{name} is being fetched; x stops that")
-            case "choose" if self._library.waits(event.pair):
+            case "choose" if self._library.fetches_first(event.pair):
                 self._library.fetch(name)
             case "choose":
                 self.dismiss(name)
-            case "stop" if not self._library.call_off(name):
+            case "stop" if not self._library.cancel(name):
                 self._say(f"{name} is not being fetched")
             case "start":
-                self._run(self._library.begin_with, name)
+                self._run(self._library.set_start_pair, name)
             case "forget":
                 self._run(self._library.forget, name)
 
@@ -109,7 +109,7 @@ class PairsScreen(ModalScreen[str | None]):
         self._list.show(
             replace(
                 self._list.list_state,
-                first=self._library.first,
+                first=self._library.start_pair,
                 pairs=[_with_verdict(p, before.get(p.name)) for p in pairs],
             )
         )

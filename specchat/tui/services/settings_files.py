@@ -1,4 +1,4 @@
-"""Keeps settings beyond this session: what a pair was shipped with, what it starts with, and writing down the rest."""
+"""Reads the shipped and saved settings of a pair from files, and saves the settings in force."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SettingsFiles:
             return
 
     def save(self, *, into_pair: bool) -> list[Saved]:
-        """Write down what differs from the next start; which keys went into which file.
+        """Save the settings that differ from those of the next start; returns the keys written to each file.
 
         Raises:
             UsageError: there is nothing that could be saved here.

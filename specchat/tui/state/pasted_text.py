@@ -1,4 +1,4 @@
-"""Long pastes as one word in the prompt, `[pasted 5,012 lines]`, and in full where they are sent."""
+"""Long pastes, shown in the prompt as one word `[pasted 5,012 lines]` and sent in full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MANY_LINES = 20
 _LABEL = re.compile(r"\[pasted [^\]\n]*\]")
 
 
-def plain(text: str) -> str:
+def with_unix_line_ends(text: str) -> str:
     """The text with line ends as the prompt has them."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

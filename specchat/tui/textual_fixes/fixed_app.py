@@ -1,4 +1,4 @@
-"""Textual's app with what it lacks: batches that are drawn when they end, and a way to write to the terminal."""
+"""Textual's app with fixes: batches are drawn when they end, and the app can write to the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specchat.tui.textual_fixes.version import tested
 
 
 class FixedApp(App[None]):
-    """Everything here uses attributes that are private to Textual."""
+    """The base of the app; uses private attributes of Textual."""
 
     @property
     def can_suspend(self) -> bool:

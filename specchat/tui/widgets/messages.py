@@ -48,8 +48,8 @@ class UserView(Vertical):
             text.set(self._runs())
 
     def _runs(self) -> list[tuple[str, str]]:
-        spoken, files = attachments.split(self.text)
-        runs = _first_lines(spoken, MOST_UNFOLDED_LINES if self.unfolded else LONGEST_SHOWN_LINES)
+        without_thoughts, files = attachments.split(self.text)
+        runs = _first_lines(without_thoughts, MOST_UNFOLDED_LINES if self.unfolded else LONGEST_SHOWN_LINES)
         for file in files:
             mark = "▾" if self.unfolded else "▸"
             lines = f"{file.lines:,} line{'s' if file.lines != 1 else ''}"
@@ -135,7 +135,7 @@ def view_of(turn: Turn) -> MessageView:
 
 def text_of(view: MessageView) -> str:
     """A message's text without thoughts, safe to paste anywhere."""
-    return visible(thoughts.spoken(view.reply.text) if isinstance(view, ReplyView) else view.text)
+    return visible(thoughts.without_thoughts(view.reply.text) if isinstance(view, ReplyView) else view.text)
 
 
 def lines_of(turn: Turn, width: int) -> int:

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.tui.state.completion import Completion
-from specchat.tui.state.pasted_text import Pastes, is_long, plain
+from specchat.tui.state.pasted_text import Pastes, is_long, with_unix_line_ends
 from specchat.tui.state.prompt_history import History
 from specchat.tui.textual_fixes.editing import Edit, EditResult, Location
 
@@ -92,7 +92,7 @@ class Prompt(TextArea):
         """A long paste becomes one word."""
         event.prevent_default()
         event.stop()
-        text = plain(event.text)
+        text = with_unix_line_ends(event.text)
         self._replace_via_keyboard(self._pastes.label(text) if is_long(text) else text, *self.selection)
 
     def edit(self, edit: Edit) -> EditResult:

@@ -7,10 +7,10 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 
 from specchat.engine.protocol.text import visible
-from specchat.tui.state.thoughts import Thoughts, opened_before
+from specchat.tui.state.thoughts import Thoughts, closes_unopened_thought
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text.cells import Row
-from specchat.tui.text.markdown_blocks import Splitter
+from specchat.tui.text.markdown_blocks import BlockSplitter
 from specchat.tui.widgets.finished_markdown import FinishedMarkdown
 from specchat.tui.widgets.growing_rows import GrowingRows
 from specchat.tui.widgets.thought import ThoughtView
@@ -53,7 +53,7 @@ class ReplyView(GrowingRows, Vertical):
         super().__init__()
         self.reply = reply
         self.turn = turn or Turn("assistant", reply=reply)
-        self._splitter = Splitter()
+        self._splitter = BlockSplitter()
         self._commits = 0  # of finished blocks
         self._last: FinishedMarkdown | None = None  # the widget that gets the next commit
         self._uncommitted = ""  # finished blocks that are still shown in the tail
@@ -100,7 +100,7 @@ class ReplyView(GrowingRows, Vertical):
 
     async def show_new(self) -> None:
         """Show the new pieces of the reply, and its end if it has ended."""
-        if not self._thoughts.opened and opened_before(self.reply.text):
+        if not self._thoughts.opened and closes_unopened_thought(self.reply.text):
             await self._restart()
         fresh = self.reply.pieces[self._shown :]
         self._shown += len(fresh)
@@ -130,7 +130,7 @@ class ReplyView(GrowingRows, Vertical):
     async def _restart(self) -> None:
         """Show the reply again from the start: its beginning turned out to be a thought that the template opened."""
         await self.query(FinishedMarkdown).remove()
-        self._splitter, self._thoughts = Splitter(), Thoughts(opened=True)
+        self._splitter, self._thoughts = BlockSplitter(), Thoughts(opened=True)
         self._uncommitted, self._commits, self._last = "", 0, None
         self._shown = self._shown_speech = 0
         self._tail.set(())

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from specchat.errors import UsageError
 from specchat.tui.draw.settings_rows import form_rows
-from specchat.tui.state.setting_effect import Effect
+from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text.cells import Row
@@ -43,7 +43,7 @@ class SettingsForm(PaintedRows, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._form = Form()
-        self._effect: Effect | None = None
+        self._effect: SettingEffect | None = None
         self._effect_version: object = None
         self._visible_lines: list[Line] = []
         self._top = 0
@@ -78,19 +78,19 @@ class SettingsForm(PaintedRows, can_focus=True):
     def on_key(self, event: events.Key) -> None:
         """Handle typing of a value or a search; Escape ends typing, then the search, then the form."""
         form = self._form
-        if form.typed is None and not form.looking:
+        if form.typed is None and not form.searching:
             self._form_key(event)
         else:
             event.stop()
             event.prevent_default()
-            (self._search_key if form.looking else self._value_key)(event)
+            (self._search_key if form.searching else self._value_key)(event)
         self.repaint()
 
     def _form_key(self, event: events.Key) -> None:
         if event.key == "escape":
             event.stop()
-            if self._form.looking_for:
-                self._form.look_for("")
+            if self._form.query:
+                self._form.search("")
             else:
                 self.post_message(self.Left())
         elif event.character and (event.character.isdigit() or event.character == ".") and self._form.current:
@@ -112,20 +112,20 @@ class SettingsForm(PaintedRows, can_focus=True):
     def _search_key(self, event: events.Key) -> None:
         form = self._form
         if event.key == "escape":
-            form.looking = False
-            form.look_for("")
+            form.searching = False
+            form.search("")
         elif event.key in ("enter", "down", "up", "tab"):
-            form.looking = False
+            form.searching = False
             form.move({"down": 1, "up": -1}.get(event.key, 0))
         elif event.key == "backspace":
-            form.looking = bool(form.looking_for)
-            form.look_for(form.looking_for[:-1])
+            form.searching = bool(form.query)
+            form.search(form.query[:-1])
         elif event.is_printable and event.character:
-            form.look_for(form.looking_for + event.character)
+            form.search(form.query + event.character)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While something is typed, every key belongs to it."""
-        return self._form.typed is None and not self._form.looking
+        return self._form.typed is None and not self._form.searching
 
     def action_move(self, step: int) -> None:
         """Choose another line."""
@@ -134,7 +134,7 @@ class SettingsForm(PaintedRows, can_focus=True):
 
     def action_edge(self, index: int) -> None:
         """Choose the first or last line."""
-        self._form.edge(index != 0)
+        self._form.choose_end(index != 0)
         self.repaint()
 
     def action_step(self, direction: int) -> None:
@@ -149,7 +149,7 @@ class SettingsForm(PaintedRows, can_focus=True):
 
     def action_find(self) -> None:
         """Show only what fits what is typed now."""
-        self._form.looking = True
+        self._form.searching = True
         self.repaint()
 
     def action_save(self, into_pair: bool) -> None:
@@ -173,9 +173,9 @@ class SettingsForm(PaintedRows, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Choose the line that was clicked."""
         y = event.y - 1
-        stops = self._form.stops
-        if 0 <= y < len(self._visible_lines) and self._visible_lines[y] in stops:
-            self._form.at = stops.index(self._visible_lines[y])
+        lines = self._form.selectable_lines
+        if 0 <= y < len(self._visible_lines) and self._visible_lines[y] in lines:
+            self._form.at = lines.index(self._visible_lines[y])
             self.repaint()
 
     def show(self, fields: list[Field], pair: str = "") -> None:
@@ -184,11 +184,11 @@ class SettingsForm(PaintedRows, can_focus=True):
         self._remark = ""
         self.repaint()
 
-    def show_effect(self, effect: Effect) -> None:
+    def show_effect(self, effect: SettingEffect) -> None:
         """Show the effect of the last change; drawn only where it has new figures."""
-        if effect.news != self._effect_version:
+        if effect.version != self._effect_version:
             self.repaint()
-        self._effect, self._effect_version = effect, effect.news
+        self._effect, self._effect_version = effect, effect.version
 
     def fail(self, name: str, message: str) -> None:
         """Say beside a field why its change was refused; the value in force is shown again."""
@@ -203,7 +203,7 @@ class SettingsForm(PaintedRows, can_focus=True):
     def repaint(self) -> None:
         """The state has changed: rows and border."""
         form = self._form
-        looked = form.looking_for + ("▏" if form.looking else "")
+        looked = form.query + ("▏" if form.searching else "")
         self.border_title = Content(f"settings /{looked}" if looked else "settings")
         todo = f"{len(form.staged)} to apply · End Enter" if form.staged else ""
         unsaved = f"{len(form.unsaved)} not saved · s saves" if form.unsaved else ""
@@ -218,7 +218,7 @@ class SettingsForm(PaintedRows, can_focus=True):
     def _choose(self, value: Any) -> None:
         field = self._form.current
         assert field is not None, "only a field takes a value"
-        if self._form.take(value):
+        if self._form.set_value(value):
             self.post_message(self.Chosen(field.name, value))
         self.repaint()
 
