@@ -28,8 +28,8 @@ from specchat.tui.control.event_pump import EventPump
 from specchat.tui.draw.stats_rows import Facts, stats_rows
 from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
 from specchat.tui.system.engine_priority import wants_every_core
-from specchat.tui.textual_fixes.compositing import DiffingCompositor, News
-from specchat.tui.widgets.finished_markdown import Item
+from specchat.tui.textual_fixes.compositing import DiffingCompositor, PartialUpdate
+from specchat.tui.widgets.finished_markdown import ListItem
 from specchat.tui.widgets.tinted_text import TintedText
 
 
@@ -44,7 +44,7 @@ class Screen:
         display = d.app._display
 
         def shown(screen, renderable) -> None:
-            if isinstance(renderable, News):
+            if isinstance(renderable, PartialUpdate):
                 for y, x, strip in renderable._strips:
                     self._write(y, x, strip)
             elif renderable is not None:
@@ -164,7 +164,7 @@ async def test_what_changes_within_a_batch_is_drawn_when_the_batch_ends():
 def test_text_that_grows_wraps_like_text_that_was_there_at_once(runs, width):
     grown, whole = TintedText(), TintedText(runs)
     for tinted in (grown, whole):
-        tinted._fit(width)
+        tinted._set_width(width)
     for run in runs:
         grown.add([run])
     assert grown._rows == whole._rows
@@ -176,8 +176,8 @@ def test_text_that_grows_wraps_like_text_that_was_there_at_once(runs, width):
 @settings(deadline=None)
 def test_lines_that_leave_take_their_rows_with_them(texts, count, width):
     grown, rest = TintedText([(text, "drafted") for text in texts]), TintedText()
-    grown._fit(width)
-    rest._fit(width)
+    grown._set_width(width)
+    rest._set_width(width)
     rest.add([("\n".join(grown.text.split("\n")[count:]), "drafted")])
     grown.drop_lines(count)
     assert grown._rows == rest._rows
@@ -305,7 +305,7 @@ async def test_an_item_of_a_list_stands_in_three_widgets_and_is_laid_out_once(mo
         await d.say("Go on.")
         await d.reply("".join(f"- item {number} of **many**\n" for number in range(60)))
         blocks = d.app.views.transcript.query(MarkdownBlock)
-        rows = [widget for widget in sizes if isinstance(widget, Item)]
+        rows = [widget for widget in sizes if isinstance(widget, ListItem)]
         assert len(rows) == 60
         assert all(len(sizes[row]) == 1 for row in rows)
         assert all(len(row.query("*")) == 2 for row in rows)

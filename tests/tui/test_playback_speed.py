@@ -292,12 +292,12 @@ async def test_what_fell_is_told_from_the_text_without_colour(monkeypatch, optio
 )
 def test_a_ghost_within_the_last_row_moves_nothing(texts, guess, width, later):
     tinted = TintedText([(text, "drafted") for text in texts])
-    tinted._fit(width)
+    tinted._set_width(width)
     tinted.set_preview([(" ✕", "crossed"), (guess, "rejected")], within=True)
     for wide in (width, later):  # a scrollbar may come and go
-        tinted._fit(wide)
+        tinted._set_width(wide)
         alone = TintedText([(text, "drafted") for text in texts])
-        alone._fit(wide)
+        alone._set_width(wide)
         assert tinted._height() == alone._height()
         assert tinted._rows == alone._rows
         for (_, start, end), (_, _, before) in zip(tinted._preview_rows, alone._rows[-1:], strict=False):

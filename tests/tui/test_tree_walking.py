@@ -12,8 +12,8 @@ from test_token_tree import any_round, big_round
 
 from specchat.engine.protocol import events as ev
 from specchat.tui.draw.token_tree import ASCII, UNICODE, picture_of
-from specchat.tui.draw.token_tree.details import details, why
-from specchat.tui.draw.token_tree.walking import bonus_of, children_of, depth_of, parent_of, stepped
+from specchat.tui.draw.token_tree.details import details, reason_of
+from specchat.tui.draw.token_tree.navigation import bonus_of, children_of, depth_of, neighbour, parent_of
 from specchat.tui.text.cells import width_of
 
 STEPS = ["parent", "child", "previous", "next", "root", "bonus"]
@@ -45,7 +45,7 @@ async def walking(d: Driver, round: ev.RoundDone, *keys: str) -> str:
 def test_every_step_ends_on_a_node(round, steps):
     node = 0
     for step in steps:
-        before, node = node, stepped(round, node, step)
+        before, node = node, neighbour(round, node, step)
         assert 0 <= node < nodes_of(round)
         if step in ("previous", "next"):
             assert depth_of(round, node) == depth_of(round, before)
@@ -58,7 +58,7 @@ def test_every_node_can_be_walked_to(round):
     while waiting:
         at = waiting.pop()
         for step in STEPS:
-            if (node := stepped(round, at, step)) not in reached:
+            if (node := neighbour(round, at, step)) not in reached:
                 reached.add(node)
                 waiting.append(node)
     assert reached == set(range(nodes_of(round)))
@@ -71,15 +71,15 @@ def test_every_node_tells_about_itself_in_the_room_there_is(round, data, width, 
     rows = details(round, node, width, marks)
     assert rows
     assert all(width_of(row) <= width for row in rows)
-    assert why(round, node, marks)
+    assert reason_of(round, node, marks)
 
 
 def test_children_begin_with_the_path_and_parents_lead_back():
     round = broad()
     first, second, third = round.verdict.path
     assert children_of(round, 0)[0] == first
-    assert stepped(round, first, "child") == second
-    assert stepped(round, third, "child") == bonus_of(round) == stepped(round, 0, "bonus")
+    assert neighbour(round, first, "child") == second
+    assert neighbour(round, third, "child") == bonus_of(round) == neighbour(round, 0, "bonus")
     assert parent_of(round, bonus_of(round)) == third
 
 
@@ -88,12 +88,12 @@ def test_a_rejected_token_tells_what_the_target_wrote_instead():
     rejected = [n for n, reason in enumerate(round.verdict.reasons) if reason == "rejected"]
     last = max(rejected, key=lambda n: depth_of(round, n))
     assert (
-        why(round, last, UNICODE)
+        reason_of(round, last, UNICODE)
         == f"rejected: the target wrote {round.verdict.bonus_text.replace(' ', '·')} (p\u00a00.82)"
     )
     early = next(n for n in rejected if parent_of(round, n) in round.verdict.path[:-1])
     instead = round.verdict.path[round.verdict.path.index(parent_of(round, early)) + 1]
-    assert round.tree.texts[instead].replace(" ", "·").replace("\n", "⏎") in why(round, early, UNICODE)
+    assert round.tree.texts[instead].replace(" ", "·").replace("\n", "⏎") in reason_of(round, early, UNICODE)
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ def test_every_reason_is_told_in_words(reason, said):
     round = msgspec.structs.replace(
         broad(), tree=tree, verdict=ev.Verdict(path, 3, "d", -0.1, ["accepted", "accepted", reason])
     )
-    assert said in why(round, 2, UNICODE)
+    assert said in reason_of(round, 2, UNICODE)
 
 
 def test_a_node_pruned_too_soon_is_owned_up_to():
     tree = ev.Tree([0, 1, 2, 3], [-1, 0, 1, 1], ["a", "b", "c", "d"], [], [None, -0.1, None, None])
     verdict = ev.Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "pruned", "pruned"])
     round = msgspec.structs.replace(broad(), tree=tree, verdict=verdict)
-    assert why(round, 3, UNICODE).endswith("though the target wrote it")
-    assert why(round, 2, UNICODE).endswith("in the middle of the target's pass")
+    assert reason_of(round, 3, UNICODE).endswith("though the target wrote it")
+    assert reason_of(round, 2, UNICODE).endswith("in the middle of the target's pass")
 
 
 def test_all_who_proposed_a_token_are_named_and_marked():
@@ -252,7 +252,7 @@ async def test_what_is_chosen_is_seen_without_colour(monkeypatch):
         await walking(d, broad(), "right")
         assert d.app.no_color
         assert d.app.views.tree_panel.style_of("selected").reverse
-        assert d.app.views.tree_panel.style_of("kin").underline
+        assert d.app.views.tree_panel.style_of("ancestor").underline
 
 
 async def test_a_map_stays_a_map_until_small_trees_have_become_usual():

@@ -1,4 +1,4 @@
-"""The colours: calm themes in blue and orange, one of high contrast, one of greys; the roles rows are styled by."""
+"""The themes (dark, light, high contrast, greys), and the names of the text roles."""
 
 from __future__ import annotations
 
@@ -121,6 +121,6 @@ def unknown_theme(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 ROLES = (
     "root", "accepted", "bonus", "rejected", "crossed", "unreached", "pending", "river", "line", "dim", "bar", "text",
-    "strong", "drafted", "target", "good", "warn", "bad", "selected", "cursor", "pruned", "cut", "kin", "agreed",
+    "strong", "drafted", "target", "good", "warn", "bad", "selected", "cursor", "pruned", "cut", "ancestor", "agreed",
 )  # fmt: skip
-"""What rows may say about a run of text; what it looks like stands in app.tcss."""
+"""The roles of a run of text; app.tcss defines their styles."""

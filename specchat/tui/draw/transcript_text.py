@@ -1,4 +1,4 @@
-"""The conversation as it is printed to the terminal on leaving."""
+"""The conversation as plain text, printed to the terminal when the app ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specchat.tui.state.turn import Turn
 
 
 def conversation(turns: Sequence[Turn]) -> str:
-    """Everything that was said, questions marked, files by name alone."""
+    """All messages; questions are marked, files are only named."""
     return "\n\n".join(said for turn in turns if (said := _said(turn)))
 
 

@@ -101,9 +101,7 @@ class ExitGuard:
             told = poll.poll()
         except (OSError, ValueError):
             return
-        if told and told[0][1] & (
-            select.POLLHUP | select.POLLERR
-        ):  # else: this system cannot report hang-ups
+        if told and told[0][1] & (select.POLLHUP | select.POLLERR):  # else: this system cannot report hang-ups
             self.hang_up()
 
 

@@ -11,9 +11,9 @@ from textual.reactive import reactive
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.draw.token_tree import ASCII, UNICODE, Drawing, Mode, draw, fitting_mode, hides_most, picture_of
-from specchat.tui.draw.token_tree.below import EARLIER, about_node, about_rounds
+from specchat.tui.draw.token_tree.lower_rows import EARLIER, earlier_rounds_rows, node_rows
+from specchat.tui.draw.token_tree.navigation import Step, neighbour
 from specchat.tui.draw.token_tree.picture import Picture
-from specchat.tui.draw.token_tree.walking import Step, stepped
 from specchat.tui.draw.tree_captions import summary_of, title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import Row
@@ -99,9 +99,9 @@ class TreePanel(PaintedRows, can_focus=True):
         if (round := self.round) is None:
             return
         if self._chosen is None:
-            self._choose(stepped(round, 0, step if step in ("root", "bonus") else "child"))
+            self._choose(neighbour(round, 0, step if step in ("root", "bonus") else "child"))
         else:
-            self._choose(stepped(round, self._chosen, step))
+            self._choose(neighbour(round, self._chosen, step))
 
     def action_turn(self, by: int) -> None:
         """Select an earlier or later round; past the last one, follow again."""
@@ -109,7 +109,7 @@ class TreePanel(PaintedRows, can_focus=True):
         at = next((index for index, round in enumerate(rounds) if round is shown), len(rounds)) + by
         if 0 <= at < len(rounds):
             self._pinned, self._revealed = rounds[at], None
-            self._chosen = None if self._chosen is None else stepped(rounds[at], 0, "child")
+            self._chosen = None if self._chosen is None else neighbour(rounds[at], 0, "child")
             self._update_title()
         elif at >= len(rounds):
             self.action_leave()
@@ -206,9 +206,9 @@ class TreePanel(PaintedRows, can_focus=True):
             return []
         node = self._hovered if self._hovered is not None else self._chosen
         if node is None or node > len(picture.nodes):
-            return about_rounds(self._before(round), picture, width, height, self._marks)
+            return earlier_rounds_rows(self._before(round), picture, width, height, self._marks)
         chosen = self._chosen is not None
-        return about_node(round, node, picture, width, height, self._marks, roomy=chosen)
+        return node_rows(round, node, picture, width, height, self._marks, roomy=chosen)
 
     def _before(self, round: RoundDone) -> list[RoundDone]:
         rounds = list(self._rounds)

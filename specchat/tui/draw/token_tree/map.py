@@ -1,6 +1,6 @@
-"""The tree as a map, for many nodes: depth runs to the right, the likeliest stand at the top, the path above all.
+"""The layout "map", for many nodes: one column per depth, the accepted path at the top, then by probability.
 
-A node is its mark and, where there is room, a cell as dark as it is probable. What has no place is counted below.
+A node is drawn as its mark and, where there is room, a cell shaded by probability. Nodes that do not fit are counted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _by_depth(picture: Picture) -> list[tuple[Node | None, list[Node]]]:
             others.setdefault(node.depth, []).append(node)
     deepest = max([*spine, *others], default=0)
     return [
-        (spine.get(depth), sorted(others.get(depth, []), key=lambda node: -(node.weight or 0.0)))
+        (spine.get(depth), sorted(others.get(depth, []), key=lambda node: -(node.likelihood or 0.0)))
         for depth in range(1, deepest + 1)
     ]
 
@@ -102,7 +102,7 @@ def _cell(node: Node, cell: int, marks: Marks) -> Row:
     glyph, role = node.mark(marks)
     if node.accent:
         role = f"{node.accent}#{node.number}"
-    return [(glyph, role), (marks.shade(node.weight), f"bar#{node.number}")][:cell]
+    return [(glyph, role), (marks.shade(node.likelihood), f"bar#{node.number}")][:cell]
 
 
 def _depths(widths: list[int], width: int) -> Row:
