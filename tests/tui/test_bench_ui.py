@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
-from specchat.tui.bench.engine_with_app import ratio
 
 from specchat.cli.bench_ui import row_of
 from specchat.engine.protocol import events as ev
 from specchat.tui.bench.budgets import Finding
+from specchat.tui.bench.engine_speed import ratio
 from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")

@@ -29,7 +29,7 @@ from specchat.tui.draw.stats_rows import Facts, stats_rows
 from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
 from specchat.tui.system.engine_priority import wants_every_core
 from specchat.tui.textual_fixes.compositing import DiffingCompositor, PartialUpdate
-from specchat.tui.widgets.finished_markdown import ListItem
+from specchat.tui.textual_fixes.markdown_layout import ListItem
 from specchat.tui.widgets.tinted_text import TintedText
 
 

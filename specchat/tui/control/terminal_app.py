@@ -85,10 +85,9 @@ class TerminalApp(FixedApp):
         """The window's size, within what can be drawn."""
         return bounded(super().size)
 
-    async def _on_resize(self, event: Resize) -> None:
+    def on_resize(self, event: Resize) -> None:
         """Limit the size of the window: a browser can report any."""
-        size = bounded(event.size)
-        await super()._on_resize(event if size == event.size else Resize(size, size))
+        event.size = event.virtual_size = event.container_size = bounded(event.size)
 
     def copy_to_clipboard(self, text: str, what: str = "text") -> None:
         """Copy to the terminal's clipboard, and to whatever else `after_copy` knows."""

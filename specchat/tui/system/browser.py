@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
+from textual.app import App
 from textual.drivers.web_driver import WebDriver
 
 from specchat.tui.system.exit_guard import ExitGuard
@@ -21,6 +22,10 @@ class ExitableApp(Protocol):
 class BrowserDriver(WebDriver):
     """Textual's driver for browsers; without this, app and engine would run on after the page was closed."""
 
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        self._exitable_app = cast(ExitableApp, app)
+
     def start_application_mode(self) -> None:
         """Begin; from now on the guard can end the app, also before it is mounted."""
         super().start_application_mode()
@@ -37,7 +42,3 @@ class BrowserDriver(WebDriver):
             self._exitable_app.guard.hang_up()
         elif packet_type != "resize" or all(isinstance(payload.get(side), int) for side in ("width", "height")):
             super().on_meta(packet_type, payload)
-
-    @property
-    def _exitable_app(self) -> ExitableApp:
-        return cast(ExitableApp, self._app)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rich.segment import Segment
-from textual.content import Content
 from textual.geometry import Region
 from textual.strip import Strip
 
 from specchat.tui.text.cells import Row, clip
+from specchat.tui.textual_fixes.widget_drawing import drop_drawn_lines, set_border_titles
 from specchat.tui.widgets.text_roles import RoleStyles
 
 
@@ -30,7 +30,7 @@ class PaintedRows(RoleStyles):
         """Call `paint` again, and draw the rows that have changed."""
         if not self.display:  # reading the size of a hidden widget would lay out the whole screen
             self._rows = None
-            self._styles_cache.clear()
+            drop_drawn_lines(self)
             return
         width, height = size = self.size
         before = self._rows
@@ -50,15 +50,8 @@ class PaintedRows(RoleStyles):
             before[0] if title is None else title,
             before[1] if subtitle is None else subtitle,
         )
-        if self._titles == before:
-            return
-        self._border_title, self._border_subtitle = Content(title), Content(subtitle)
-        if not self.display:
-            self._styles_cache.clear()
-            return
-        width, height = self.outer_size
-        left, top = self.content_offset
-        self.refresh(Region(-left, -top, width, 1), Region(-left, height - 1 - top, width, 1))
+        if self._titles != before:
+            set_border_titles(self, title, subtitle)
 
     def render_line(self, y: int) -> Strip:
         """One row, styled and filled up to the width."""

@@ -75,7 +75,7 @@ class Prompt(TextArea):
         """What would be sent: the text with every paste in full."""
         return self._pastes.unfold(self.text)
 
-    async def _on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """Run the action of a bound key at once, so that fast typing cannot overtake it."""
         if event.is_printable:
             return
@@ -88,12 +88,15 @@ class Prompt(TextArea):
             event.prevent_default()
             {"up": self.action_cursor_up, "down": self.action_cursor_down, "enter": self.action_newline}[event.key]()
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    async def on_paste(self, event: events.Paste) -> None:
         """A long paste becomes one word."""
         event.prevent_default()
         event.stop()
         text = with_unix_line_ends(event.text)
-        self._replace_via_keyboard(self._pastes.label(text) if is_long(text) else text, *self.selection)
+        text = self._pastes.label(text) if is_long(text) else text
+        self.replace(
+            self._pastes.label(text) if is_long(text) else text, *self.selection, maintain_selection_offset=False
+        )
 
     def edit(self, edit: Edit) -> EditResult:
         """A paste is changed as a whole or not at all."""

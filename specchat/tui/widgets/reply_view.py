@@ -11,8 +11,8 @@ from specchat.tui.state.thoughts import Thoughts, closes_unopened_thought
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text.cells import Row
 from specchat.tui.text.markdown_blocks import BlockSplitter
+from specchat.tui.textual_fixes.growing_rows import GrowingRows
 from specchat.tui.widgets.finished_markdown import FinishedMarkdown
-from specchat.tui.widgets.growing_rows import GrowingRows
 from specchat.tui.widgets.thought import ThoughtView
 from specchat.tui.widgets.tinted_text import TintedText
 

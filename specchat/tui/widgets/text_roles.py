@@ -9,19 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from rich.style import Style
-from textual.css.styles import RenderStyles
-from textual.dom import DOMNode
 from textual.widget import Widget
 
 from specchat.tui.draw.theme import ROLES
-
-
-def styles_of_part(widget: DOMNode, *names: str) -> RenderStyles:
-    """The styles of a part of the widget that has these classes."""
-    part = DOMNode(classes=" ".join(names))
-    part._attach(widget)
-    widget.app.stylesheet.apply(part, animate=False)
-    return part.styles
+from specchat.tui.textual_fixes.part_styles import styles_of_part
 
 
 class RoleStyles(Widget):

@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from specchat.tui.text.cells import Row
 from specchat.tui.text.wrap import wrap
-from specchat.tui.widgets.growing_rows import GrowingRows
+from specchat.tui.textual_fixes.growing_rows import GrowingRows
 from specchat.tui.widgets.text_roles import RoleStyles
 
 _TAB = "    "

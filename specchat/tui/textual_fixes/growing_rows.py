@@ -7,6 +7,8 @@ from textual.layout import DockArrangeResult
 from textual.reactive import Reactive
 from textual.widget import Widget
 
+from specchat.tui.textual_fixes.version import tested
+
 
 def arrange_vertically(widget: Widget, size: Size, optimal: bool = False) -> DockArrangeResult:
     """Arrange children of automatic height vertically; the result does not depend on the available height.
@@ -28,6 +30,6 @@ class GrowingRows(Widget):
     arrange = arrange_vertically
 
     def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
-        if size.width == self._size.width:
+        if tested() and size.width == self._size.width:
             self._size = size
         return super()._size_updated(size, virtual_size, container_size, layout)
