@@ -38,7 +38,6 @@ from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript import Transcript
-from specchat.tui.widgets.welcome import Welcome
 
 
 class SpecchatApp(TerminalApp):
@@ -95,7 +94,9 @@ class SpecchatApp(TerminalApp):
         )
         self.views.tree_panel.mode = tree_mode
         self._first_chat = chat
-        self.ports = app_ports(self, self.views.notice, lambda: self.control, lambda: self.post_message(self.Tick()))
+        self.ports = app_ports(
+            self, self.views.notice.say, lambda: self.control, lambda: self.post_message(self.Tick())
+        )
         self.control = Controllers(
             self.chat,
             self.views,
@@ -137,7 +138,7 @@ class SpecchatApp(TerminalApp):
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # others drew on the terminal
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember_theme(theme.name))
         self.control.pump.start()
-        await self.views.transcript.mount(Welcome(self.chat))
+        await self.views.start_pages.show_welcome()
         self.views.prompt.focus()
         self.control.archive.start()
         await self.control.tour.first_start()

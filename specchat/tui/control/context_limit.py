@@ -11,7 +11,7 @@ from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.numbers import count
-from specchat.tui.widgets.chat_views import ChatViews
+from specchat.tui.view_ports import ViewPorts
 
 CHARACTERS_PER_TOKEN = 2.0
 """A low estimate: a message that fits by this estimate needs no counting."""
@@ -45,7 +45,7 @@ def turns_to_leave_out(turns: Sequence[Turn], tokens: int, allowed: float) -> in
 class ContextLimit:
     """Checks each message against the context limit before the engine session sends it."""
 
-    def __init__(self, chat: Chat, session: EngineSession, views: ChatViews, ports: AppPorts) -> None:
+    def __init__(self, chat: Chat, session: EngineSession, views: ViewPorts, ports: AppPorts) -> None:
         self._chat, self._session, self._views, self._ports = chat, session, views, ports
         self._asked: dict[int, OnCount] = {}  # counts without an answer yet
         self._ids = _FIRST_ID

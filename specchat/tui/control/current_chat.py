@@ -8,8 +8,7 @@ from specchat.tui.ports import AppPorts
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.session import Chat
-from specchat.tui.widgets.chat_views import ChatViews
-from specchat.tui.widgets.welcome import Welcome
+from specchat.tui.view_ports import ViewPorts
 
 
 class CurrentChat:
@@ -18,7 +17,7 @@ class CurrentChat:
     def __init__(
         self,
         chat: Chat,
-        views: ChatViews,
+        views: ViewPorts,
         session: EngineSession,
         context_limit: ContextLimit,
         archive: ChatArchive,
@@ -31,7 +30,7 @@ class CurrentChat:
         """Begin a new chat."""
         self._leave()
         await self._views.transcript.clear()
-        await self._views.transcript.mount(Welcome(self._chat))
+        await self._views.start_pages.show_welcome()
         self._show()
 
     def choose(self, words: str = "") -> None:

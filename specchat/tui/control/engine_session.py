@@ -20,7 +20,7 @@ from specchat.tui.state import attachments
 from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
-from specchat.tui.widgets.chat_views import ChatViews
+from specchat.tui.view_ports import ViewPorts
 
 LinkFactory = Callable[[Callable[[], None]], Link]
 """Starts an engine (or whatever answers like one); gets the function to call when events arrived."""
@@ -32,7 +32,7 @@ class EngineSession:
     def __init__(
         self,
         chat: Chat,
-        views: ChatViews,
+        views: ViewPorts,
         pump: EventPump,
         archive: ChatArchive,
         tour: Tour,
@@ -251,9 +251,7 @@ class EngineSession:
         self.link.send(command)
         transcript = self._views.transcript
         await self._tour.leave()
-        if (welcome := transcript.welcome) is not None:
-            await welcome.remove()
-            transcript.start_at_top()
+        await self._views.start_pages.remove_welcome()
         await transcript.prune()
         for turn in self._chat.turns[-new_turns:]:
             await transcript.show(turn)

@@ -101,7 +101,7 @@ class EventDispatch:
         self._side.show_fields()
         for note in event.notes:
             await self._transcript.add_note(note, "warn")
-        if self._transcript.welcome is None:
+        if not self._actions.views.start_pages.welcome_shown:
             self._ports.notify(f"{event.pair} is ready")
 
     async def _note_load_failure(self, why: str) -> None:

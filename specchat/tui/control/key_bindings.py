@@ -18,7 +18,6 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 from specchat.errors import nearest, short
-from specchat.tui import screens, widgets
 from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.text.key_names import NAMED_KEYS, name_of, names_of
 from specchat.tui.textual_fixes.keys import key_of_character
@@ -34,6 +33,9 @@ PLACES = {
     "pace": "In the chat or the tree, while rounds are written or played",
 }  # fmt: skip
 """Where keys act, by the first part of their ids; the help page shows others under their own name."""
+
+_PACKAGES = ("specchat.tui.screens", "specchat.tui.widgets")
+"""Where the classes are that declare bindings."""
 
 _MODIFIERS = ("ctrl", "alt", "shift", "super", "meta", "hyper")
 _ALIASES = {"esc": "escape", "return": "enter", "del": "delete", "ins": "insert", "pgup": "pageup", "pgdn": "pagedown"}
@@ -144,15 +146,15 @@ def _bindings() -> Iterator[tuple[type[DOMNode], BindingType]]:
 
 def _owners() -> list[type[DOMNode]]:
     """All screen and widget classes of the app."""
-    for place in (screens, widgets):
-        for module in pkgutil.iter_modules(place.__path__, place.__name__ + "."):
+    for package in _PACKAGES:
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
             importlib.import_module(module.name)
     owners: list[type[DOMNode]] = []
     waiting: list[type[DOMNode]] = [Screen, Widget]
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if kind.__module__.startswith((screens.__name__, widgets.__name__)) and kind not in owners:
+        if kind.__module__.startswith(_PACKAGES) and kind not in owners:
             owners.append(kind)
     return sorted(owners, key=lambda kind: (kind.__module__, kind.__name__))
 

@@ -12,7 +12,7 @@ from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.draw.tree_captions import pace_of
 from specchat.tui.ports import AppPorts
 from specchat.tui.state.session import Chat
-from specchat.tui.widgets.tree_panel import TreePanel
+from specchat.tui.view_ports import TreePanelPort
 
 GAPS_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
 """Seconds between the rounds of a live reply, from full speed to the slowest."""
@@ -22,7 +22,7 @@ class PlaybackSpeed:
     """Controls the running reply or recording. The speed stays for the next reply; a hold does not."""
 
     def __init__(
-        self, chat: Chat, session: EngineSession, tree_panel: TreePanel, ports: AppPorts, wake: Callable[[], None]
+        self, chat: Chat, session: EngineSession, tree_panel: TreePanelPort, ports: AppPorts, wake: Callable[[], None]
     ) -> None:
         """`wake` asks for another tick."""
         self.held = False

@@ -17,7 +17,7 @@ from specchat.tui.draw.draft_preview import preview, rejected_guess
 from specchat.tui.ports import AppPorts
 from specchat.tui.state.session import Chat
 from specchat.tui.text.cells import Row
-from specchat.tui.widgets.chat_views import ChatViews
+from specchat.tui.view_ports import ViewPorts
 
 DEPTH_S = 0.16
 """How long the verdict of one depth is shown before the next, if there is time."""
@@ -35,7 +35,7 @@ REJECTED_S = 0.2
 class RoundAnimation:
     """Holds back a round, and the events after it, until its animation has ended. There is no timer otherwise."""
 
-    def __init__(self, chat: Chat, views: ChatViews, speed: PlaybackSpeed, pump: EventPump, ports: AppPorts) -> None:
+    def __init__(self, chat: Chat, views: ViewPorts, speed: PlaybackSpeed, pump: EventPump, ports: AppPorts) -> None:
         self._chat, self._views, self._speed, self._pump, self._ports = chat, views, speed, pump, ports
         self._held: list[Event] = []
         self._depth = 0

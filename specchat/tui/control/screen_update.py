@@ -13,8 +13,7 @@ from specchat.tui.draw.stats_rows import Facts, plan_of
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.session import Chat
 from specchat.tui.system.cpu_meter import CpuMeter
-from specchat.tui.widgets.chat_views import ChatViews
-from specchat.tui.widgets.settings_form import SettingsForm
+from specchat.tui.view_ports import SettingsFormPort, ViewPorts
 
 TREE_S, FIGURES_S = 1 / 8, 1 / 3
 """The shortest time between two drawings of the tree, and of the figures, while a reply is written."""
@@ -30,7 +29,7 @@ class ScreenUpdate:
     def __init__(
         self,
         chat: Chat,
-        views: ChatViews,
+        views: ViewPorts,
         session: EngineSession,
         *,
         context_limit: ContextLimit,
@@ -38,7 +37,7 @@ class ScreenUpdate:
         animation: RoundAnimation,
         pump: EventPump,
         terminal: TerminalWindow,
-        form: Callable[[], SettingsForm],
+        form: Callable[[], SettingsFormPort],
     ) -> None:
         self._chat, self._views, self._session = chat, views, session
         self._context_limit, self._speed, self._animation = context_limit, speed, animation
@@ -59,12 +58,10 @@ class ScreenUpdate:
         self._terminal.update_title()
         views.queued_message.update()
         views.prompt.waiting = chat.queued or ""
-        welcome = views.transcript.welcome
-        views.notice.update(welcomed=welcome is not None)
+        views.notice.update(welcomed=views.start_pages.welcome_shown)
+        views.start_pages.repaint_welcome()
         if self._session.player is not None:
             views.replay_bar.repaint()
-        if welcome is not None:
-            welcome.repaint()
         self._draw_alert()
 
     def _draw_tree(self) -> None:
@@ -99,5 +96,5 @@ class ScreenUpdate:
             case _ if self._context_limit.problem:
                 alert.show(self._context_limit.problem, {"leave_out", "summary", "back"})
             case _:
-                if alert.display:
+                if alert.shown:
                     alert.show("", set())

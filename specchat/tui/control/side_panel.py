@@ -8,18 +8,17 @@ from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.state.session import Chat
 from specchat.tui.state.settings_fields import Field, fields_of
-from specchat.tui.widgets.chat_views import ChatViews
-from specchat.tui.widgets.settings_form import SettingsForm
+from specchat.tui.view_ports import SettingsFormPort, ViewPorts
 
 
 class SidePanel:
     """Shows and hides the parts by setting classes of the chat's screen, which the style sheet reads."""
 
-    def __init__(self, chat: Chat, views: ChatViews, files: SettingsFiles, ports: AppPorts) -> None:
+    def __init__(self, chat: Chat, views: ViewPorts, files: SettingsFiles, ports: AppPorts) -> None:
         self._chat, self._views, self._files, self._ports = chat, views, files, ports
 
     @property
-    def form(self) -> SettingsForm:
+    def form(self) -> SettingsFormPort:
         """The settings form that is visible."""
         screen = self._ports.screen()
         return screen.form if isinstance(screen, SettingsScreen) else self._views.settings_form
@@ -70,7 +69,7 @@ class SidePanel:
 
     def set_tree_mode(self, mode: Mode) -> None:
         """Draw trees this way from now on."""
-        self._views.tree_panel.mode = mode
+        self._views.tree_panel.set_mode(mode)
         self._ports.chat_screen().set_class(False, "-no-tree")
         self._update()
 

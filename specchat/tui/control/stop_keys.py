@@ -27,7 +27,7 @@ class StopKeys:
         if selected:
             self._ports.copy(selected, "selection")
             screen.clear_selection()
-            prompt.move_cursor(prompt.cursor_location)  # also in the prompt: the next Ctrl+C stops or quits
+            prompt.clear_selection()  # also in the prompt: the next Ctrl+C stops or quits
         elif self._actions.races.leave():
             self._quit_asked = False
         elif self._running() not in (None, self._stopping) and self._session.stop():

@@ -54,6 +54,11 @@ class Alert(Vertical):
         event.stop()
         self.post_message(self.Answered(event.button.id or ""))
 
+    @property
+    def shown(self) -> bool:
+        """Whether the alert is visible."""
+        return bool(self.display)
+
     def take_focus(self) -> None:
         """Focus the first visible button."""
         for button in self.query(Button):

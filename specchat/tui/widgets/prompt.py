@@ -94,9 +94,7 @@ class Prompt(TextArea):
         event.stop()
         text = with_unix_line_ends(event.text)
         text = self._pastes.label(text) if is_long(text) else text
-        self.replace(
-            self._pastes.label(text) if is_long(text) else text, *self.selection, maintain_selection_offset=False
-        )
+        self.replace(text, *self.selection, maintain_selection_offset=False)
 
     def edit(self, edit: Edit) -> EditResult:
         """A paste is changed as a whole or not at all."""
@@ -173,6 +171,10 @@ class Prompt(TextArea):
             self.write(text)
         if self.full_text == text:
             self.select_all()
+
+    def clear_selection(self) -> None:
+        """Select nothing; the cursor stays."""
+        self.move_cursor(self.cursor_location)
 
     def write(self, text: str) -> None:
         """Replace the text; the cursor goes to its end."""

@@ -21,7 +21,6 @@ from specchat.tui.widgets.messages import MessageView, NoteView, UserView, text_
 from specchat.tui.widgets.mounted_page import STEP_LINES, MountedPage
 from specchat.tui.widgets.reading_position import ReadingPosition
 from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.welcome import Welcome
 
 AHEAD_PAGES = 2
 """Window heights of text that stay mounted ahead in the direction of scrolling, so that messages come in unseen."""
@@ -182,11 +181,6 @@ class Transcript(VerticalScroll):
         """Messages on the page, oldest first."""
         return [child for child in self.children if isinstance(child, UserView | ReplyView)]
 
-    @property
-    def welcome(self) -> Welcome | None:
-        """The welcome page, while the chat is empty."""
-        return next((child for child in self.children if isinstance(child, Welcome)), None)
-
     def unfinished_replies(self) -> list[ReplyView]:
         """The replies whose end is not shown yet."""
         return [view for view in self.views if isinstance(view, ReplyView) and view.unfinished]
@@ -205,6 +199,16 @@ class Transcript(VerticalScroll):
         if isinstance(view := self.chosen_view(), ReplyView):
             return view
         return next((view for view in reversed(self.views) if isinstance(view, ReplyView)), None)
+
+    def reply_text(self) -> str | None:
+        """The text of that reply; None where there is none."""
+        view = self.reply_view()
+        return text_of(view) if view else None
+
+    def toggle_tokens(self) -> None:
+        """Show that reply as tokens instead of Markdown, or the other way round."""
+        if view := self.reply_view():
+            view.token_view = not view.token_view
 
     async def restore(self, turns: Sequence[Turn]) -> None:
         """Show these messages; of a long chat the last ones, and more as the user scrolls."""

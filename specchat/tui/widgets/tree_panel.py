@@ -119,6 +119,10 @@ class TreePanel(PaintedRows, can_focus=True):
         self._pinned = self._chosen = self._hovered = None
         self._update_title()
 
+    def set_mode(self, mode: Mode) -> None:
+        """Draw trees in this mode from now on."""
+        self.mode = mode
+
     @property
     def walking(self) -> bool:
         """Whether the user selected a node or round."""
