@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import Driver, driving
-from fake import ready, rounds_of, started, stats_of
+from fake import rounds_of, started, stats_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual._compositor import Compositor
@@ -25,9 +21,6 @@ from textual.widgets.markdown import MarkdownBlock
 
 from specchat.engine.protocol import events as ev
 from specchat.tui.control.event_pump import EventPump
-from specchat.tui.draw.stats_rows import Facts, stats_rows
-from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
-from specchat.tui.system.engine_priority import wants_every_core
 from specchat.tui.textual_fixes.compositing import DiffingCompositor, PartialUpdate
 from specchat.tui.textual_fixes.markdown_layout import ListItem
 from specchat.tui.widgets.tinted_text import TintedText
@@ -203,46 +196,6 @@ async def test_what_is_not_drawn_at_once_is_drawn_soon_and_without_another_event
     assert pump.is_due("tree", 0.05)
     pump.end()
     assert pump.idle
-
-
-def test_the_panel_says_who_uses_the_cores():
-    rows = stats_rows(Facts(shares=CoreShares(engine=1.93, app=0.061)), 40, 14)
-    assert "".join(text for text, _ in rows[0]) == "cores    engine 1.9 · app 0.06"
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor times of others are read from /proc")
-def test_the_shares_of_an_engine_here_are_measured_and_of_one_elsewhere_are_unknown(monkeypatch):
-    monkeypatch.setattr("specchat.tui.system.cpu_meter.SPAN_S", 0.0)
-    meter = CpuMeter()
-    assert meter.read(0) is None
-    assert meter.read(os.getpid()) is None
-    sum(range(2_000_000))
-    shares = meter.read(os.getpid())
-    assert shares is not None
-    assert shares.app > 0
-    assert meter.read(0) is None
-
-
-def test_an_engine_that_leaves_a_core_is_not_given_way_to(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
-    assert wants_every_core(ready(threads=4))
-    assert not wants_every_core(ready(threads=3))
-    assert not wants_every_core(ready(threads=4, device="cuda"))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="niceness belongs to threads on Linux alone")
-def test_what_is_started_after_giving_way_is_not_nice_itself():
-    code = (
-        "import asyncio, os\n"
-        "from specchat.tui.system.engine_priority import EnginePriority\n"
-        "async def main():\n"
-        "    before, priority = os.nice(0), EnginePriority()\n"
-        "    priority.lower_priority(); priority.lower_priority()\n"
-        "    print(os.nice(0) - before, await priority.start(lambda: os.nice(0)) - before)\n"
-        "asyncio.run(main())\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout.split() == ["5", "0"]
 
 
 async def test_a_row_more_measures_nothing_that_stands_already(monkeypatch: pytest.MonkeyPatch):
