@@ -216,7 +216,7 @@ class SpecchatApp(TerminalApp):
         self.control.races.again()
 
     async def on_alert_answered(self, event: Alert.Answered) -> None:
-        """Do what the chosen button of the alert stands for."""
+        """Do what the pressed button of the alert says."""
         await self.control.events.answered(event.choice)
 
     def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:

@@ -97,7 +97,7 @@ class TreePanelPort(FocusablePort, Protocol):
         figures: Figures | None,
         *,
         frozen: bool = False,
-        telling: bool = False,
+        animating: bool = False,
         pace: str = "",
     ) -> None: ...
 

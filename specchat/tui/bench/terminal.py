@@ -74,7 +74,7 @@ class Terminal:
         return gone
 
     def cpu_s(self) -> float:
-        """Processor seconds the program has used so far, all of its threads together; 0 where it cannot be told."""
+        """Processor seconds the program has used so far, all of its threads together; 0 where unknown."""
         try:
             fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:

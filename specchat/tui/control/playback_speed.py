@@ -51,7 +51,7 @@ class PlaybackSpeed:
 
     @property
     def caption(self) -> str:
-        """The speed for the tree's title; empty for a recording, whose speed stands in the replay bar."""
+        """The speed for the tree's title; empty for a recording, whose speed the replay bar shows."""
         if self._session.player is not None or self._chat.running is None:
             return ""
         return pace_of(self.held, self.gap_s)

@@ -67,7 +67,7 @@ class ScreenUpdate:
     def _draw_tree(self) -> None:
         chat, speed = self._chat, self._speed
         self._views.tree_panel.show(
-            chat.rounds, chat.figures, frozen=speed.halted, telling=not self._animation.finished, pace=speed.caption
+            chat.rounds, chat.figures, frozen=speed.halted, animating=not self._animation.finished, pace=speed.caption
         )
         self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.caption)
 

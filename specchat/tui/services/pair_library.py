@@ -62,7 +62,7 @@ class PairLibrary:
             return pair
         try:
             return await asyncio.to_thread(self._judge, pair)
-        except SpecchatError:  # removed meanwhile, or a broken file: loading reports it
+        except SpecchatError:  # removed, or a broken file: loading reports it
             return pair
 
     async def choose(self, name: str) -> None:
@@ -104,9 +104,9 @@ class PairLibrary:
         """Stop all downloads."""
         await asyncio.gather(*(process.end() for process in self._processes.values()))
 
-    def set_listener(self, told: Callable[[], None] | None) -> None:
+    def set_listener(self, listener: Callable[[], None] | None) -> None:
         """Call this function whenever downloads have progressed; None: no function."""
-        self._listener = told or (lambda: None)
+        self._listener = listener or (lambda: None)
 
     def forget(self, name: str) -> str:
         """Remove a pair of the user's own from models.toml; returns the remark about it.

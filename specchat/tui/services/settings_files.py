@@ -31,7 +31,7 @@ class SettingsFiles:
             pair = load_catalog().pair(ready.pair)
             self.shipped = settings_message(shipped_settings(pair))
             self.saved = settings_message(settings_of(pair))
-        except SpecchatError:  # a pair of a recording, or a file that broke meanwhile: saving will say so
+        except SpecchatError:  # a pair of a recording, or a broken file: saving reports it
             return
 
     def save(self, *, into_pair: bool) -> list[Saved]:

@@ -69,7 +69,7 @@ def has_mention(text: str, folder: Path) -> bool:
 
 
 def path_being_typed(before: str) -> tuple[int, str] | None:
-    """The path that is being typed before the cursor and where it begins; None where it is none."""
+    """The path before the cursor and where it begins; None where no path is typed."""
     quoted = re.search(r"""(?<![^\s(\[])@(["'])([^"'\n]*)$""", before)
     if quoted:
         return quoted.start() + 2, quoted[2]
@@ -155,7 +155,7 @@ def _block(file: Attached) -> str:
 
 
 def _blocks(lines: list[str], at: int) -> list[Attached]:
-    """The files from this line to the end; none unless nothing else stands there."""
+    """The files from this line to the end; none if there is anything else."""
     files: list[Attached] = []
     while at < len(lines):
         opened = _OPEN.fullmatch(lines[at])

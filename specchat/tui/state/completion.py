@@ -12,7 +12,7 @@ from specchat.tui.state import attachments
 
 @dataclass(frozen=True)
 class Completion:
-    """Words that may stand from `start` to the cursor, best ones first."""
+    """Words that may replace the text from `start` to the cursor, best first."""
 
     start: int  # characters of the line before the word
     words: tuple[str, ...]

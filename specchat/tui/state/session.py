@@ -74,7 +74,7 @@ class Chat:
         return self.generate()
 
     def generate(self) -> Generate:
-        """The command that writes a reply to the chat as it stands."""
+        """The command that requests a reply to the current chat."""
         assert self.can_generate, "a reply is asked for only when the engine is free"
         messages = self.messages()
         self._ids += 1

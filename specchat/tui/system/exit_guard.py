@@ -98,10 +98,10 @@ class ExitGuard:
         try:
             assert sys.__stdin__ is not None, "there is a standard input to watch"
             poll.register(sys.__stdin__.fileno(), 0)
-            told = poll.poll()
+            events = poll.poll()
         except (OSError, ValueError):
             return
-        if told and told[0][1] & (select.POLLHUP | select.POLLERR):  # else: this system cannot report hang-ups
+        if events and events[0][1] & (select.POLLHUP | select.POLLERR):  # else: this system cannot report hang-ups
             self.hang_up()
 
 

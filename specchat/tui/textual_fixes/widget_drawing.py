@@ -10,7 +10,7 @@ from specchat.tui.textual_fixes.version import tested
 
 
 def drop_drawn_lines(widget: Widget) -> None:
-    """Draw a hidden widget anew once it is shown, without reading its size, which would lay out the screen."""
+    """Drop the drawn lines of a hidden widget; reading its size to refresh it would lay out the screen."""
     if tested():
         widget._styles_cache.clear()
     else:

@@ -12,7 +12,7 @@ from specchat.tui.widgets.text_roles import RoleStyles
 
 
 class PaintedRows(RoleStyles):
-    """Shows what `paint` returns for its size; painted anew only after `repaint` or a new size."""
+    """Shows what `paint` returns for its size; `paint` is called only after `repaint` or a new size."""
 
     ALLOW_SELECT = False
 

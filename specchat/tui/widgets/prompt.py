@@ -194,13 +194,13 @@ class Prompt(TextArea):
         self.move_cursor((row, start + len(word)))
 
     def _after_label(self, place: Location) -> Location:
-        """The place itself, or the end of the paste it stands in."""
+        """The location, or the end of the label around it."""
         row, column = place
         inside = (end for start, end in self._pastes.spans(self.document[row]) if start < column < end)
         return row, next(inside, column)
 
     def _label_edge(self, place: Location, forward: bool) -> Location:
-        """The place itself, or the edge of the paste it stands in."""
+        """The location, or the edge of the label around it."""
         row, column = place
         inside = ((start, end) for start, end in self._pastes.spans(self.document[row]) if start < column < end)
         start, end = next(inside, (column, column))

@@ -148,19 +148,19 @@ class TreePanel(PaintedRows, can_focus=True):
         figures: Figures | None,
         *,
         frozen: bool = False,
-        telling: bool = False,
+        animating: bool = False,
         pace: str = "",
     ) -> None:
         """Show the last of these rounds, and those before it in brief.
 
-        `frozen`: no further round comes until the user acts. `telling`: a further round is being animated, and
+        `frozen`: no further round comes until the user acts. `animating`: a further round is being animated, and
         `reveal` follows.
         """
         before = self.round
         self._rounds, self._frozen, self._pace, self._revealed = rounds, frozen, pace, None
         if self.round is not before:
             self._hovered = None
-        if not rounds and not telling:
+        if not rounds and not animating:
             self._pinned = self._chosen = self._hovered = None
         self.entitle(subtitle=summary_of(figures))
         self._update_title()

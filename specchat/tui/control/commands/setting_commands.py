@@ -83,7 +83,7 @@ def setting_and_value(actions: Actions, given: list[str]) -> Sequence[str]:
 def pair_names(actions: Actions, given: list[str]) -> Sequence[str]:
     try:
         return () if given else [pair.name for pair in actions.pairs.known()]
-    except SpecchatError:  # a file that broke meanwhile: F4 says so
+    except SpecchatError:  # a broken file: the screen of pairs reports it
         return ()
 
 
