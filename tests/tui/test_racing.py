@@ -70,7 +70,7 @@ async def test_both_columns_show_the_same_time_while_they_are_written():
         fast = await fast_heat(d, upto=3)  # 0.15 s, in which plain decoding wrote five tokens
         assert column_text(d, "speculative") == "".join(p.text for r in fast[:3] for p in r.pieces)
         assert column_text(d, "plain") == "".join(r.pieces[0].text for r in plain[:5])
-        assert shown(d, "board").count("0.15 s") == 2
+        assert shown(d, "bars").count("0.15 s") == 2
 
 
 async def test_what_was_written_first_goes_on_at_its_own_pace():
@@ -96,7 +96,7 @@ async def test_the_end_shows_both_times_the_ratio_and_the_proof():
         ratio = plain[-1].at_s / fast[-1].at_s
         assert f"{ratio:.2f}× plain decoding" in shown(d, "outcome")
         assert f"identical: all {len(plain)} tokens are the same, one by one" in shown(d, "outcome")
-        board = shown(d, "board")
+        board = shown(d, "bars")
         assert f"{plain[-1].at_s:.2f} s" in board
         assert f"{fast[-1].at_s:.2f} s" in board
         assert column_text(d, "plain") == column_text(d, "speculative") == TEXT
