@@ -164,7 +164,7 @@ async def test_the_pairs_are_asked_for_anew_each_time():
 async def test_nothing_ticks_while_nothing_happens():
     async with driving() as d:
         pump = d.app.control.pump
-        assert not (pump._armed)
+        assert not (pump._tick_scheduled)
         assert not (pump._busy)
         assert not (pump._waiting)
         ticks = []

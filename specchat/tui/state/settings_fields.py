@@ -1,4 +1,4 @@
-"""The settings form without a screen: which fields there are, and what one step up or down means."""
+"""The fields of the settings form, and the size of one step of each."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Field:
     info: OptionInfo
     value: Any
     section: str
-    default: Any = None  # what it was shipped with
-    saved: Any = None  # what it will be at the next start
+    default: Any = None  # the shipped value
+    saved: Any = None  # the value at the next start
 
     @property
     def label(self) -> str:
