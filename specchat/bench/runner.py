@@ -17,6 +17,7 @@ from specchat.bench.proof.same_text import Comparison, SameText
 from specchat.bench.report import Report, Result, Run, summarise
 from specchat.bench.workloads import Question, Workload
 from specchat.config import load_catalog
+from specchat.decoding.combinations import check_settings
 from specchat.engine.near.race import same_text_promised
 from specchat.errors import UsageError, nearest
 from specchat.settings import OPTIONS, Settings
@@ -230,8 +231,6 @@ class _Precision:
 
 def _refuse_early(plan: Plan) -> None:
     """Refuse typing errors and parts that do not fit before anything is loaded."""
-    from specchat.decoding.assemble import check_settings
-
     pair = load_catalog().pair(plan.settings.pair)
     for configuration in parse_configurations(plan.compare, plan.settings):
         check_settings(configuration.settings, pair.draft is not None)

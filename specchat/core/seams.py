@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -113,7 +113,22 @@ Proposal = Sequence[Sequence[Guess]]
 
 
 class Drafter(Protocol):
-    """What probably follows these nodes?"""
+    """What probably follows these nodes?
+
+    A drafter made of others says which in its options (`drafters.members.WrapperOptions`), and its line in the table
+    says what it requires of a pair (`registry.Method.requires`): both are read without importing the drafter.
+    """
+
+    @staticmethod
+    def draw_kinds(options: Any, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
+        """The kinds of draws it makes where a rule wants them: what a rule may rely on.
+
+        A class without this declaration promises points alone, whatever its members promise.
+
+        Args:
+            options: the drafter's.
+            members: for each drafter it is made of, the kinds that one promises.
+        """
 
     @property
     def taps(self) -> Collection[int]:
@@ -148,9 +163,17 @@ class Drafter(Protocol):
     def passes(self) -> int:
         """Forward passes of draft models so far."""
 
+    def close(self) -> None:
+        """Let go of what it holds: it is not used again."""
+
 
 class TreePolicy(Protocol):
     """Which guesses deserve a place?"""
+
+    @property
+    def keeps_draws(self) -> bool:
+        """Whether no draw's place depends on its own token, so that sampled draws keep their law. Declared by the
+        class; one that does not declare it promises nothing."""
 
     @property
     def taps(self) -> Collection[int]:
@@ -205,7 +228,3 @@ class Engine(Protocol):
 
     def round(self, context: Context) -> Round:
         """Do one round and append what it emits to the context's history."""
-
-
-TreeTransform = Callable[[TokenTree], TokenTree]
-"""Tree → frozen tree: merge, fuse, prune, unfold."""

@@ -36,6 +36,11 @@ class EarlyPruning:
     keep: int
 
     @property
+    def keeps_draws(self) -> bool:
+        """As its policy: rules judge the whole tree, and an accepted node that was dropped is the bonus."""
+        return self.policy.keeps_draws
+
+    @property
     def taps(self) -> Collection[int]:
         return self.policy.taps
 

@@ -11,7 +11,8 @@ from typing import Any
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Engine, Model, Weights
 from specchat.core.vocabulary import TokenTable
-from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import DrafterChoice, choose
+from specchat.settings import Settings
 
 EngineFactory = Callable[[Mapping[str, Any], Model, Model | None], Engine]
 """(settings by name, the model that writes, its draft model) → an engine of its own."""
@@ -42,7 +43,7 @@ class Parts:
     Args:
         target: the target's weights. Its cache is not the drafter's to touch: it takes a twin or a view.
         draft_model: the pair's, if it has one.
-        options: options of the drafters that this one is made of, by name; defaults where a name is missing.
+        choices: the drafters that this one is made of, as its options name them.
         supplies: what else the pair has.
         name: the drafter's, in its family's table.
         label: tells this drafter from all others of the engine.
@@ -51,7 +52,7 @@ class Parts:
 
     target: Weights
     draft_model: Model | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    choices: tuple[DrafterChoice, ...] = ()
     supplies: Supplies = NO_SUPPLIES
     name: str = ""
     label: str = ""
@@ -71,18 +72,37 @@ class Parts:
         """Noise of this drafter's own, from that of a reply (`Context.noise`)."""
         return noise.child(f"drafter/{self.label}")
 
-    def member(self, name: str, place: int = 0, options: Any = None) -> Drafter:
-        """A drafter that this one is made of, built from the same parts.
+    def build(self, choice: DrafterChoice, place: int = 0) -> Drafter:
+        """A drafter from the same parts.
 
         Args:
             place: tells members of one name apart.
-            options: those of the settings, or its defaults, where None.
         """
-        method = DRAFTERS[name]
-        chosen = options or self.options.get(name) or method.options()
-        label = f"{self.label}/{place}.{name}"
-        drafter: Drafter = method.load()(chosen, dataclasses.replace(self, name=name, label=label))
+        label = f"{self.label}/{place}.{choice.name}"
+        parts = dataclasses.replace(self, choices=choice.members, name=choice.name, label=label)
+        drafter: Drafter = choice.method.load()(choice.options, parts)
         return drafter
+
+    def members(self) -> list[Drafter]:
+        """The drafters that its options name, in order.
+
+        A draft model keeps the tree of one drafter. So the first member that uses it gets the pair's, and every other
+        one a twin: the same weights with a cache of its own.
+        """
+        built: list[Drafter] = []
+        taken = False
+        for place, choice in enumerate(self.choices):
+            parts = self
+            if choice.needs_draft_model and taken:
+                assert self.draft_model is not None, "assemble refuses a drafter whose members lack a draft model"
+                parts = dataclasses.replace(self, draft_model=self.draft_model.twin())
+            taken = taken or choice.needs_draft_model
+            built.append(parts.build(choice, place))
+        return built
+
+    def member(self, name: str, place: int = 0) -> Drafter:
+        """A drafter that this one always has inside, with default options."""
+        return self.build(choose(name, Settings()), place)
 
     def engine(self, settings: Mapping[str, Any], model: Model, draft: Model | None = None) -> Engine:
         """A whole engine that writes with another model, to draft with.

@@ -6,8 +6,10 @@ import pytest
 from contracts.kit import converse, scripted_draft, scripted_target
 
 from specchat.acceptance import ACCEPTANCE_RULES
-from specchat.decoding.assemble import assemble, check_settings, choose_drafter, losslessness
+from specchat.decoding.assemble import assemble
+from specchat.decoding.combinations import check_settings, losslessness
 from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import choose_drafter
 from specchat.errors import CombinationError, UsageError
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -35,9 +37,9 @@ def test_drafters_that_only_propose_points_are_refused_with_the_nearest_that_wor
 def test_drafters_that_draw_fit_with_every_policy(rule, drafter, policy):
     chosen = settings(rule=rule, drafter=drafter, policy=policy)
     check_settings(chosen, has_draft_model=True)
-    speculator = assemble(chosen, scripted_target(), scripted_draft())
-    assert losslessness(speculator.rule, rule).lossless
-    assert "distributed exactly" in losslessness(speculator.rule, rule).reason
+    assemble(chosen, scripted_target(), scripted_draft())
+    assert losslessness(chosen).lossless
+    assert "distributed exactly" in losslessness(chosen).reason
 
 
 @PQ

@@ -30,7 +30,9 @@ from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
+from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
 SMALL = 5
@@ -47,10 +49,8 @@ def draft_model(**options):
 
 
 def merged():
-    method = DRAFTERS["merge"]
-    return method.load()(
-        method.make_options({"of": "draft_model,suffix"}), Parts(scripted_target(SMALL), scripted_draft(SMALL))
-    )
+    settings = Settings().but({"method_options": {"merge.of": "draft_model,suffix"}})
+    return Parts(scripted_target(SMALL), scripted_draft(SMALL)).build(choose("merge", settings))
 
 
 def samples(rule, policy, drafter, on_layer=None, count=SAMPLES, budget=Budget(6, 2, 3)):  # noqa: B008

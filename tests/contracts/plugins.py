@@ -14,7 +14,7 @@ from specchat.core.reading import Reading
 from specchat.core.request import LayerHook, Rider
 from specchat.core.round import Round
 from specchat.core.sampling import law, penalise
-from specchat.core.seams import AcceptanceRule, Drafter, Model, Proposal, TreePolicy, TreeTransform
+from specchat.core.seams import AcceptanceRule, Drafter, Model, Proposal, TreePolicy
 from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
@@ -294,6 +294,10 @@ class AllOfThem:
 
 
 # ---------------------------------------------------------------------------------------- tree transforms
+
+
+TreeTransform = Callable[[TokenTree], TokenTree]
+"""Tree → frozen tree."""
 
 
 class Transformed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from specchat.core.ledger import Ledger
 from specchat.core.seams import Model
 from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
+from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.first_divergence import Comparer
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far.convert import (
@@ -54,6 +56,7 @@ class Worker:
         self._pair: LoadedPair | None = None
         self._conversation: Conversation | None = None
         self._store = ProfileStore(state_dir() / "profiles.json")
+        self._drafters = DrafterCache()  # of the loaded pair
         self._measuring: IdleMeasuring | None = None
         self._comparer: Comparer | None = None
         self._twin: Model | None = None  # of the target, while replies are written by turns
@@ -68,6 +71,7 @@ class Worker:
             command = self._deferred.pop(0) if self._deferred else self._wait()
             if command is not None and not isinstance(command, events.Quit):
                 self._answer(command)
+        self._drafters.close()
 
     def _wait(self) -> events.Command | None:
         if self._measuring is None or not self._measuring.due:
@@ -108,7 +112,7 @@ class Worker:
         name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
         settings = settings_of(catalog.pair(name), command.settings)
         loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
-        here = self._pair if self._pair is not None and self._serves(self._pair, settings) else None
+        here = self._pair if self._pair is not None and self._serves(settings) else None
         self._take(here.using(settings.threads) if here else self._load_pair(loader, settings), settings)
         assert self._pair is not None, "it has just been taken"
         self._emit(ready_message(self._pair, self._loaded()))
@@ -116,6 +120,7 @@ class Worker:
     def _take(self, loaded: LoadedPair, settings: Settings) -> None:
         """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
         measuring = IdleMeasuring(self._store, loaded)
+        here = self._conversation is not None and self._conversation.target is loaded.target.model
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
@@ -124,10 +129,14 @@ class Worker:
             measuring.profile.costs if measuring.profile else None,
             loaded.supplies,
             plain_rounds=True,
+            drafters=self._drafters if here else None,
         )
+        if not here:
+            self._drafters.close()
         if loaded is not self._pair:
             self._replies, self._totals, self._comparer, self._twin = 0, Ledger(), None, None
         self._pair, self._conversation, self._measuring = loaded, conversation, measuring
+        self._drafters = conversation.drafters
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
         """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
@@ -137,6 +146,7 @@ class Worker:
             if self._conversation is None:
                 raise
         before = self._conversation.settings
+        self._drafters.close()
         self._pair = self._conversation = self._measuring = self._twin = None
         free_memory()
         try:
@@ -145,10 +155,10 @@ class Worker:
             self._take(replace(loader, cancelled=lambda: False).load(before), before)
             raise
 
-    def _serves(self, pair: LoadedPair, settings: Settings) -> bool:
+    def _serves(self, settings: Settings) -> bool:
         before = self._conversation.settings if self._conversation else Settings()
-        names = [name for name, option in OPTIONS.items() if not option.live and name != "threads"]
-        return all(getattr(before, name) == getattr(settings, name) for name in names)
+        fixed = (name for name, option in OPTIONS.items() if not option.live and name != "threads")
+        return all(getattr(before, name) == getattr(settings, name) for name in fixed)
 
     # ------------------------------------------------------------------------------------------- replies
 
@@ -163,9 +173,11 @@ class Worker:
             return self._mailbox.cancelled(command.id)
 
         self._pacing.begin(command.id)
-        for spoken in self._write(command, self._asked(command), watch, cancelled):
-            if not spoken.last:
-                self._rest(watch, cancelled)
+        loaded = self._loaded()
+        with nullcontext(loaded) if command.apart is None else loaded.apart(command.apart) as conversation:
+            for spoken in self._write(command, conversation, watch, cancelled):
+                if not spoken.last:
+                    self._rest(watch, cancelled)
         self._pacing.end()
         self._mailbox.forget_cancel(command.id)
 
@@ -184,11 +196,13 @@ class Worker:
             return any(self._mailbox.cancelled(one.id) for one in commands)
 
         def side(one: events.Generate, plain: bool) -> Side:
-            apart, watch = conversation.apart(one.apart or {}, self._twin if plain else None), Stopwatch()
+            apart = stack.enter_context(conversation.apart(one.apart or {}, self._twin if plain else None))
+            watch = Stopwatch()
             spoken = self._write(one, apart, watch, cancelled)
             return Side((len(event.round.emitted) for event in spoken), watch)
 
-        by_turns(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
+        with ExitStack() as stack:
+            by_turns(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
         for one in commands:
             self._mailbox.forget_cancel(one.id)
 
@@ -270,22 +284,14 @@ class Worker:
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
 
     def _compare(self, command: events.Compare) -> None:
-        pair, conversation = self._pair, self._asked(command)
+        pair, conversation = self._pair, self._loaded()
         assert pair is not None, "a conversation has a pair"
-        size = conversation.target.vocab_size
-        if (token := max([0, *command.plain, *command.other])) >= size:
-            raise UsageError(f"token {token} is outside the vocabulary of {size}")
         if self._comparer is None:
             self._comparer = Comparer(pair.target.model, exact=pair.precision == "float32")
-        law = sampling(conversation.settings)
+        law = sampling(conversation.settings.but(command.apart or {}))
         prompt = _encode(conversation, command.messages)
         parting = self._comparer.parting(prompt, command.plain, command.other, law, command.seed)
         self._emit(compared_message(command, parting, conversation.vocabulary))
-
-    def _asked(self, command: events.Generate | events.Compare) -> Conversation:
-        """The conversation a command is about: the chat's, or one of its own."""
-        conversation = self._loaded()
-        return conversation if command.apart is None else conversation.apart(command.apart)
 
     def _loaded(self) -> Conversation:
         if self._conversation is None:
