@@ -1,7 +1,7 @@
 """Tree policies decide which guesses deserve a place. This table is all that listing them needs."""
 
 from specchat.registry import Method, Table
-from specchat.trees.options import BestFirstOptions, ExpansionOptions, TemplateOptions
+from specchat.trees.options import BestFirstOptions, ExpansionOptions, SpecExecOptions, TemplateOptions
 
 TREE_POLICIES = Table(
     "policy",
@@ -31,5 +31,12 @@ TREE_POLICIES = Table(
         "a fixed shape: which ranks get children, and which ranks below those",
         "Token Recycling arXiv:2408.08696",
         options=TemplateOptions,
+    ),
+    Method(
+        "specexec",
+        "specchat.trees.specexec:SpecExec",
+        "the likeliest prefixes, found by a search with a wide beam: for trees of hundreds of nodes",
+        "SpecExec arXiv:2406.02532",
+        options=SpecExecOptions,
     ),
 )

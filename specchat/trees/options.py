@@ -43,6 +43,16 @@ RankPath = tuple[int, ...]
 
 
 @dataclass(frozen=True)
+class SpecExecOptions:
+    """Options of `specexec`."""
+
+    beams: int = option(32, "nodes expanded in one pass of the drafter", unit="nodes", minimum=1, maximum=512)
+    children: int = option(16, "children a node may get, if `width` allows as many", minimum=1, maximum=64)
+    decay: float = option(0.95, "factor on a guess's probability for every level", minimum=0.01, maximum=1.0)
+    floor: float = option(-10.0, "guesses whose path has a lower log-probability get no place", maximum=0.0)
+
+
+@dataclass(frozen=True)
 class TemplateOptions:
     """Options of `template`. With width 8, depth 6 and 80 nodes the defaults are the published tree of 80 nodes."""
 

@@ -175,10 +175,18 @@ MUTATIONS = (
     Mutation(
         "policy best_first",
         "asks about the least promising nodes",
-        "trees/best_first.py",
+        "trees/search.py",
         "heapq.nlargest(count, nodes, key=growth.worth)",
         "heapq.nsmallest(count, nodes, key=growth.worth)",
         ("tests/trees/test_best_first.py",),
+    ),
+    Mutation(
+        "policy specexec",
+        "forgets the decay",
+        "trees/growth.py",
+        "self._value[parent] * self._decay",
+        "self._value[parent]",
+        ("tests/trees/test_specexec.py", "-k", "best_prefixes"),
     ),
     Mutation(
         "policy template",
