@@ -150,7 +150,11 @@ class Drafter(Protocol):
 
 
 class TreePolicy(Protocol):
-    """Which guesses deserve a place?"""
+    """Which guesses deserve a place?
+
+    A class that sets `keeps_draws = True` promises that whether a draw gets its place, and stays, never depends on its
+    own token; kinds of draws of which it cannot promise this stand in `unsuited_draws`.
+    """
 
     @property
     def taps(self) -> Collection[int]:

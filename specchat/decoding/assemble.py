@@ -34,6 +34,8 @@ _NESTED: Mapping[str, Any] = {
 }
 """How a nested engine speculates unless its drafter says otherwise: not at all."""
 
+_DRAWS = {DrawKind.IID: "independent draws", DrawKind.WOR: "draws without replacement"}
+
 
 @dataclass(frozen=True)
 class Losslessness:
@@ -190,13 +192,19 @@ def _check_draws(settings: Settings, wanted: DrawKind) -> None:
             f"{choice.name!r} with its options proposes points, which have none; nearest that works: rule 'follow', "
             f"or drafter {' or '.join(map(repr, able))} with its default options"
         )
-    if not getattr(TREE_POLICIES[settings.policy].load(), "keeps_draws", False):
-        keeping = [name for name, method in TREE_POLICIES.items() if getattr(method.load(), "keeps_draws", False)]
+    if not keeps_draws(TREE_POLICIES[settings.policy], wanted):
+        keeping = [name for name, method in TREE_POLICIES.items() if keeps_draws(method, wanted)]
         raise CombinationError(
-            f"rule {settings.rule!r} needs draws that keep their distribution, and policy {settings.policy!r} "
-            "chooses among them by their tokens; nearest that works: rule 'follow', or policy "
-            + " or ".join(map(repr, keeping))
+            f"rule {settings.rule!r} needs {_DRAWS[wanted]} that keep their distribution, and policy "
+            f"{settings.policy!r} cannot place such draws without looking at their tokens; nearest that works: "
+            "rule 'follow', or policy " + " or ".join(map(repr, keeping))
         )
+
+
+def keeps_draws(policy: Method, kind: DrawKind) -> bool:
+    """Whether draws of this kind keep their distribution in the policy's trees; no policy promises it by silence."""
+    made = policy.load()
+    return getattr(made, "keeps_draws", False) and kind not in getattr(made, "unsuited_draws", ())
 
 
 def _draw_kinds(choice: DrafterChoice) -> Collection[DrawKind]:

@@ -1,7 +1,15 @@
 """Tree policies decide which guesses deserve a place. This table is all that listing them needs."""
 
 from specchat.registry import Method, Table
-from specchat.trees.options import BestFirstOptions, ExpansionOptions, SpecExecOptions, TemplateOptions
+from specchat.trees.options import (
+    BestFirstOptions,
+    Eagle2Options,
+    ExpansionOptions,
+    RsdCOptions,
+    RsdSOptions,
+    SpecExecOptions,
+    TemplateOptions,
+)
 
 TREE_POLICIES = Table(
     "policy",
@@ -38,5 +46,26 @@ TREE_POLICIES = Table(
         "the likeliest prefixes, found by a search with a wide beam: for trees of hundreds of nodes",
         "SpecExec arXiv:2406.02532",
         options=SpecExecOptions,
+    ),
+    Method(
+        "eagle2",
+        "specchat.trees.eagle2:Eagle2",
+        "expands the surest guesses of every level, then keeps the surest of all",
+        "EAGLE-2 arXiv:2406.16858",
+        options=Eagle2Options,
+    ),
+    Method(
+        "rsd_c",
+        "specchat.trees.rsd_c:RsdC",
+        "a set number of children for every node, drawn without replacement",
+        "RSD arXiv:2402.14160",
+        options=RsdCOptions,
+    ),
+    Method(
+        "rsd_s",
+        "specchat.trees.rsd_s:RsdS",
+        "stochastic beam search: whole continuations drawn without replacement",
+        "RSD arXiv:2402.14160, Stochastic Beams arXiv:1903.06059",
+        options=RsdSOptions,
     ),
 )

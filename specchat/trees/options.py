@@ -53,6 +53,34 @@ class SpecExecOptions:
 
 
 @dataclass(frozen=True)
+class Eagle2Options:
+    """Options of `eagle2`."""
+
+    expand: int = option(10, "nodes of a level that get children, the surest ones", unit="nodes", minimum=1, maximum=64)
+
+
+@dataclass(frozen=True)
+class RsdCOptions:
+    """Options of `rsd_c`."""
+
+    branching: str = option("", "children of a node at depth 0, 1, …, such as 4,2,1; empty: `width` at every depth")
+
+    def __post_init__(self) -> None:
+        self.per_depth()
+
+    def per_depth(self) -> tuple[int, ...]:
+        """The branching as numbers; empty where none was given."""
+        return _counts("rsd_c.branching", self.branching)
+
+
+@dataclass(frozen=True)
+class RsdSOptions:
+    """Options of `rsd_s`."""
+
+    beams: int = option(0, "sequences kept at every level; 0: `nodes` / `depth`", minimum=0, maximum=512)
+
+
+@dataclass(frozen=True)
 class TemplateOptions:
     """Options of `template`. With width 8, depth 6 and 80 nodes the defaults are the published tree of 80 nodes."""
 

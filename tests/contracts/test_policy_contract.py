@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 from contracts.kit import (
@@ -27,6 +28,7 @@ from specchat.core.context import Context
 from specchat.core.sampling import Sampling
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.decoding.assemble import keeps_draws
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.errors import ProposalError
@@ -36,6 +38,7 @@ from specchat.trees.worth import after_drawing, chances
 
 pytestmark = pytest.mark.parametrize("method", every(TREE_POLICIES))
 
+CHANCES = {4: 0.5, 5: 0.3, 6: 0.15, 7: 0.05}
 BUDGETS = [Budget(nodes, depth, width) for nodes in (1, 2, 5, 16) for depth in (1, 3, 7) for width in (1, 2, 4)]
 
 
@@ -114,17 +117,22 @@ def test_a_token_outside_the_vocabulary_is_refused_by_name(method, token):
         make_policy(method).grow(drafter, context_for(), Budget(4, 2, 2))
 
 
-def test_whether_a_draw_stays_never_depends_on_its_own_token(method):
+@pytest.mark.parametrize("kind", [DrawKind.IID, DrawKind.WOR], ids=lambda kind: kind.value)
+def test_whether_a_draw_stays_never_depends_on_its_own_token(method, kind):
     """Given the tokens drawn before it, a draw gets its place or does not, whatever it is: else its q is a lie."""
 
     def grown(tokens):
         def draws(tree, node, width, context):
-            return [Guess(t, DrawKind.IID) for t in tokens[:width]] if node == ROOT else ()
+            return [Guess(t, kind, logprob=math.log(CHANCES[t])) for t in tokens[:width]] if node == ROOT else ()
 
-        return len(make_policy(method).grow(Proposing(draws), context_for(), Budget(2, 1, 3)).draws(ROOT))
+        return make_policy(method).grow(Proposing(draws), context_for(), Budget(2, 1, 3)).draws(ROOT)
 
-    for earlier in ([4], [4, 4], [4, 5]):
-        assert len({grown([*earlier, token]) for token in (4, 5, 6)}) == 1
+    if not keeps_draws(method, kind):
+        return  # assemble refuses rules that need such draws: tests/acceptance/test_combinations.py
+    for earlier in ([4], [5], [4, 5], *([[4, 4]] if kind is DrawKind.IID else [])):
+        later = set(CHANCES) - (set(earlier) if kind is DrawKind.WOR else set())
+        assert len({len(grown([*earlier, token])) for token in later}) == 1
+    assert {draw.guess.kind for draw in grown([4, 5])} == {kind}
 
 
 # ---------------------------------------------------------------------------------------------------- prices
