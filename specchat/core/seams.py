@@ -167,6 +167,9 @@ class TreePolicy(Protocol):
         """A frozen tree below the root, within the budget; of the root alone where the budget is 0 or nothing is
         proposed."""
 
+    def observe(self, round: Round) -> None:
+        """Learn from a round: which guesses stood, what the passes took."""
+
 
 class AcceptanceRule(Protocol):
     """Which guesses stand?"""

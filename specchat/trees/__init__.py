@@ -3,8 +3,10 @@
 from specchat.registry import Method, Table
 from specchat.trees.options import (
     BestFirstOptions,
+    ConfidenceOptions,
     Eagle2Options,
     ExpansionOptions,
+    GraphOptions,
     RsdCOptions,
     RsdSOptions,
     SpecExecOptions,
@@ -67,5 +69,19 @@ TREE_POLICIES = Table(
         "stochastic beam search: whole continuations drawn without replacement",
         "RSD arXiv:2402.14160, Stochastic Beams arXiv:1903.06059",
         options=RsdSOptions,
+    ),
+    Method(
+        "confidence",
+        "specchat.trees.confidence:Confidence",
+        "stops where the draft is unsure; how sure it must be follows what stood",
+        "BiLD arXiv:2302.07863, LLMCad arXiv:2309.04255",
+        options=ConfidenceOptions,
+    ),
+    Method(
+        "graph",
+        "specchat.trees.graph:Graph",
+        "paths that end in the same tokens share what is guessed after them: drafted once, unfolded for verifying",
+        "Graph-Structured Speculative Decoding arXiv:2407.16207",
+        options=GraphOptions,
     ),
 )

@@ -81,6 +81,26 @@ class RsdSOptions:
 
 
 @dataclass(frozen=True)
+class ConfidenceOptions:
+    """Options of `confidence`."""
+
+    fallback: float = option(
+        0.4, "a node whose likeliest next token is less likely gets no children", minimum=0.0, maximum=1.0
+    )
+    alpha: float = option(
+        0.1, "guesses whose path is less likely get no place; where it begins, if it adapts", minimum=0.0, maximum=1.0
+    )
+    adapt: bool = option(True, "lower alpha when whole paths stand, raise it when they do not")
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """Options of `graph`."""
+
+    repeat: int = option(1, "ancestors that must agree too before a token counts as repeated", minimum=0, maximum=16)
+
+
+@dataclass(frozen=True)
 class TemplateOptions:
     """Options of `template`. With width 8, depth 6 and 80 nodes the defaults are the published tree of 80 nodes."""
 

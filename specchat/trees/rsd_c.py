@@ -8,6 +8,7 @@ from typing import Final
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.trees.levels import grow_by_levels
@@ -33,6 +34,9 @@ class RsdC:
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         return ()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         widths = [min(b, budget.width) for b in self._branching or (budget.width,) * budget.depth]

@@ -11,6 +11,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.noise import Noise, Stream
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.trees.growth import Growth
@@ -59,6 +60,9 @@ class RsdS:
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         return ()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         beams = self._beams or max(1, budget.nodes // max(1, budget.depth))

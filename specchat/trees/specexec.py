@@ -9,6 +9,7 @@ from typing import Final
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 from specchat.trees.growth import Growth
@@ -35,6 +36,9 @@ class SpecExec:
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         return ()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         growth = Growth(context, budget, math.exp(self._options.floor), self._options.decay)

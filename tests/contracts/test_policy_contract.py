@@ -166,6 +166,8 @@ def taught_drafter(drafter: Method) -> tuple[Drafter, Context]:
 
 
 WIDE = Budget(40, 6, 4)
+OPEN = {"confidence": {"fallback": 0.0, "alpha": 0.0}}
+"""Options with which a policy leaves out nothing on its own account, so that prices alone decide."""
 
 
 @pytest.mark.parametrize("wanted", list(DrawKind), ids=lambda kind: kind.value)
@@ -175,7 +177,9 @@ def test_rising_prices_shrink_the_tree_to_nothing(method, drafter, wanted):
     context.sampling, context.wanted = Sampling(temperature=0.8), wanted
     sizes = []
     for price in (0.0, 0.02, 0.1, 0.3, 0.7, 1.01):
-        tree = make_policy(method).grow(made, context, dataclasses.replace(WIDE, prices=(price,)))
+        tree = make_policy(method, **OPEN.get(method.name, {})).grow(
+            made, context, dataclasses.replace(WIDE, prices=(price,))
+        )
         assert all(worth >= price for worth in worths(tree)), "no node below its price"
         sizes.append(tree.drafted)
     assert sizes == sorted(sizes, reverse=True)
@@ -187,15 +191,19 @@ def test_rising_prices_shrink_the_tree_to_nothing(method, drafter, wanted):
 def test_every_node_pays_its_own_price(method, drafter):
     made, context = taught_drafter(drafter)
     prices = tuple(min(1.0, 0.02 * 1.3**node) for node in range(WIDE.nodes))
-    tree = make_policy(method).grow(made, context, dataclasses.replace(WIDE, prices=prices))
+    tree = make_policy(method, **OPEN.get(method.name, {})).grow(
+        made, context, dataclasses.replace(WIDE, prices=prices)
+    )
     assert all(worth >= price for worth, price in zip(worths(tree), prices, strict=False))
-    free = make_policy(method).grow(made, context, WIDE)
+    free = make_policy(method, **OPEN.get(method.name, {})).grow(made, context, WIDE)
     assert tree.drafted < free.drafted or free.drafted <= 2, "the later nodes were too dear"
 
 
 def test_a_guess_without_a_probability_pays_too(method):
     sizes = [
-        make_policy(method).grow(Proposing(counting_up), context_for(), dataclasses.replace(WIDE, prices=(p,))).drafted
+        make_policy(method, **OPEN.get(method.name, {}))
+        .grow(Proposing(counting_up), context_for(), dataclasses.replace(WIDE, prices=(p,)))
+        .drafted
         for p in (0.0, 0.1, 0.3, 0.6)
     ]
     assert sizes == sorted(sizes, reverse=True)
