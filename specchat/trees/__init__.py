@@ -9,6 +9,7 @@ from specchat.trees.options import (
     GraphOptions,
     RsdCOptions,
     RsdSOptions,
+    SequoiaOptions,
     SpecExecOptions,
     TemplateOptions,
 )
@@ -41,6 +42,13 @@ TREE_POLICIES = Table(
         "a fixed shape: which ranks get children, and which ranks below those",
         "Token Recycling arXiv:2408.08696",
         options=TemplateOptions,
+    ),
+    Method(
+        "sequoia",
+        "specchat.trees.sequoia:Sequoia",
+        "the optimal static tree, from how often guesses of each rank stand and what rows and levels cost",
+        "Sequoia arXiv:2402.12374",
+        options=SequoiaOptions,
     ),
     Method(
         "specexec",

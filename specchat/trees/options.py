@@ -101,6 +101,27 @@ class GraphOptions:
 
 
 @dataclass(frozen=True)
+class SequoiaOptions:
+    """Options of `sequoia`."""
+
+    rates: str = option(
+        "0.5,0.15,0.08,0.05,0.04,0.03,0.02,0.015", "how often the best, second best, … guess is right, to begin with"
+    )
+    relearn: int = option(
+        32, "the tree is worked out anew every so many rounds", unit="rounds", minimum=1, maximum=4096
+    )
+
+    def __post_init__(self) -> None:
+        self.by_rank()
+
+    def by_rank(self) -> tuple[float, ...]:
+        """The rates as numbers, best rank first; they need not fall."""
+        if rates := _rates(self.rates):
+            return rates
+        raise UsageError(f"sequoia.rates = {self.rates!r} must be numbers between 0 and 1, such as 0.5,0.2")
+
+
+@dataclass(frozen=True)
 class TemplateOptions:
     """Options of `template`. With width 8, depth 6 and 80 nodes the defaults are the published tree of 80 nodes."""
 
@@ -136,11 +157,8 @@ class TemplateOptions:
 
     def by_rank(self) -> tuple[float, ...]:
         """The rates as numbers, best rank first."""
-        try:
-            rates = tuple(float(word) for word in self.rates.split(","))
-        except ValueError:
-            rates = ()
-        if not rates or not all(0 < rate < 1 for rate in rates) or list(rates) != sorted(rates, reverse=True):
+        rates = _rates(self.rates)
+        if not rates or list(rates) != sorted(rates, reverse=True):
             raise UsageError(
                 f"template.rates = {self.rates!r} must be falling numbers between 0 and 1, such as 0.5,0.2"
             )
@@ -152,3 +170,12 @@ def _counts(name: str, text: str) -> tuple[int, ...]:
     if not all(w.isdecimal() and int(w) >= 1 for w in words):
         raise UsageError(f"{name} = {text!r} must be whole numbers from 1, such as 3,2,1")
     return tuple(int(w) for w in words)
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    """Numbers between 0 and 1; empty where some are none."""
+    try:
+        rates = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        return ()
+    return rates if all(0 < rate < 1 for rate in rates) else ()

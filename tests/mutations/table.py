@@ -181,6 +181,22 @@ MUTATIONS = (
         ("tests/trees/test_best_first.py",),
     ),
     Mutation(
+        "policy sequoia",
+        "skips ranks that do not pay",
+        "trees/optimal_shape.py",
+        "later = np.where(pays, value, 0.0)",
+        "later = np.where(pays, np.maximum(value, later), later)",
+        ("tests/trees/test_sequoia.py", "-k", "worth_more"),
+    ),
+    Mutation(
+        "policy sequoia",
+        "takes levels for free",
+        "trees/sequoia.py",
+        "+ self._level_s * levels[:, None]",
+        "+ 0.0 * levels[:, None]",
+        ("tests/trees/test_sequoia.py",),
+    ),
+    Mutation(
         "policy specexec",
         "forgets the decay",
         "trees/growth.py",
@@ -255,7 +271,7 @@ MUTATIONS = (
     Mutation(
         "policy template",
         "does not obey prices",
-        "trees/template.py",
+        "trees/ranks.py",
         "growth = Growth(context, budget)",
         "growth = Growth(context, Budget(budget.nodes, budget.depth, budget.width))",
         (POLICY, "-k", "template and (price or prices)"),

@@ -76,3 +76,17 @@ class Costly:
 def paths_of(tree: TokenTree) -> set[tuple[int, ...]]:
     """The root paths of all draft nodes."""
     return {tuple(tree.path_tokens(node)) for node in range(1, len(tree))}
+
+
+def every_tree(nodes, depth, width):
+    """Every closed set of rank paths."""
+    grown = {frozenset()}
+    for _ in range(nodes):
+        longer = set()
+        for tree in grown:
+            for parent in ((), *tree):
+                rank = sum(path[:-1] == parent for path in tree)
+                if len(parent) < depth and rank < width:
+                    longer.add(tree | {(*parent, rank)})
+        grown = longer
+    return grown
