@@ -172,8 +172,11 @@ class TreePolicy(Protocol):
 
     @property
     def keeps_draws(self) -> bool:
-        """Whether no draw's place depends on its own token, so that sampled draws keep their law. Declared by the
-        class; one that does not declare it promises nothing."""
+        """Whether no draw gets its place, or loses it, because of its own token, so that sampled draws keep their law.
+
+        Declared by the class; one that does not declare it promises nothing. Kinds of draws for which it cannot
+        promise this stand in `unsuited_draws`.
+        """
 
     @property
     def taps(self) -> Collection[int]:
@@ -185,6 +188,9 @@ class TreePolicy(Protocol):
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen tree below the root, within the budget; of the root alone where the budget is 0 or nothing is
         proposed."""
+
+    def observe(self, round: Round) -> None:
+        """Learn from a round: which guesses stood, what the passes took."""
 
 
 class AcceptanceRule(Protocol):

@@ -90,11 +90,12 @@ def draw_kinds(choice: DrafterChoice) -> Collection[DrawKind]:
     return kinds if len(set(sampling)) == len(sampling) else frozenset({DrawKind.POINT})
 
 
-def keeps_draws(policy: Method) -> bool:
-    """Whether a policy declares that no draw's place depends on its own token."""
-    declared = getattr(policy.load(), "keeps_draws", False)
+def keeps_draws(policy: Method, kind: DrawKind) -> bool:
+    """Whether a policy declares that draws of this kind keep their distribution in its trees."""
+    made = policy.load()
+    declared = getattr(made, "keeps_draws", False)
     assert isinstance(declared, bool), f"policy {policy.name!r} declares keeps_draws = {declared!r}, not true or false"
-    return declared
+    return declared and kind not in getattr(made, "unsuited_draws", ())
 
 
 def _samples(choice: DrafterChoice) -> bool:
@@ -131,10 +132,11 @@ def _check_draws(settings: Settings) -> None:
             f"{choice.name!r} with its options proposes points, which have none; nearest that works: rule 'follow', "
             f"or drafter {' or '.join(map(repr, able))} with its default options"
         )
-    if not keeps_draws(TREE_POLICIES[settings.policy]):
-        keeping = [name for name, method in TREE_POLICIES.items() if keeps_draws(method)]
+    if not keeps_draws(TREE_POLICIES[settings.policy], wanted):
+        keeping = [name for name, method in TREE_POLICIES.items() if keeps_draws(method, wanted)]
+        draws = "independent draws" if wanted is DrawKind.IID else "draws without replacement"
         raise CombinationError(
-            f"rule {settings.rule!r} needs draws that keep their distribution, and policy {settings.policy!r} "
-            "chooses among them by their tokens; nearest that works: rule 'follow', or policy "
+            f"rule {settings.rule!r} needs {draws} that keep their distribution, and policy {settings.policy!r} "
+            "cannot place such draws without looking at their tokens; nearest that works: rule 'follow', or policy "
             + " or ".join(map(repr, keeping))
         )

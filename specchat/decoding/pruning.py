@@ -11,6 +11,7 @@ from torch import Tensor
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
 
@@ -46,6 +47,9 @@ class EarlyPruning:
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         return self.policy.grow(drafter, context, budget)
+
+    def observe(self, round: Round) -> None:
+        self.policy.observe(round)
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         """The policy's own looks, and one that prunes; a plain round needs none."""

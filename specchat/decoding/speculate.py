@@ -89,6 +89,7 @@ class Speculator:
         kept = time.perf_counter()
         self.feed.take(round)
         self.drafter.observe(round)
+        self.policy.observe(round)
         learnt = time.perf_counter()
         timings = Timings(draft_s, verify_s, learnt - began - draft_s - verify_s, learnt - kept)
         self.controller.observe(dataclasses.replace(round, timings=timings))

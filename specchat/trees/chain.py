@@ -8,6 +8,7 @@ from typing import Final
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
@@ -28,6 +29,9 @@ class Chain:
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         return ()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         return grow_by_levels(drafter, context, budget, [1] * budget.depth)

@@ -234,7 +234,7 @@ class LookedInto:
     taps: Sequence[int] = ()
 
     def __init__(self, policy: TreePolicy, look: Any) -> None:
-        self.grow, self._hooks = policy.grow, requested(look=look).hooks
+        self.grow, self.observe, self._hooks = policy.grow, policy.observe, requested(look=look).hooks
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         return self._hooks

@@ -280,6 +280,8 @@ class AllOfThem:
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         return ()
 
+    def observe(self, round: Round) -> None: ...
+
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         tree, frontier = TokenTree(context.root, context.vocab_size), [ROOT]
         for _ in range(budget.depth if budget.nodes else 0):
@@ -310,6 +312,9 @@ class Transformed:
 
     def __init__(self, policy: TreePolicy, transform: TreeTransform) -> None:
         self._policy, self._transform = policy, transform
+
+    def observe(self, round: Round) -> None:
+        self._policy.observe(round)
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         return self._transform(self._policy.grow(drafter, context, budget))
