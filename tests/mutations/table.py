@@ -408,8 +408,8 @@ MUTATIONS = (
         "round",
         "takes a device's time when the pass was asked for",
         "decoding/speculate.py",
-        'read if self.target.device.type == "cpu" else time.perf_counter()',
-        "read",
+        "(submitted.returned if on_host else judged)",
+        "submitted.returned",
         ("tests/decoding/test_timings.py",),
     ),
     Mutation(
