@@ -17,7 +17,7 @@ from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose_drafter
-from specchat.drafters.parts import NO_SUPPLIES, EngineFactory, Parts, Supplies
+from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -38,14 +38,14 @@ def assemble(
     draft: Model | None,
     drafters: DrafterCache | None = None,
     costs: Costs | None = None,
-    supplies: Supplies = NO_SUPPLIES,
+    resources: PairResources = NO_RESOURCES,
 ) -> Speculator:
     """The speculator these settings ask for.
 
     Args:
         drafters: those that were built for these models and have learnt something; a new one joins them.
         costs: what passes cost on this machine, as far as it has been measured.
-        supplies: what the pair has for its drafters besides models.
+        resources: what the pair has for its drafters besides models.
 
     Raises:
         CombinationError: parts that cannot be right together.
@@ -53,7 +53,7 @@ def assemble(
     """
     check_settings(settings, draft is not None)
     choice = choose_drafter(settings)
-    parts = Parts(target, draft, supplies=supplies, make_engine=nested_engines(settings, supplies))
+    parts = Parts(target, draft, resources=resources, make_engine=nested_engines(settings, resources))
     feed = (DrafterCache() if drafters is None else drafters).get(choice, lambda: parts.build(choice))
     controller = CONTROLLERS[settings.controller]
     budget = Budget(settings.nodes, settings.depth, settings.width)
@@ -68,11 +68,11 @@ def assemble(
     return speculator
 
 
-def nested_engines(settings: Settings, supplies: Supplies) -> EngineFactory:
+def nested_engines(settings: Settings, resources: PairResources) -> EngineFactory:
     """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
 
     def make(changes: Mapping[str, Any], model: Model, draft: Model | None) -> Engine:
-        return assemble(settings.but({**_NESTED, **changes}), model, draft, supplies=supplies)
+        return assemble(settings.but({**_NESTED, **changes}), model, draft, resources=resources)
 
     return make
 

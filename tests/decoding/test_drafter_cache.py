@@ -10,9 +10,11 @@ from contracts.kit import PROMPT, collect, converse, scripted_draft, scripted_ta
 from specchat.decoding.drafter_cache import KEPT, DrafterCache
 from specchat.drafters.choice import choose
 from specchat.drafters.suffix import Suffix
-from specchat.engine.far.mailbox import Mailbox
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.worker import Worker
-from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Generate, Load
+from specchat.engine.protocol.events import Event, Finished
 from specchat.errors import CombinationError
 from specchat.settings import Settings
 
@@ -83,13 +85,13 @@ def test_a_conversation_apart_closes_its_drafters_when_it_ends(lives):
 
 
 def test_a_pair_that_is_loaded_again_with_other_settings_keeps_its_drafters_and_another_pair_does_not(lives):
-    said: list[ev.Event] = []
-    worker = Worker(Mailbox(), said.append)
+    said: list[Event] = []
+    worker = Worker(CommandQueue(), said.append)
     settings = {"pair": "scripted", "drafter": "suffix", "controller": "fixed", "max_tokens": 4}
     for temperature in (0.0, 0.5):
-        worker._answer(ev.Load({**settings, "temperature": temperature}))
-        worker._answer(ev.Generate(1, [ev.Message("user", "What are you?")], 7))
-        assert isinstance(said[-1], ev.Finished), said[-1]
+        worker._answer(Load({**settings, "temperature": temperature}))
+        worker._answer(Generate(1, [Message("user", "What are you?")], 7))
+        assert isinstance(said[-1], Finished), said[-1]
     assert lives == {"built": 1}
-    worker._answer(ev.Load({**settings, "dtype": "float32"}))
+    worker._answer(Load({**settings, "dtype": "float32"}))
     assert lives == {"built": 2, "closed": 1}

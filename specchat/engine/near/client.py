@@ -17,8 +17,9 @@ from typing import Protocol
 import msgspec
 
 from specchat.engine.protocol.codec import EventReader, encode, lines_of
+from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
-from specchat.engine.protocol.events import Command, Died, Event, Quit
+from specchat.engine.protocol.events import Died, Event
 from specchat.errors import EngineError
 
 

@@ -16,20 +16,15 @@ from typing import Any
 import msgspec
 
 from specchat.engine.protocol.codec import EventReader
+from specchat.engine.protocol.commands import Cancel, Change, Command, Generate, Load, Quit
 from specchat.engine.protocol.events import (
     PROTOCOL,
-    Cancel,
-    Change,
-    Command,
     Event,
     Failed,
     Finished,
-    Generate,
     Header,
     Hello,
-    Load,
     Prefilled,
-    Quit,
     Ready,
     RoundDone,
     Started,
