@@ -84,6 +84,20 @@ def check_settings(settings: Settings, has_draft_model: bool, trained: TrainedDr
     _check_draws(settings, chosen["rule"].load().wanted)
 
 
+def needs_weights(settings: Settings) -> bool:
+    """Whether a drafter that the settings ask for is built from trained weights."""
+    return any(DRAFTERS[choice.name].needs_weights for choice in choose_drafter(settings).all())
+
+
+def drafters_to_fetch(settings: Settings, trained: TrainedDrafters) -> list[str]:
+    """Names of the trained drafters that the settings need and that can be fetched."""
+    names: list[str] = []
+    for choice in choose_drafter(settings).all():
+        if DRAFTERS[choice.name].needs_weights:
+            names += trained.to_fetch(choice.name, choice.options.weights)
+    return names
+
+
 def choose_drafter(settings: Settings) -> DrafterChoice:
     """The drafter these settings ask for. A controller that never speculates needs none."""
     return _choice("none" if settings.controller == "off" else settings.drafter, settings)

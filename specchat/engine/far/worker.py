@@ -36,7 +36,7 @@ from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.far.turns import Side, by_turns
 from specchat.engine.protocol import events
 from specchat.engine.protocol.describe import settings_message
-from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
+from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError, UsageError
 from specchat.settings import OPTIONS, Settings
 
 _IDLE_S = 0.4
@@ -109,7 +109,9 @@ class Worker:
         settings = settings_of(catalog.pair(name), command.settings)
         loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
         here = self._pair if self._pair is not None and self._serves(self._pair, settings) else None
-        self._take(here.using(settings.threads) if here else self._load_pair(loader, settings), settings)
+        if here:
+            here = replace(here.using(settings.threads), trained=loader.trained_drafters(settings))
+        self._take(here or self._load_pair(loader, settings), settings)
         assert self._pair is not None, "it has just been taken"
         self._emit(ready_message(self._pair, self._loaded()))
 
@@ -260,9 +262,21 @@ class Worker:
 
     def _change(self, changes: dict[str, Any]) -> None:
         conversation = self._loaded()
-        conversation.change(conversation.settings.but(changes))
+        settings = conversation.settings.but(changes)
+        try:
+            conversation.change(settings)
+        except CombinationError:
+            self._look_for_drafters(settings)
+            conversation.change(settings)
         claim = loss_message(conversation.losslessness)
         self._emit(events.Changed(settings_message(conversation.settings), claim))
+
+    def _look_for_drafters(self, settings: Settings) -> None:
+        """Know the trained drafters that are here now: some may have been fetched or made since the pair was loaded."""
+        assert self._pair is not None, "a conversation has a pair"
+        loader = Loader(load_catalog(), self._emit, lambda: False)
+        self._pair = replace(self._pair, trained=loader.drafters_here(settings))
+        self._loaded().supply(self._pair.supplies)
 
     def _count(self, command: events.Count) -> None:
         conversation = self._loaded()
