@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def print_json(catalog: Catalog) -> None:
     import json
 
+    from specchat.config.drafter_states import kept_states
     from specchat.decoding.families import methods_with_weights
     from specchat.models import fetch
     from specchat.models.inspect.pair_check import broken
@@ -45,7 +46,13 @@ def print_json(catalog: Catalog) -> None:
         {"name": pair.name, "target": pair.target, "draft": pair.draft, "summary": pair.summary, "notes": pair.notes}
         for pair in catalog.pairs.values()
     ]
-    typer.echo(json.dumps({"models": models, "pairs": pairs, "drafters": drafters}, indent=2, ensure_ascii=False))
+    typer.echo(
+        json.dumps(
+            {"models": models, "pairs": pairs, "drafters": drafters, "learnt_bytes": kept_states()},
+            indent=2,
+            ensure_ascii=False,
+        )
+    )
 
 
 def _about_drafter(drafter: ListedDrafter) -> dict[str, Any]:
@@ -63,6 +70,7 @@ def print_table(catalog: Catalog) -> None:
 
     from specchat.cli.streams import table_width
     from specchat.config import cache_dir
+    from specchat.config.drafter_states import kept_states
     from specchat.decoding.families import methods_with_weights
     from specchat.models import fetch
     from specchat.models.inspect.pair_check import broken
@@ -87,6 +95,11 @@ def print_table(catalog: Catalog) -> None:
         console.print(drafters)
     for name, problem in problems:
         console.print(Text(f"\n✕ {name}: {visible(problem)}", "red"), soft_wrap=True)
+    for name, learnt_bytes in kept_states().items():
+        line = (
+            f"\n{name} has learnt {sized(learnt_bytes)} from your chats; specchat models erase-state {name} forgets it"
+        )
+        console.print(Text(line, "dim"), soft_wrap=True)
     console.print(Text(f"\nweights live in {cache_dir() / 'models'}; pull a pair or a model by its name", "dim"))
 
 

@@ -112,6 +112,19 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do
         typer.echo(f"{spec.name}: {sized(fetch.remove(spec))} freed")
 
 
+@app.command("erase-state")
+def erase_state(
+    name: Annotated[str, typer.Argument(help="the trained drafter or the method that has learnt")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+) -> None:
+    """Forget what a drafter has learnt from your chats, for every target; its weights stay."""
+    from specchat.config import drafter_states
+
+    size = drafter_states.kept_states().get(name, 0)
+    if not size or _agreed(yes, name, f"Forget what {name} has learnt ({sized(size)})?"):
+        typer.echo(f"{name}: {sized(drafter_states.erase_state(name))} of what it had learnt is gone")
+
+
 def _chosen(name: str) -> tuple[WeightsSpec, ...]:
     """What a name stands for: a pair's two models, a model, or a trained drafter."""
     from specchat.config import load_catalog

@@ -153,7 +153,9 @@ def assemble(
 def nested_engines(settings: Settings, supplies: Supplies) -> EngineFactory:
     """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
 
-    inner = dataclasses.replace(supplies, trained=NO_TRAINED)  # trained for the target, and another model writes
+    inner = dataclasses.replace(
+        supplies.keeping(None), trained=NO_TRAINED
+    )  # trained for the target, and another model writes
 
     def make(changes: Mapping[str, Any], model: Model, draft: Model | None) -> Engine:
         return assemble(settings.but({**_NESTED, **changes}), model, draft, supplies=inner)

@@ -120,7 +120,7 @@ class Conversation:
     @property
     def losslessness(self) -> Losslessness:
         """What may be claimed for the settings in force."""
-        parts = assemble(self._settings, self.target, self._draft, supplies=self._supplies)
+        parts = assemble(self._settings, self.target, self._draft, supplies=self._supplies.keeping(None))
         return losslessness(parts.rule, self._settings.rule)
 
     def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Conversation:
@@ -130,11 +130,11 @@ class Conversation:
         """
         settings = self._settings.but(changes)
         model = target or self.target
-        return Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._supplies)
+        return Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._supplies.keeping(None))
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
-        assemble(settings, self.target, self._draft, supplies=self._supplies)
+        assemble(settings, self.target, self._draft, supplies=self._supplies.keeping(None))
         self._settings = settings
 
     def supply(self, supplies: Supplies) -> None:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from specchat.cli.models import app
 from specchat.config import config_dir, load_catalog, private_dir
+from specchat.config.drafter_states import DrafterStateFile
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
 from specchat.decoding.families import methods_with_weights
 from specchat.errors import CombinationError, ConfigError, UsageError, WeightsError
@@ -248,6 +249,16 @@ def test_a_shipped_drafter_is_not_removed(home):
     trained_folder(home / "shipped" / "with-specchat", TENSORS, "trained", TARGET_SHA)
     assert "came with specchat" in str(run("remove", "with-specchat", "--yes").exception)
     assert "ready at" in run("pull", "with-specchat").output
+
+
+def test_what_a_drafter_has_learnt_is_listed_and_erased_by_name():
+    for target in ("ab" * 32, "cd" * 32):
+        DrafterStateFile.of(target, "hydra").write(b"learnt")
+    assert "hydra has learnt" in run("list").output
+    assert isinstance(run("erase-state", "hydra").exception, UsageError)
+    assert "is gone" in run("erase-state", "hydra", "--yes").output
+    assert "hydra has learnt" not in run("list").output
+    assert "no drafter called 'hydra' has learnt anything" in str(run("erase-state", "hydra").exception)
 
 
 # --------------------------------------------------------------------------------------- the target's checksum
