@@ -115,6 +115,9 @@ def options_of(dataclass_type: type) -> tuple[Option, ...]:
 DRAFT_MODEL = "draft_model"
 """What a method requires that uses the pair's draft model."""
 
+TRAINED_WEIGHTS = "trained_weights"
+"""What a method requires that is built from a drafter trained for the target."""
+
 
 @dataclass(frozen=True)
 class NoOptions:
@@ -129,7 +132,8 @@ class Method:
     is lossless is computed by `decoding.combinations` from what the draws carry, never read from here.
 
     Args:
-        requires: what a pair must have for it besides a target; `DRAFT_MODEL` is all there is.
+        requires: what a pair must have for it besides a target: `DRAFT_MODEL`, or `TRAINED_WEIGHTS`, of which the
+            method's option `weights` names the drafter to use.
     """
 
     name: str
@@ -141,12 +145,18 @@ class Method:
     requires: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        assert set(self.requires) <= {DRAFT_MODEL}, f"{self.name} requires what no pair has: {self.requires}"
+        unknown = set(self.requires) - {DRAFT_MODEL, TRAINED_WEIGHTS}
+        assert not unknown, f"{self.name} requires what no pair has: {unknown}"
 
     @property
     def needs_draft_model(self) -> bool:
         """Whether only a pair with a draft model can use it."""
         return DRAFT_MODEL in self.requires
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether it is built from a drafter that was trained for the target."""
+        return TRAINED_WEIGHTS in self.requires
 
     def load(self) -> Any:
         """The method's class, imported now."""

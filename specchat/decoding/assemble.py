@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.config.trained_drafters import NO_TRAINED
 from specchat.controllers import CONTROLLERS
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
@@ -51,7 +52,7 @@ def assemble(
         CombinationError: parts that cannot be right together.
         UsageError: a method or an option that does not exist.
     """
-    check_settings(settings, draft is not None)
+    check_settings(settings, draft is not None, resources.trained)
     choice = choose_drafter(settings)
     parts = Parts(target, draft, resources=resources, make_engine=nested_engines(settings, resources))
     feed = (DrafterCache() if drafters is None else drafters).get(choice, lambda: parts.build(choice))
@@ -71,8 +72,10 @@ def assemble(
 def nested_engines(settings: Settings, resources: PairResources) -> EngineFactory:
     """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
 
+    inner = dataclasses.replace(resources.keeping(None), trained=NO_TRAINED)
+
     def make(changes: Mapping[str, Any], model: Model, draft: Model | None) -> Engine:
-        return assemble(settings.but({**_NESTED, **changes}), model, draft, resources=resources)
+        return assemble(settings.but({**_NESTED, **changes}), model, draft, resources=inner)
 
     return make
 

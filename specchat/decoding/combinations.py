@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.controllers import CONTROLLERS
 from specchat.decoding.families import methods
 from specchat.drafters import DRAFTERS
@@ -32,8 +33,11 @@ class Losslessness:
     reason: str
 
 
-def check_settings(settings: Settings, has_draft_model: bool) -> None:
+def check_settings(settings: Settings, has_draft_model: bool, trained: TrainedDrafters = NO_TRAINED) -> None:
     """Refuse unknown methods, unknown options, and parts that do not fit; says what is nearest and works.
+
+    Args:
+        trained: the drafters that were trained for the target.
 
     Raises:
         CombinationError: parts that cannot be right together.
@@ -48,8 +52,21 @@ def check_settings(settings: Settings, has_draft_model: bool) -> None:
             f"drafter {name!r} needs a draft model and pair {settings.pair!r} has none; "
             "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
         )
+    for choice in _with_weights(chosen):
+        trained.choose(choice.name, choice.options.weights)
     if settings.temperature > 0.0:
         _check_draws(settings)
+
+
+def needs_weights(settings: Settings) -> bool:
+    """Whether a drafter that the settings ask for is built from trained weights."""
+    return bool(_with_weights(choose_drafter(settings)))
+
+
+def drafters_to_fetch(settings: Settings, trained: TrainedDrafters) -> list[str]:
+    """Names of the trained drafters that the settings need and that can be fetched."""
+    needed = _with_weights(choose_drafter(settings))
+    return [name for choice in needed for name in trained.to_fetch(choice.name, choice.options.weights)]
 
 
 def losslessness(settings: Settings) -> Losslessness:
@@ -96,6 +113,10 @@ def keeps_draws(policy: Method, kind: DrawKind) -> bool:
     declared = getattr(made, "keeps_draws", False)
     assert isinstance(declared, bool), f"policy {policy.name!r} declares keeps_draws = {declared!r}, not true or false"
     return declared and kind not in getattr(made, "unsuited_draws", ())
+
+
+def _with_weights(choice: DrafterChoice) -> list[DrafterChoice]:
+    return [part for part in choice.all() if part.method.needs_weights]
 
 
 def _samples(choice: DrafterChoice) -> bool:

@@ -127,7 +127,7 @@ class Conversation:
         """
         settings = self._settings.but(changes)
         model = target or self.target
-        apart = Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._resources)
+        apart = Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._resources.keeping(None))
         try:
             yield apart
         finally:
@@ -135,8 +135,12 @@ class Conversation:
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
-        check_settings(settings, self._draft is not None)
+        check_settings(settings, self._draft is not None, self._resources.trained)
         self._settings = settings
+
+    def supply(self, resources: PairResources) -> None:
+        """Build drafters from these from now on; those that were built stay."""
+        self._resources = resources
 
     def learn_costs(self, costs: Costs) -> None:
         """Plan with these costs from now on."""

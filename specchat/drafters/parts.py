@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
+from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Engine, Model, Weights
 from specchat.core.vocabulary import TokenTable
@@ -24,12 +24,18 @@ class PairResources:
 
     Args:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model.
-        trained: drafter → file → where that verified file of trained weights lies.
+        trained: drafters that were trained for the target.
+        keep: called with every drafter that is built, and the name under which its state is kept.
     """
 
     vocabulary: TokenTable | None = None
     draft_vocabulary: TokenTable | None = None
-    trained: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
+    trained: TrainedDrafters = NO_TRAINED
+    keep: Callable[[str, Drafter], None] | None = None
+
+    def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
+        """The same with another who keeps drafters; None: nobody does, and they begin with nothing learnt."""
+        return dataclasses.replace(self, keep=keep)
 
 
 NO_RESOURCES = PairResources()
@@ -47,6 +53,7 @@ class Parts:
         resources: what else the pair has.
         name: the drafter's, in its family's table.
         label: tells this drafter from all others of the engine.
+        trained: its verified weights, where the table says that it needs some.
         make_engine: see `engine`.
     """
 
@@ -56,17 +63,13 @@ class Parts:
     resources: PairResources = NO_RESOURCES
     name: str = ""
     label: str = ""
+    trained: TrainedDrafter | None = None
     make_engine: EngineFactory | None = None
 
     @property
     def vocab_size(self) -> int:
         """V, of the target."""
         return self.target.vocab_size
-
-    @property
-    def trained(self) -> Mapping[str, Path]:
-        """Verified files of this drafter's trained weights, by name."""
-        return self.resources.trained.get(self.name, {})
 
     def noise(self, noise: Noise) -> Noise:
         """Noise of this drafter's own, from that of a reply (`Context.noise`)."""
@@ -77,10 +80,16 @@ class Parts:
 
         Args:
             place: tells members of one name apart.
+
+        Raises:
+            CombinationError: it needs weights trained for the target, and there are none.
         """
-        label = f"{self.label}/{place}.{choice.name}"
-        parts = dataclasses.replace(self, choices=choice.members, name=choice.name, label=label)
-        drafter: Drafter = choice.method.load()(choice.options, parts)
+        method, label = choice.method, f"{self.label}/{place}.{choice.name}"
+        trained = self.resources.trained.choose(choice.name, choice.options.weights) if method.needs_weights else None
+        parts = dataclasses.replace(self, choices=choice.members, name=choice.name, label=label, trained=trained)
+        drafter: Drafter = method.load()(choice.options, parts)
+        if self.resources.keep is not None:
+            self.resources.keep(trained.name if trained else choice.name, drafter)
         return drafter
 
     def members(self) -> list[Drafter]:

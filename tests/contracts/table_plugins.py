@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from contracts.learning_plugin import Constant, ConstantOptions, Learning, LearningOptions
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -24,8 +25,9 @@ from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 from specchat.drafters import DRAFTERS
 from specchat.drafters.members import Member, parse_members
+from specchat.drafters.options import trained_weights
 from specchat.drafters.parts import Parts
-from specchat.registry import DRAFT_MODEL, Method, NoOptions, Table, option
+from specchat.registry import DRAFT_MODEL, TRAINED_WEIGHTS, Method, NoOptions, Table, option
 from specchat.trees import TREE_POLICIES
 from specchat.trees.expansion import Expansion
 from specchat.trees.options import ExpansionOptions
@@ -95,12 +97,19 @@ class Stateful2(Stateful):
     """Another of the kind, so that two may be merged."""
 
 
+@dataclass(frozen=True)
+class TrainedOptions(StatefulOptions):
+    weights: str = trained_weights()
+
+
 class Trained(Stateful):
     """Reads the last state with a head of its own, from a verified file."""
 
-    def __init__(self, options: StatefulOptions, parts: Parts) -> None:
+    def __init__(self, options: TrainedOptions, parts: Parts) -> None:
         super().__init__(options, parts)
-        weight = load_file(parts.trained["head.safetensors"])["weight"]
+        assert parts.trained is not None, "the table says that it needs weights"
+        self.trained = parts.trained
+        weight = load_file(parts.trained.weights)["weight"]
         self._head = lambda states: states.float() @ weight.t()
 
 
@@ -342,7 +351,7 @@ class DropsSome(Expansion):
 
 
 def _method(name: str, made: type, options: type = NoOptions, **more: Any) -> Method:
-    return Method(name, f"{__name__}:{made.__name__}", "only for tests", "none", options=options, **more)
+    return Method(name, f"{made.__module__}:{made.__name__}", "only for tests", "none", options=options, **more)
 
 
 PLUGINS: dict[str, tuple[Table, Method]] = {
@@ -353,7 +362,9 @@ PLUGINS: dict[str, tuple[Table, Method]] = {
             (
                 _method("stateful", Stateful, StatefulOptions),
                 _method("stateful2", Stateful2, StatefulOptions),
-                _method("trained", Trained, StatefulOptions),
+                _method("trained", Trained, TrainedOptions, requires=(TRAINED_WEIGHTS,)),
+                _method("learning", Learning, LearningOptions),
+                _method("constant", Constant, ConstantOptions, requires=(TRAINED_WEIGHTS,)),
                 _method("riding", Riding, RidingOptions),
                 _method("self_drafting", SelfDrafting),
                 _method("part_of_cache", PartOfCache),

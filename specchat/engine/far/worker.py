@@ -14,15 +14,13 @@ import msgspec
 from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
 from specchat.core.seams import Model
-from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Conversation, Prefilled, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.drafter_cache import DrafterCache
-from specchat.decoding.first_divergence import Comparer
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far.alternation import AlternatingReply, alternate
 from specchat.engine.far.command_queue import CommandQueue
+from specchat.engine.far.comparing import Comparing
 from specchat.engine.far.convert import (
-    compared_message,
     failure,
     finished_message,
     loss_message,
@@ -30,7 +28,7 @@ from specchat.engine.far.convert import (
     round_message,
     stats_message,
 )
-from specchat.engine.far.idle_measuring import IdleMeasuring
+from specchat.engine.far.idle_time import IdleTime
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import free_memory
 from specchat.engine.far.pacing import Pacing
@@ -51,11 +49,11 @@ from specchat.engine.protocol.commands import (
     Statistics,
 )
 from specchat.engine.protocol.describe import settings_message
-from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
+from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError, UsageError
 from specchat.settings import OPTIONS, Settings
 
 _IDLE_S = 0.4
-"""After so long without a command, passes are timed if what they cost is not known yet."""
+"""After so long without a command, passes are timed if what they cost is not known yet, and drafters may work."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,8 +68,8 @@ class Worker:
         self._conversation: Conversation | None = None
         self._store = ProfileStore(state_dir() / "profiles.json")
         self._drafters = DrafterCache()  # of the loaded pair
-        self._measuring: IdleMeasuring | None = None
-        self._comparer: Comparer | None = None
+        self._idle: IdleTime | None = None
+        self._comparing: Comparing | None = None
         self._twin: Model | None = None  # of the target, while replies are written by turns
         self._replies = 0
         self._totals = Ledger()
@@ -84,14 +82,16 @@ class Worker:
             command = self._deferred.pop(0) if self._deferred else self._wait()
             if command is not None and not isinstance(command, Quit):
                 self._answer(command)
+        if self._idle is not None:
+            self._idle.kept.save()
         self._drafters.close()
 
     def _wait(self) -> Command | None:
-        if self._measuring is None or not self._measuring.due:
+        if self._idle is None or not self._idle.due:
             return self._commands.next()
         command = self._commands.next(_IDLE_S)
         if command is None:
-            self._measuring.measure(self._loaded(), lambda: not self._commands.empty)
+            self._idle.work(self._loaded(), lambda: not self._commands.empty)
         return command
 
     def _answer(self, command: Command) -> None:
@@ -126,29 +126,35 @@ class Worker:
         settings = settings_of(catalog.pair(name), command.settings)
         loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None))
         here = self._pair if self._pair is not None and self._serves(settings) else None
-        self._take(here.using(settings.threads) if here else self._load_pair(loader, settings), settings)
+        if here:
+            here = replace(here.using(settings.threads), trained=loader.trained_drafters(settings))
+        self._take(here or self._load_pair(loader, settings), settings)
         assert self._pair is not None, "it has just been taken"
         self._emit(ready_message(self._pair, self._loaded()))
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> None:
         """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
-        measuring = IdleMeasuring(self._store, loaded)
         here = self._conversation is not None and self._conversation.target is loaded.target.model
+        if self._idle is not None:
+            self._idle.kept.save()
+        idle = IdleTime(self._store, loaded, lambda text: self._emit(events.Notice(text)))
+        if self._idle is not None and here:
+            idle.kept = self._idle.kept  # the drafters that it knows go on
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
             loaded.vocabulary,
             settings,
-            measuring.profile.costs if measuring.profile else None,
-            loaded.resources,
+            idle.measuring.profile.costs if idle.measuring.profile else None,
+            idle.resources(loaded),
             plain_rounds=True,
             drafters=self._drafters if here else None,
         )
         if not here:
             self._drafters.close()
         if loaded is not self._pair:
-            self._replies, self._totals, self._comparer, self._twin = 0, Ledger(), None, None
-        self._pair, self._conversation, self._measuring = loaded, conversation, measuring
+            self._replies, self._totals, self._comparing, self._twin = 0, Ledger(), Comparing(loaded), None
+        self._pair, self._conversation, self._idle = loaded, conversation, idle
         self._drafters = conversation.drafters
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
@@ -159,8 +165,10 @@ class Worker:
             if self._conversation is None:
                 raise
         before = self._conversation.settings
+        assert self._idle is not None, "a conversation has idle time"
+        self._idle.kept.save()
         self._drafters.close()
-        self._pair = self._conversation = self._measuring = self._twin = None
+        self._pair = self._conversation = self._idle = self._twin = None
         free_memory()
         try:
             return loader.load(settings)
@@ -192,6 +200,8 @@ class Worker:
                 if not written.last:
                     self._rest(watch, cancelled)
         self._pacing.end()
+        assert self._idle is not None, "a conversation has idle time"
+        self._idle.kept.replied()
         self._commands.forget_cancel(command.id)
 
     def _generate_two(self, command: Generate, beside: SecondReply) -> None:
@@ -287,9 +297,22 @@ class Worker:
 
     def _change(self, changes: dict[str, Any]) -> None:
         conversation = self._loaded()
-        conversation.change(conversation.settings.but(changes))
+        settings = conversation.settings.but(changes)
+        try:
+            conversation.change(settings)
+        except CombinationError:
+            self._look_for_drafters(settings)
+            conversation.change(settings)
         claim = loss_message(conversation.losslessness)
         self._emit(events.Changed(settings_message(conversation.settings), claim))
+
+    def _look_for_drafters(self, settings: Settings) -> None:
+        """Know the trained drafters that are here now: some may have been fetched or made since the pair was loaded."""
+        assert self._pair is not None, "a conversation has a pair"
+        assert self._idle is not None, "a conversation has idle time"
+        loader = Loader(load_catalog(), self._emit, lambda: False)
+        self._pair = replace(self._pair, trained=loader.drafters_here(settings))
+        self._loaded().supply(self._idle.resources(self._pair))
 
     def _count(self, command: Count) -> None:
         conversation = self._loaded()
@@ -297,14 +320,9 @@ class Worker:
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
 
     def _compare(self, command: Compare) -> None:
-        pair, conversation = self._pair, self._loaded()
-        assert pair is not None, "a conversation has a pair"
-        if self._comparer is None:
-            self._comparer = Comparer(pair.target.model, exact=pair.precision == "float32")
-        law = sampling(conversation.settings.but(command.apart or {}))
-        prompt = _encode(conversation, command.messages)
-        divergence = self._comparer.first_divergence(prompt, command.plain, command.other, law, command.seed)
-        self._emit(compared_message(command, divergence, conversation.vocabulary))
+        conversation = self._loaded()
+        assert self._comparing is not None, "a conversation has a pair"
+        self._emit(self._comparing.answer(command, conversation, _encode(conversation, command.messages)))
 
     def _loaded(self) -> Conversation:
         if self._conversation is None:
