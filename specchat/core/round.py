@@ -16,7 +16,7 @@ class Timings:
     """Seconds spent drafting, verifying, and on everything else.
 
     Args:
-        learn_s: what of everything else the drafter took to learn from the round.
+        learn_s: what of everything else drafter and policy took to learn from the round.
     """
 
     draft_s: float = 0.0

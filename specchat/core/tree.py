@@ -44,6 +44,10 @@ class Guess(NamedTuple):
     logprob: float | None = None
     proposer: str = ""
 
+    def as_point(self) -> Guess:
+        """The same guess without a claim about how its token was drawn."""
+        return self if self.kind is DrawKind.POINT else self._replace(kind=DrawKind.POINT)
+
 
 class Draw(NamedTuple):
     """One guess that got a place: `child` is its node. Two guesses of one token share the node and keep both draws."""

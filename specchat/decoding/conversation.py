@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,17 +15,12 @@ from specchat.core.noise import Noise
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.speedup import Gaps
-from specchat.decoding.assemble import (
-    Losslessness,
-    assemble,
-    choose_drafter,
-    losslessness,
-    sampling,
-)
+from specchat.decoding.assemble import assemble, sampling
+from specchat.decoding.combinations import Losslessness, check_settings, losslessness
+from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.emission import Emission, Limits
 from specchat.decoding.plain_rounds import PlainRounds
 from specchat.decoding.speculate import Speculator
-from specchat.decoding.state_feed import StateFeed
 from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
@@ -87,6 +83,7 @@ class Conversation:
     Args:
         plain_rounds: have a plain round now and then, by which a reply can say how much sooner it came. Whoever
             measures plain decoding apart needs none.
+        drafters: those of an earlier conversation over the same models, which go on.
     """
 
     def __init__(
@@ -99,6 +96,7 @@ class Conversation:
         resources: PairResources | None = None,
         *,
         plain_rounds: bool = False,
+        drafters: DrafterCache | None = None,
     ) -> None:
         self.target = target
         self.vocabulary = vocabulary
@@ -107,9 +105,8 @@ class Conversation:
         self._costs = costs
         self._plain_rounds = plain_rounds
         self._resources = resources or PairResources(vocabulary)
-        self._speculator = self._put_together(None)
-        self._drafter_choice = choose_drafter(settings)
-        self._feeds = {self._drafter_choice: self._speculator.feed}
+        self.drafters = DrafterCache() if drafters is None else drafters
+        self._speculator = self._put_together()
         self._assembled: Settings | None = settings
 
     @property
@@ -120,21 +117,30 @@ class Conversation:
     @property
     def losslessness(self) -> Losslessness:
         """What may be claimed for the settings in force."""
-        return losslessness(assemble(self._settings, self.target, self._draft).rule, self._settings.rule)
+        return losslessness(self._settings)
 
-    def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Conversation:
+    @contextmanager
+    def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Iterator[Conversation]:
         """The same models with some settings changed and parts that have learnt nothing; this one stays as it is.
 
         `target` is one to use instead: the same weights with a cache of its own.
         """
         settings = self._settings.but(changes)
         model = target or self.target
-        return Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._resources)
+        apart = Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._resources.keeping(None))
+        try:
+            yield apart
+        finally:
+            apart.drafters.close()
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
-        assemble(settings, self.target, self._draft)
+        check_settings(settings, self._draft is not None, self._resources.trained)
         self._settings = settings
+
+    def supply(self, resources: PairResources) -> None:
+        """Build drafters from these from now on; those that were built stay."""
+        self._resources = resources
 
     def learn_costs(self, costs: Costs) -> None:
         """Plan with these costs from now on."""
@@ -220,19 +226,17 @@ class Conversation:
         return RoundWritten(round, tuple(texts), watch.seconds, emission.ended is not None)
 
     def _current_speculator(self, context: Context | None) -> Speculator:
-        """The speculator for the settings in force; a drafter keeps what it has learnt, also while it is not used."""
+        """The speculator for the settings in force; the drafters used last keep what they have learnt."""
         if self._settings is not self._assembled:
-            choice = choose_drafter(self._settings)
-            stays = choice == self._drafter_choice
-            self._speculator = self._put_together(self._feeds.get(choice))
-            self._feeds[choice] = self._speculator.feed
-            self._assembled, self._drafter_choice = self._settings, choice
-            if not stays and context is not None:
+            before = self._speculator.drafter
+            self._speculator = self._put_together()
+            self._assembled = self._settings
+            if self._speculator.drafter is not before and context is not None:
                 self._speculator.start(context.history)
         return self._speculator
 
-    def _put_together(self, feed: StateFeed | None) -> Speculator:
-        speculator = assemble(self._settings, self.target, self._draft, feed, self._costs, self._resources)
+    def _put_together(self) -> Speculator:
+        speculator = assemble(self._settings, self.target, self._draft, self.drafters, self._costs, self._resources)
         if self._plain_rounds:
             speculator.controller = PlainRounds(speculator.controller)
         return speculator

@@ -13,7 +13,7 @@ from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import PromptLookupOptions
 from specchat.drafters.parts import Parts
-from specchat.errors import UsageError
+from specchat.drafters.points import points_alone
 from specchat.structures.ngrams import NgramIndex
 
 _HABIT = 8.0
@@ -37,12 +37,9 @@ class PromptLookup:
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
+    draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: PromptLookupOptions, parts: Parts) -> None:
-        if options.min_ngram > options.max_ngram:
-            raise UsageError(
-                f"prompt_lookup.min_ngram = {options.min_ngram} is above prompt_lookup.max_ngram = {options.max_ngram}"
-            )
         self._index = NgramIndex(options.min_ngram, options.max_ngram)
         self._seen: dict[tuple[int, int], tuple[int, int]] = {}  # (length of the run, rank) → hits, trials
 
@@ -68,6 +65,9 @@ class PromptLookup:
             self._learn(self._index.continuations(tail, _RANKS), token)
             self._index.append(token)
             tail = [*tail, token][-self._index.max_ngram :]
+
+    def close(self) -> None:
+        """Nothing outlives it."""
 
     def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
         found = self._index.continuations(run[-self._index.max_ngram :], width)

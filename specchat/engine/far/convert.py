@@ -12,7 +12,7 @@ from specchat.core.ledger import Ledger
 from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
-from specchat.decoding.assemble import Losslessness
+from specchat.decoding.combinations import Losslessness
 from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.first_divergence import FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
