@@ -13,13 +13,13 @@ from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.combinations import Losslessness
-from specchat.decoding.conversation import Conversation, ReplyEnded, RoundWritten
+from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.first_divergence import FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import memory_bytes
 from specchat.engine.protocol import events
-from specchat.engine.protocol.commands import Compare
+from specchat.engine.protocol.commands import Compare, Generate
 from specchat.engine.protocol.describe import settings_message
 
 _LONGEST_MESSAGE = 4000
@@ -48,6 +48,20 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
 def loss_message(claim: Losslessness) -> events.Losslessness:
     """What may be claimed for the combination in force."""
     return events.Losslessness(claim.lossless, claim.reason)
+
+
+def started_message(command: Generate, started: ReplyStarted, conversation: Conversation) -> events.Started:
+    """A reply begins, with the settings that hold for it."""
+    return events.Started(
+        id=command.id,
+        messages=command.messages,
+        prompt_tokens=started.prompt_tokens,
+        reused_tokens=started.reused_tokens,
+        seed=started.seed,
+        settings=settings_message(conversation.settings),
+        loss=loss_message(conversation.losslessness),
+        pair=conversation.settings.pair,
+    )
 
 
 def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary) -> events.RoundDone:

@@ -26,6 +26,7 @@ from specchat.engine.far.convert import (
     loss_message,
     ready_message,
     round_message,
+    started_message,
     stats_message,
 )
 from specchat.engine.far.idle_time import IdleTime
@@ -242,7 +243,7 @@ class Worker:
             match event:
                 case ReplyStarted():
                     started = event
-                    self._emit(self._started(command, event, conversation))
+                    self._emit(started_message(command, event, conversation))
                 case RoundWritten():
                     self._emit(round_message(id, event, conversation.vocabulary))
                     self._answer_between_rounds()
@@ -250,18 +251,6 @@ class Worker:
                 case ReplyEnded():
                     assert started is not None, "a reply begins before it ends"
                     self._emit(finished_message(id, event, self._stats(started, event)))
-
-    def _started(self, command: Generate, started: ReplyStarted, conversation: Conversation) -> events.Started:
-        return events.Started(
-            id=command.id,
-            messages=command.messages,
-            prompt_tokens=started.prompt_tokens,
-            reused_tokens=started.reused_tokens,
-            seed=started.seed,
-            settings=settings_message(conversation.settings),
-            loss=loss_message(conversation.losslessness),
-            pair=conversation.settings.pair,
-        )
 
     def _stats(self, started: ReplyStarted, ended: ReplyEnded) -> events.Stats:
         """The reply's figures. Decoding time is what passed on the clock, sending events included."""
