@@ -80,7 +80,13 @@ def check_settings(settings: Settings, has_draft_model: bool) -> None:
                 f"drafter {choice.name!r} needs a draft model and pair {settings.pair!r} has none; "
                 "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
             )
-    _check_draws(settings, chosen["rule"].load().wanted)
+    rule = chosen["rule"].load()
+    if rule.wants_q and rule.wanted is not DrawKind.POINT and settings.temperature == 0.0:
+        raise CombinationError(
+            f"rule {settings.rule!r} compares the draft's law with the target's, and at temperature 0 both are points; "
+            "nearest that works: a temperature above 0, or rule 'follow'"
+        )
+    _check_draws(settings, rule.wanted)
 
 
 def choose_drafter(settings: Settings) -> DrafterChoice:
