@@ -1,6 +1,13 @@
 """Acceptance rules decide which guesses stand. This table is all that listing them needs."""
 
-from specchat.acceptance.options import LenientOptions, RollbackOptions, TransferOptions, TypicalOptions
+from specchat.acceptance.options import (
+    FairOptions,
+    LenientOptions,
+    NestOptions,
+    RollbackOptions,
+    TransferOptions,
+    TypicalOptions,
+)
 from specchat.registry import Method, Table
 
 ACCEPTANCE_RULES = Table(
@@ -57,5 +64,21 @@ ACCEPTANCE_RULES = Table(
         "RAPID arXiv:2502.20330",
         lossless="no",
         options=TransferOptions,
+    ),
+    Method(
+        "nest",
+        "specchat.acceptance.nest:Nest",
+        "mix the target's law with what was copied from the text, and copy whole spans where that is trusted",
+        "NEST arXiv:2405.19325",
+        lossless="no",
+        options=NestOptions,
+    ),
+    Method(
+        "fair",
+        "specchat.acceptance.fair:Fair",
+        "of the likely guesses take the one that depends least on who the prompt is about",
+        "AMBEDKAR arXiv:2509.02133",
+        lossless="no",
+        options=FairOptions,
     ),
 )

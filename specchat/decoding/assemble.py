@@ -86,6 +86,12 @@ def check_settings(settings: Settings, has_draft_model: bool) -> None:
             f"rule {settings.rule!r} compares the draft's law with the target's, and at temperature 0 both are points; "
             "nearest that works: a temperature above 0, or rule 'follow'"
         )
+    if getattr(rule, "wants_sources", False) and not names_sources(choose_drafter(settings).name):
+        able = [name for name in DRAFTERS if name != "none" and names_sources(name)]
+        raise CombinationError(
+            f"rule {settings.rule!r} needs guesses that say what they are copies of, and drafter {settings.drafter!r} "
+            f"makes none; nearest that works: rule 'follow', or drafter {' or '.join(map(repr, able))}"
+        )
     _check_draws(settings, rule.wanted)
 
 
@@ -134,7 +140,7 @@ def assemble(
         target=target,
         drafter=feed.drafter,
         policy=policy,
-        rule=_make(ACCEPTANCE_RULES[settings.rule], settings),
+        rule=_make_rule(settings, target, supplies),
         controller=controller.load()(controller.make_options(settings.options_for(controller.name)), budget, costs),
     )
     speculator.feed = feed
@@ -177,6 +183,16 @@ def _make(method: Method, settings: Settings) -> Any:
     return method.load()(method.make_options(settings.options_for(method.name)))
 
 
+def _make_rule(settings: Settings, target: Model, supplies: Supplies) -> AcceptanceRule:
+    """The rule; one that reads the text in another version is handed the target and its tokens."""
+    method = ACCEPTANCE_RULES[settings.rule]
+    made, options = method.load(), method.make_options(settings.options_for(method.name))
+    rule: AcceptanceRule = (
+        made(options, target, supplies.vocabulary) if getattr(made, "wants_target", False) else made(options)
+    )
+    return rule
+
+
 def _choice(name: str, settings: Settings) -> DrafterChoice:
     options = DRAFTERS[name].make_options(settings.options_for(name))
     members = tuple(_choice(member, settings) for member in getattr(options, "members", ()))
@@ -211,6 +227,11 @@ def keeps_draws(policy: Method, kind: DrawKind) -> bool:
     """Whether draws of this kind keep their distribution in the policy's trees; no policy promises it by silence."""
     made = policy.load()
     return getattr(made, "keeps_draws", False) and kind not in getattr(made, "unsuited_draws", ())
+
+
+def names_sources(drafter: str) -> bool:
+    """Whether a drafter's guesses say which token of the text they are copies of; `none` makes no guesses at all."""
+    return drafter == "none" or getattr(DRAFTERS[drafter].load(), "names_sources", False)
 
 
 def _draw_kinds(choice: DrafterChoice) -> Collection[DrawKind]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from specchat.core.context import Context
 from specchat.core.request import Rider
@@ -37,6 +38,7 @@ class PromptLookup:
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
+    names_sources: Final = True
 
     def __init__(self, options: PromptLookupOptions, parts: Parts) -> None:
         if options.min_ngram > options.max_ngram:
@@ -66,10 +68,15 @@ class PromptLookup:
             tail = [*tail, token][-self._index.max_ngram :]
 
     def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
-        found = self._index.continuations(run[-self._index.max_ngram :], width)
+        run = run[-self._index.max_ngram :]
         return [
-            Guess(token, logprob=math.log(self._rate(size, rank)), proposer="prompt_lookup")
-            for rank, (token, size) in enumerate(found)
+            Guess(
+                token,
+                logprob=math.log(self._rate(size, rank)),
+                proposer="prompt_lookup",
+                source=self._index.place(run, size, token),
+            )
+            for rank, (token, size) in enumerate(self._index.continuations(run, width))
         ]
 
     def _learn(self, found: Sequence[tuple[int, int]], following: int) -> None:

@@ -375,6 +375,30 @@ MUTATIONS = (
         "0.0 * q.max()",
         ("tests/acceptance/test_lossy_rules.py",),
     ),
+    Mutation(
+        "rule nest",
+        "goes on with a span whatever the target thinks",
+        "acceptance/nest.py",
+        "float(p[token]) >= 0.5 * self._options.gamma * float(p.max())",
+        "True",
+        ("tests/acceptance/test_nest.py",),
+    ),
+    Mutation(
+        "rule nest",
+        "takes any copy for the next of the span",
+        "acceptance/nest.py",
+        "if copy.source == last + 1)",
+        "if copy.source is not None)",
+        ("tests/acceptance/test_nest.py",),
+    ),
+    Mutation(
+        "rule fair",
+        "takes the token that changes most",
+        "acceptance/fair.py",
+        "return tokens[min(found)[2]]",
+        "return tokens[max(found)[2]]",
+        ("tests/acceptance/test_fair.py",),
+    ),
     # ------------------------------------------------------------------------------------------- controllers
     Mutation(
         "controller off",
