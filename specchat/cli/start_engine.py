@@ -31,7 +31,7 @@ def start_engine(command: str, settings: dict[str, Any], wake: Callable[[], None
 
 
 def engine_log() -> Path:
-    """Where this process's engine writes what nobody asked for; elsewhere if nothing can be written there."""
+    """Where this process's engine writes its log; elsewhere if nothing can be written there."""
     folder = state_dir() / "logs"
     try:
         writable = os.access(private_dir(folder), os.W_OK)

@@ -19,7 +19,7 @@ from specchat.decoding.pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
 from specchat.decoding.state_feed import StateFeed
 from specchat.drafters import DRAFTERS
-from specchat.drafters.parts import NO_SUPPLIES, EngineFactory, Parts, Supplies
+from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError, UsageError, nearest
 from specchat.registry import Method
 from specchat.settings import Settings
@@ -112,14 +112,14 @@ def assemble(
     draft: Model | None,
     feed: StateFeed | None = None,
     costs: Costs | None = None,
-    supplies: Supplies = NO_SUPPLIES,
+    resources: PairResources = NO_RESOURCES,
 ) -> Speculator:
     """The speculator these settings ask for.
 
     Args:
         feed: one whose drafter is to go on being used (it has learnt something), instead of building it anew.
         costs: what passes cost on this machine, as far as it has been measured.
-        supplies: what the pair has for its drafters besides models.
+        resources: what the pair has for its drafters besides models.
 
     Raises:
         CombinationError: parts that cannot be right together.
@@ -132,26 +132,26 @@ def assemble(
     if settings.prune_layer:
         policy = EarlyPruning(policy, target, settings.prune_layer, settings.prune_keep)
     if feed is None:
-        engines = nested_engines(settings, supplies)
+        engines = nested_engines(settings, resources)
         feed = StateFeed(
-            make_drafter(choose_drafter(settings), Parts(target, draft, supplies=supplies, make_engine=engines))
+            make_drafter(choose_drafter(settings), Parts(target, draft, resources=resources, make_engine=engines))
         )
     speculator = Speculator(
         target=target,
         drafter=feed.drafter,
         policy=policy,
-        rule=_make_rule(settings, target, supplies),
+        rule=_make_rule(settings, target, resources),
         controller=controller.load()(controller.make_options(settings.options_for(controller.name)), budget, costs),
     )
     speculator.feed = feed
     return speculator
 
 
-def nested_engines(settings: Settings, supplies: Supplies) -> EngineFactory:
+def nested_engines(settings: Settings, resources: PairResources) -> EngineFactory:
     """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
 
     def make(changes: Mapping[str, Any], model: Model, draft: Model | None) -> Engine:
-        return assemble(settings.but({**_NESTED, **changes}), model, draft, supplies=supplies)
+        return assemble(settings.but({**_NESTED, **changes}), model, draft, resources=resources)
 
     return make
 
@@ -183,12 +183,12 @@ def _make(method: Method, settings: Settings) -> Any:
     return method.load()(method.make_options(settings.options_for(method.name)))
 
 
-def _make_rule(settings: Settings, target: Model, supplies: Supplies) -> AcceptanceRule:
+def _make_rule(settings: Settings, target: Model, resources: PairResources) -> AcceptanceRule:
     """The rule; one that reads the text in another version is handed the target and its tokens."""
     method = ACCEPTANCE_RULES[settings.rule]
     made, options = method.load(), method.make_options(settings.options_for(method.name))
     rule: AcceptanceRule = (
-        made(options, target, supplies.vocabulary) if getattr(made, "wants_target", False) else made(options)
+        made(options, target, resources.vocabulary) if getattr(made, "wants_target", False) else made(options)
     )
     return rule
 

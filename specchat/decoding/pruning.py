@@ -1,4 +1,4 @@
-"""Early pruning: after some layers, drop the nodes that the target itself would hardly choose any more."""
+"""Early pruning: after some layers, drop the nodes that the target is unlikely to choose."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ class EarlyPruning:
         return self.policy.grow(drafter, context, budget)
 
     def observe(self, round: Round) -> None:
+        """The policy learns what it can."""
         self.policy.observe(round)
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:

@@ -44,10 +44,12 @@ class BestFirst:
         self._floor = options.floor
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The frozen tree of the N ≤ 1 + `budget.nodes` nodes of most worth, the root included."""
         return search(Growth(context, budget, self._floor), drafter, context, budget.width, self._batch)

@@ -61,12 +61,14 @@ class RsdS:
         self._beams = options.beams
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The frozen tree of the surviving guesses of every level: at most 1 + `budget.nodes` nodes."""
         beams, width = self._beams or max(1, budget.nodes // max(1, budget.depth)), budget.width
         noise = context.noise.child(f"rsd_s/{context.round}")
         growth = Growth(context, budget, floor=budget.price(max(1, min(budget.nodes, beams * budget.depth))))

@@ -76,7 +76,7 @@ def test_below_eight_plain_rounds_no_speed_up_is_shown():
 def test_a_speed_up_that_was_withheld_says_so():
     figures = counted(rounds_of())
     figures.finish(ev.Finished(1, "end", "", stats_of(rounds_of(), speedup=None, plain_rounds=9), 1.0))
-    assert panel(figures)[1] == "speed-up —  withheld: it would exceed τ"
+    assert panel(figures)[1] == "speed-up —  withheld: too uncertain"
 
 
 def test_a_speed_up_without_its_interval_is_not_believed():
@@ -104,7 +104,9 @@ def test_a_plain_reply_claims_no_drafting():
 @given(st.integers(1, 80), st.integers(0, 20), st.integers(0, 60), st.booleans())
 def test_the_panel_fits_any_room(width, height, count, lossless):
     figures = counted(rounds_of()[:count])
-    facts = Facts(figures, ev.Loss(lossless, "a reason of several words that goes on"), 120, 8192, 2_000_000_000, True)
+    facts = Facts(
+        figures, ev.Losslessness(lossless, "a reason of several words that goes on"), 120, 8192, 2_000_000_000, True
+    )
     rows = stats_rows(facts, width, height)
     assert len(rows) <= height
     if width >= 26:
