@@ -12,7 +12,7 @@ from specchat.controllers import CONTROLLERS
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Engine, Model, TreePolicy
+from specchat.core.seams import AcceptanceRule, Engine, Model, TreePolicy
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.pruning import EarlyPruning
@@ -62,7 +62,7 @@ def assemble(
         target=target,
         drafter=feed.drafter,
         policy=_policy(settings, target),
-        rule=_make(ACCEPTANCE_RULES[settings.rule], settings),
+        rule=_rule(settings, target, resources),
         controller=controller.load()(controller.make_options(settings.options_for(controller.name)), budget, costs),
     )
     speculator.feed = feed
@@ -94,3 +94,12 @@ def _policy(settings: Settings, target: Model) -> TreePolicy:
 
 def _make(method: Method, settings: Settings) -> Any:
     return method.load()(method.make_options(settings.options_for(method.name)))
+
+
+def _rule(settings: Settings, target: Model, resources: PairResources) -> AcceptanceRule:
+    """The rule; one that reads the text in another version is handed the target and its tokens."""
+    method = ACCEPTANCE_RULES[settings.rule]
+    made, options = method.load(), method.make_options(settings.options_for(method.name))
+    wants_target = getattr(made, "wants_target", False)
+    rule: AcceptanceRule = made(options, target, resources.vocabulary) if wants_target else made(options)
+    return rule

@@ -54,8 +54,8 @@ def check_settings(settings: Settings, has_draft_model: bool, trained: TrainedDr
         )
     for choice in _with_weights(chosen):
         trained.choose(choice.name, choice.options.weights)
-    if settings.temperature > 0.0:
-        _check_draws(settings)
+    if settings.temperature > 0.0 or not ACCEPTANCE_RULES[settings.rule].lossless.startswith("yes"):
+        _check_rule(settings)
 
 
 def needs_weights(settings: Settings) -> bool:
@@ -78,8 +78,7 @@ def losslessness(settings: Settings) -> Losslessness:
     """
     from specchat.core.tree import DrawKind
 
-    name, method = settings.rule, ACCEPTANCE_RULES[settings.rule]
-    rule = method.load()(method.make_options(settings.options_for(name)))
+    name, rule = settings.rule, ACCEPTANCE_RULES[settings.rule].load()
     if not rule.lossless:
         return Losslessness(False, f"rule {name!r} changes the target's distribution on purpose")
     if rule.wanted is DrawKind.POINT:
@@ -135,16 +134,35 @@ def _check_options(settings: Settings) -> None:
             known[owner].make_options(settings.options_for(owner))
 
 
-def _check_draws(settings: Settings) -> None:
-    """Refuse a rule that judges by draft probabilities where the draws have none that are true.
+def names_sources(drafter: str) -> bool:
+    """Whether a drafter's guesses say which token of the text they are copies of; `none` makes no guesses at all."""
+    return drafter == "none" or getattr(DRAFTERS[drafter].load(), "names_sources", False)
 
-    At temperature 0 all draws are points and every such rule is `follow`.
-    """
+
+def _check_rule(settings: Settings) -> None:
+    """Refuse a rule that wants what the drafter does not give. At temperature 0 lossless rules want nothing."""
     from specchat.core.tree import DrawKind
 
-    wanted: Any = ACCEPTANCE_RULES[settings.rule].load().wanted
-    if wanted is DrawKind.POINT:
-        return
+    rule: Any = ACCEPTANCE_RULES[settings.rule].load()
+    if rule.wants_q and rule.wanted is not DrawKind.POINT and settings.temperature == 0.0:
+        raise CombinationError(
+            f"rule {settings.rule!r} compares the draft's law with the target's, and at temperature 0 both are points; "
+            "nearest that works: a temperature above 0, or rule 'follow'"
+        )
+    if getattr(rule, "wants_sources", False) and not names_sources(choose_drafter(settings).name):
+        able = [name for name in DRAFTERS if name != "none" and names_sources(name)]
+        raise CombinationError(
+            f"rule {settings.rule!r} needs guesses that say what they are copies of, and drafter {settings.drafter!r} "
+            f"makes none; nearest that works: rule 'follow', or drafter {' or '.join(map(repr, able))}"
+        )
+    if rule.wanted is not DrawKind.POINT and settings.temperature > 0.0:
+        _check_draws(settings, rule.wanted)
+
+
+def _check_draws(settings: Settings, wanted: DrawKind) -> None:
+    """Refuse a rule that judges by draft probabilities where the draws have none that are true."""
+    from specchat.core.tree import DrawKind
+
     choice = choose_drafter(settings)
     if wanted not in draw_kinds(choice):
         able = [name for name in DRAFTERS if name != "none" and wanted in draw_kinds(choose(name, Settings()))]

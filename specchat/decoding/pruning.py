@@ -49,6 +49,7 @@ class EarlyPruning:
         return self.policy.grow(drafter, context, budget)
 
     def observe(self, round: Round) -> None:
+        """The policy learns what it can."""
         self.policy.observe(round)
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:

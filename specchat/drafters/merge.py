@@ -197,15 +197,16 @@ def _by_token(said: Sequence[Sequence[Guess]]) -> list[_Candidate]:
     """The points of all members, merged by token, in the order they were first said."""
     found: dict[int, _Candidate] = {}
     for guesses in said:
-        for rank, (token, kind, q, logprob, proposer) in enumerate(guesses):
-            if kind is not DrawKind.POINT:
+        for rank, guess in enumerate(guesses):
+            if guess.kind is not DrawKind.POINT:
                 continue
-            claim = 0.5 ** (rank + 1) if logprob is None else min(1.0, math.exp(logprob))
-            cell: Cell = ((proposer, _sureness(claim)),)
-            if (before := found.get(token)) is not None:
+            claim = 0.5 ** (rank + 1) if guess.logprob is None else min(1.0, math.exp(guess.logprob))
+            cell: Cell = ((guess.proposer, _sureness(claim)),)
+            q = guess.q
+            if (before := found.get(guess.token)) is not None:
                 cell, claim = before.cell + cell, max(before.claimed, claim)
                 q = q if before.q is None else before.q
-            found[token] = _Candidate(token, cell, claim, q)
+            found[guess.token] = _Candidate(guess.token, cell, claim, q)
     return list(found.values())
 
 

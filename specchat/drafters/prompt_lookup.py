@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from specchat.core.context import Context
 from specchat.core.request import Rider
@@ -38,6 +39,7 @@ class PromptLookup:
     text_tap: StateTap | None = None
     passes = 0
     draw_kinds = staticmethod(points_alone)
+    names_sources: Final = True
 
     def __init__(self, options: PromptLookupOptions, parts: Parts) -> None:
         self._index = NgramIndex(options.min_ngram, options.max_ngram)
@@ -70,10 +72,15 @@ class PromptLookup:
         """Nothing outlives it."""
 
     def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
-        found = self._index.continuations(run[-self._index.max_ngram :], width)
+        run = run[-self._index.max_ngram :]
         return [
-            Guess(token, logprob=math.log(self._rate(size, rank)), proposer="prompt_lookup")
-            for rank, (token, size) in enumerate(found)
+            Guess(
+                token,
+                logprob=math.log(self._rate(size, rank)),
+                proposer="prompt_lookup",
+                source=self._index.place(run, size, token),
+            )
+            for rank, (token, size) in enumerate(self._index.continuations(run, width))
         ]
 
     def _learn(self, found: Sequence[tuple[int, int]], following: int) -> None:

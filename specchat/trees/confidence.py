@@ -42,6 +42,7 @@ class Confidence:
         self.alpha = options.alpha
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def observe(self, round: Round) -> None:
@@ -54,6 +55,7 @@ class Confidence:
         self.alpha = min(_MOST, max(_LEAST, self.alpha * factor))
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The frozen tree of what the draft is sure of; the root alone where it is unsure at once."""
         growth, width = Growth(context, budget, floor=self.alpha), budget.width
         level = [ROOT] if width > 0 else []
         while level := [node for node in level if growth.may_have_children(node)]:

@@ -35,12 +35,14 @@ class Eagle2:
         self._expand = options.expand
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The frozen tree of the surest guesses, all of them points: at most 1 + `budget.nodes` nodes."""
         growth, width = Growth(context, budget), budget.width
         level = [ROOT] if width > 0 else []
         while level := best([node for node in level if growth.may_have_children(node)], growth, self._expand):

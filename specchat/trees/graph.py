@@ -39,12 +39,14 @@ class Graph:
         self._length = options.repeat + 1
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The frozen, unfolded tree of at most 1 + `budget.nodes` nodes."""
         growth, width = Growth(context, budget), budget.width
         drafted: dict[Suffix, int] = {}
         links: dict[int, int] = {}

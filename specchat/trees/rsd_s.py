@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import torch
+
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.noise import Noise, Stream
+from specchat.core.noise import Stream
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
@@ -31,7 +34,6 @@ class _Beam:
 class _Child:
     """A guess that competes for the beam."""
 
-    rank: int
     guess: Guess
     logprob: float
     score: float
@@ -59,64 +61,71 @@ class RsdS:
         self._beams = options.beams
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        beams = self._beams or max(1, budget.nodes // max(1, budget.depth))
-        noise = context.noise.child("rsd_s")
+        """The frozen tree of the surviving guesses of every level: at most 1 + `budget.nodes` nodes."""
+        beams, width = self._beams or max(1, budget.nodes // max(1, budget.depth)), budget.width
+        noise = context.noise.child(f"rsd_s/{context.round}")
         growth = Growth(context, budget, floor=budget.price(max(1, min(budget.nodes, beams * budget.depth))))
-        level = [_Beam(ROOT, 0.0, 0.0)] if budget.width > 0 else []
+        level = [_Beam(ROOT, 0.0, 0.0)] if width > 0 else []
         while growth.room > 0 and (level := [beam for beam in level if growth.may_have_children(beam.node)]):
-            proposal = drafter.propose(growth.tree, [beam.node for beam in level], budget.width, context)
+            nodes = [beam.node for beam in level]
+            proposal = drafter.propose(growth.tree, nodes, width, context)
+            slots = torch.arange(width) + width * torch.tensor(nodes)[:, None]
+            gumbels = noise.gumbel(Stream.DRAFT, context.position(growth.tree, nodes[0]), slots).tolist()
             children = [
-                _scored(
-                    beam,
-                    guesses[: budget.width],
-                    noise,
-                    (context.round, beam.node),
-                    context.position(growth.tree, beam.node),
-                )
-                for beam, guesses in zip(level, proposal, strict=True)
+                _scored(beam, guesses[:width], own) for beam, guesses, own in zip(level, proposal, gumbels, strict=True)
             ]
-            level = _survivors(growth, level, children, min(beams, growth.room))
+            level = _survivors(growth, nodes, children, min(beams, growth.room))
         return growth.best_tree()
 
 
-def _survivors(growth: Growth, level: list[_Beam], children: list[list[_Child]], count: int) -> list[_Beam]:
-    """Give the `count` children of highest score their places; of equals the earlier."""
-    every = sorted((-child.score, at, child.rank) for at, some in enumerate(children) for child in some)
-    chosen = {(at, rank) for _, at, rank in every[:count]}
+def _survivors(growth: Growth, nodes: list[int], children: list[Iterator[_Child]], count: int) -> list[_Beam]:
+    """Give the `count` children of highest score their places; of equals those of the earlier parent.
+
+    Scores fall from a child to its next sibling, so only the next one of every parent has to be known.
+    """
+    waiting = [(-child.score, at, child) for at, some in enumerate(children) if (child := next(some, None))]
+    heapq.heapify(waiting)
+    kept: list[list[_Child]] = [[] for _ in nodes]
+    while waiting and count:
+        _, at, child = heapq.heappop(waiting)
+        kept[at].append(child)
+        count -= 1
+        if sibling := next(children[at], None):
+            heapq.heappush(waiting, (-sibling.score, at, sibling))
     following: list[_Beam] = []
-    for at, (beam, some) in enumerate(zip(level, children, strict=True)):
-        kept = [child for child in some if (at, child.rank) in chosen]
-        new = growth.consider(beam.node, [child.guess for child in kept])
-        following += [_Beam(new[i], child.logprob, child.score) for i, child in enumerate(kept) if i in new]
+    for node, some in zip(nodes, kept, strict=True):
+        new = growth.consider(node, [child.guess for child in some])
+        following += [_Beam(new[i], child.logprob, child.score) for i, child in enumerate(some) if i in new]
     return following
 
 
-def _scored(
-    parent: _Beam, guesses: Sequence[Guess], noise: Noise, salt: tuple[int, ...], position: int
-) -> list[_Child]:
-    """The guesses below a node with their scores: perturbed ones for draws, plain log-probabilities for points."""
-    scored: list[_Child] = []
+def _scored(parent: _Beam, guesses: Sequence[Guess], gumbels: Sequence[float]) -> Iterator[_Child]:
+    """The guesses below a node with their scores: perturbed ones for draws, plain log-probabilities for points.
+
+    Args:
+        gumbels: standard Gumbel noise, one for each guess.
+    """
     score, left = parent.score, 1.0
-    for rank, guess in enumerate(guesses):
+    for rank, (guess, gumbel) in enumerate(zip(guesses, gumbels, strict=False)):
         own = guess.logprob if guess.logprob is not None else -(rank + 1) * math.log(2.0)
         logprob = parent.logprob + own
         if guess.kind is not DrawKind.WOR:
-            scored.append(_Child(rank, guess.as_point(), logprob, logprob))
+            yield _Child(guess.as_point(), logprob, logprob)
             continue
         if left < 1.0:
-            uniform = noise.uniform(Stream.DRAFT, position, rank, salt)
-            score = truncated_gumbel(parent.logprob + math.log(left), score, uniform)
-        scored.append(_Child(rank, guess, logprob, score))
+            location = parent.logprob + math.log(left)
+            score = truncated(location + gumbel, location, score)
+        yield _Child(guess, logprob, score)
         left = max(left - math.exp(own), 1e-300)
-    return scored
 
 
-def truncated_gumbel(location: float, bound: float, uniform: float) -> float:
-    """A Gumbel variable around `location`, given that it is at most `bound`, from a uniform number."""
-    return location - math.log(math.exp(min(700.0, location - bound)) - math.log(uniform))
+def truncated(drawn: float, location: float, bound: float) -> float:
+    """A Gumbel variable around `location`, given that it is at most `bound`, from one drawn without that bound."""
+    return location - math.log(math.exp(min(700.0, location - bound)) + math.exp(min(700.0, location - drawn)))

@@ -56,9 +56,11 @@ class Sequoia:
         self._known: dict[tuple[int, int, int, bool], Mapping[RankPath, int]] = {}
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """A frozen tree of the shape that is best now, at most 1 + `budget.nodes` nodes."""
         return grow_by_ranks(drafter, context, budget, self._children(budget))
 
     def observe(self, round: Round) -> None:

@@ -35,12 +35,14 @@ class SpecExec:
         self._options = options
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The frozen tree of the likeliest prefixes, at most 1 + `budget.nodes` nodes."""
         growth = Growth(context, budget, math.exp(self._options.floor), self._options.decay)
         width = min(budget.width, self._options.children)
         return search(growth, drafter, context, width, self._options.beams, calls=budget.depth)

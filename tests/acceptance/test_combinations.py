@@ -122,4 +122,28 @@ def test_a_merge_is_another_one_when_the_options_of_a_member_change():
 
 def test_every_rule_that_wants_draws_is_in_these_tests():
     wanting = {name for name, method in ACCEPTANCE_RULES.items() if method.load().wanted.value != "point"}
-    assert wanting == {"multi_step", "recursive"}
+    assert wanting == {"multi_step", "recursive", "lenient", "transfer"}
+
+
+@pytest.mark.parametrize("rule", ["lenient", "transfer"])
+def test_lossy_rules_that_weigh_draws_are_refused_where_there_are_none(rule):
+    words = f"rule '{rule}' .* drafter 'suffix' .* nearest that works: rule 'follow', or drafter 'draft_model'"
+    with pytest.raises(CombinationError, match=words):
+        check_settings(settings(rule=rule, drafter="suffix"), has_draft_model=True)
+    with pytest.raises(CombinationError, match="policy 'eagle2' cannot place such draws"):
+        check_settings(settings(rule=rule, drafter="draft_model", policy="eagle2"), has_draft_model=True)
+    check_settings(settings(rule=rule, drafter="draft_model"), has_draft_model=True)
+
+
+def test_transfer_is_refused_at_temperature_0_where_laws_are_points():
+    with pytest.raises(CombinationError, match="nearest that works: a temperature above 0, or rule 'follow'"):
+        check_settings(Settings().but({"rule": "transfer", "drafter": "draft_model"}), has_draft_model=True)
+    check_settings(Settings().but({"rule": "lenient", "drafter": "draft_model"}), has_draft_model=True)
+
+
+@pytest.mark.parametrize("rule", [name for name, method in ACCEPTANCE_RULES.items() if method.lossless == "no"])
+def test_a_lossy_rule_is_said_to_be_lossy_and_is_no_default(rule):
+    told = losslessness(Settings().but({"rule": rule}))
+    assert not told.lossless
+    assert "changes the target's distribution on purpose" in told.reason
+    assert Settings().rule == "follow"

@@ -13,7 +13,7 @@ from specchat.drafters.suffix import Suffix
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol.chat_message import Message
-from specchat.engine.protocol.commands import Generate, Load
+from specchat.engine.protocol.commands import Generate, Load, Statistics
 from specchat.engine.protocol.events import Event, Finished
 from specchat.errors import CombinationError
 from specchat.settings import Settings
@@ -93,5 +93,7 @@ def test_a_pair_that_is_loaded_again_with_other_settings_keeps_its_drafters_and_
         worker._answer(Generate(1, [Message("user", "What are you?")], 7))
         assert isinstance(said[-1], Finished), said[-1]
     assert lives == {"built": 1}
+    worker._answer(Statistics())
+    assert said[-1].replies == 2, "and the figures of the session"
     worker._answer(Load({**settings, "dtype": "float32"}))
     assert lives == {"built": 2, "closed": 1}

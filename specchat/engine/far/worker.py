@@ -153,7 +153,6 @@ class Worker:
         )
         if not here:
             self._drafters.close()
-        if loaded is not self._pair:
             self._replies, self._totals, self._comparing, self._twin = 0, Ledger(), Comparing(loaded), None
         self._pair, self._conversation, self._idle = loaded, conversation, idle
         self._drafters = conversation.drafters
