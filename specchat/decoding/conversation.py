@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specchat.core.context import Context
@@ -29,7 +29,8 @@ from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import Supplies
-from specchat.errors import ModelError, UsageError
+from specchat.drafters.reference import ExpectedReply, WithReference
+from specchat.errors import ModelError, PromptTooLong, UsageError
 from specchat.settings import Settings
 
 
@@ -147,7 +148,21 @@ class Conversation:
         Raises:
             ModelError: the tokenizer names a token for which the target has no row.
         """
-        tokens = self.vocabulary.encode_chat(list(messages))
+        return self._known(self.vocabulary.encode_chat(list(messages)))
+
+    def encode_text(self, text: str) -> list[int]:
+        """A text as tokens, to go on with as it stands.
+
+        Raises:
+            ModelError: the tokenizer names a token for which the target has no row.
+        """
+        return self._known(self.vocabulary.encode_text(text))
+
+    def encode_reference(self, text: str) -> list[int]:
+        """A text as the tokens that a reply would write it with; raises as `encode_text` does."""
+        return self._known(self.vocabulary.encode(text))
+
+    def _known(self, tokens: list[int]) -> list[int]:
         if (largest := max(tokens, default=0)) >= self.target.vocab_size:
             raise ModelError(f"the tokenizer gives token {largest}, and the model knows {self.target.vocab_size}")
         return tokens
@@ -159,15 +174,17 @@ class Conversation:
         cancelled: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[Prefilled], None] = lambda progress: None,
         watch: Stopwatch | None = None,
+        reference: Sequence[int] = (),
     ) -> Iterator[Event]:
-        """Write one reply to the prompt's tokens.
+        """Write one reply to the prompt's tokens; `reference` is a text that it is expected to follow.
 
         Yields Begun, Spoken…, Ended; `on_prefill` hears about the prompt being read in between. The cache keeps
         what was read, so a follow-up prompt reads only what is new. Times are what `watch` shows; whoever lets the
         reply wait between two rounds stops it meanwhile.
 
         Raises:
-            UsageError: the prompt is empty or leaves no room in the context.
+            UsageError: the prompt is empty.
+            PromptTooLong: it leaves no room in the context.
         """
         self._check_room(prompt)
         if seed is None:
@@ -175,6 +192,7 @@ class Conversation:
         speculator = self._current_speculator(None)
         context = Context(list(prompt), len(prompt), self.target.vocab_size, noise=Noise(seed))
         emission = Emission(self.vocabulary, self._limits(context))
+        expected = ExpectedReply(reference) if reference else None
         ledger, gaps = Ledger(), Gaps()
         watch = watch or Stopwatch()
         watch.start()
@@ -195,7 +213,7 @@ class Conversation:
             if cancelled():
                 emission.ended = Stop.CANCELLED
             else:
-                speculator = self._current_speculator(context)
+                speculator = with_reference(self._current_speculator(context), expected)
                 emission.limit(self._limits(context))
                 spoken = self._round(speculator, context, emission, ledger, watch)
                 gaps.add(spoken.at_s, *_counted(spoken.round))
@@ -245,10 +263,19 @@ class Conversation:
         if not prompt:
             raise UsageError("the prompt is empty: there is no token to go on from")
         if len(prompt) >= self.target.context_tokens:
-            raise UsageError(
+            raise PromptTooLong(
                 f"the prompt takes {len(prompt)} tokens and the context of this model holds "
                 f"{self.target.context_tokens}; shorten it, or start a new chat"
             )
+
+
+def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:
+    """The same parts, with a reference's guesses before the drafter's own where there is one."""
+    if expected is None:
+        return speculator
+    guided = replace(speculator, drafter=WithReference(speculator.drafter, expected))
+    guided.feed = speculator.feed
+    return guided
 
 
 def _counted(round: Round) -> tuple[float, int, int, bool]:

@@ -196,13 +196,13 @@ class Worker:
         self, command: events.Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
     ) -> Iterator[Spoken]:
         """Write a reply and tell of it, round by round."""
-        prompt = _encode(conversation, command.messages)
+        prompt, reference = _prompt(conversation, command), conversation.encode_reference(command.reference)
         id, begun = command.id, None
 
         def on_prefill(progress: Prefilled) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
-        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch):
+        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference):
             match event:
                 case Begun():
                     begun = event
@@ -225,6 +225,7 @@ class Worker:
             settings=settings_message(conversation.settings),
             loss=loss_message(conversation.losslessness),
             pair=conversation.settings.pair,
+            text=command.text,
         )
 
     def _stats(self, begun: Begun, ended: Ended) -> events.Stats:
@@ -291,6 +292,12 @@ class Worker:
         if self._conversation is None:
             raise EngineError("no pair is loaded")
         return self._conversation
+
+
+def _prompt(conversation: Conversation, command: events.Generate) -> list[int]:
+    if command.text is None:
+        return _encode(conversation, command.messages)
+    return conversation.encode_text(command.text)
 
 
 def _encode(conversation: Conversation, messages: list[events.Message]) -> list[int]:
