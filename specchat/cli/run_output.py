@@ -86,7 +86,7 @@ class Sinks:
 
     def text(self, text: str) -> None:
         if self._output is Output.text:
-            self._clear_progress()
+            self.clear_progress()
             sys.stdout.write(visible(text))
             sys.stdout.flush()
 
@@ -102,14 +102,15 @@ class Sinks:
     def summary(self, result: dict[str, Any], line: str) -> None:
         """The end: one object, or a line about it for whoever watches."""
         if self._output is Output.json:
-            self._clear_progress()
+            self.clear_progress()
             print(msgspec.json.encode(result).decode())
         elif self._output is Output.text:
             print()
             if self._progress:
                 sys.stderr.write(line + "\n")
 
-    def _clear_progress(self) -> None:
+    def clear_progress(self) -> None:
+        """Take the line of progress away."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

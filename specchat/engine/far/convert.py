@@ -13,7 +13,7 @@ from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.assemble import Losslessness
-from specchat.decoding.conversation import Conversation, Ended, Spoken
+from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
 from specchat.decoding.first_divergence import Parting
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
@@ -47,6 +47,21 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
 def loss_message(claim: Losslessness) -> events.Loss:
     """What may be claimed for the combination in force."""
     return events.Loss(claim.lossless, claim.reason)
+
+
+def started_message(command: events.Generate, begun: Begun, conversation: Conversation) -> events.Started:
+    """The beginning of a reply."""
+    return events.Started(
+        id=command.id,
+        messages=command.messages,
+        prompt_tokens=begun.prompt_tokens,
+        reused_tokens=begun.reused_tokens,
+        seed=begun.seed,
+        settings=settings_message(conversation.settings),
+        loss=loss_message(conversation.losslessness),
+        pair=conversation.settings.pair,
+        text=command.text,
+    )
 
 
 def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.RoundDone:

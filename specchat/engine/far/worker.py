@@ -24,6 +24,7 @@ from specchat.engine.far.convert import (
     loss_message,
     ready_message,
     round_message,
+    started_message,
     stats_message,
 )
 from specchat.engine.far.idle_measuring import IdleMeasuring
@@ -206,7 +207,7 @@ class Worker:
             match event:
                 case Begun():
                     begun = event
-                    self._emit(self._started(command, event, conversation))
+                    self._emit(started_message(command, event, conversation))
                 case Spoken():
                     self._emit(round_message(id, event, conversation.vocabulary))
                     self._answer_between_rounds()
@@ -214,19 +215,6 @@ class Worker:
                 case Ended():
                     assert begun is not None, "a reply begins before it ends"
                     self._emit(finished_message(id, event, self._stats(begun, event)))
-
-    def _started(self, command: events.Generate, begun: Begun, conversation: Conversation) -> events.Started:
-        return events.Started(
-            id=command.id,
-            messages=command.messages,
-            prompt_tokens=begun.prompt_tokens,
-            reused_tokens=begun.reused_tokens,
-            seed=begun.seed,
-            settings=settings_message(conversation.settings),
-            loss=loss_message(conversation.losslessness),
-            pair=conversation.settings.pair,
-            text=command.text,
-        )
 
     def _stats(self, begun: Begun, ended: Ended) -> events.Stats:
         """The reply's figures. Decoding time is what passed on the clock, sending events included."""
