@@ -58,9 +58,11 @@ def serve(
     from specchat.cli.flags import Output
     from specchat.cli.run_output import Sinks
     from specchat.cli.serve_watch import TreeWatch
-    from specchat.cli.start_engine import engine_log, start_engine
+    from specchat.cli.start_engine import check_pair, engine_log, start_engine
     from specchat.engine.protocol.events import Ready
 
+    if not engine:
+        check_pair(settings)
     progress = Sinks(Output.text, None)
     trees = TreeWatch() if watch else None
     with listening(host, port) as door:

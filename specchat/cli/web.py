@@ -10,9 +10,8 @@ import typer
 
 from specchat.cli.flags import as_flags, takes_settings
 from specchat.cli.listening import is_here, listening, refuse_remote
-from specchat.config import load_catalog, user_settings
+from specchat.cli.start_engine import check_pair
 from specchat.errors import UsageError
-from specchat.settings import Settings
 
 _WHY = (
     "whoever reaches it can use this machine's models, read the chats and every file that you can read, and start "
@@ -45,8 +44,7 @@ def web(
         if (error.name or "").split(".")[0] not in ("textual_serve", "aiohttp"):
             raise
         raise UsageError("the browser needs one more package: pip install 'specchat[web]'") from None
-    chosen = {**user_settings(), **settings}
-    load_catalog().pair(chosen.get("pair", Settings().pair))  # a wrong name is told here, not on a blank page
+    check_pair(settings)  # a wrong name is told here, not on a blank page
     words = [sys.executable, "-m", "specchat", *as_flags(settings), *(["--engine", engine] if engine else [])]
     with listening(host, port) as door:
         site = Site(shlex.join(words), door, guarded=is_here(host))

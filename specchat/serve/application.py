@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,6 +24,7 @@ LARGEST_BODY_BYTES = 8 * 2**20
 """More text than any context holds, and half of what the engine takes in one message."""
 
 _BODY_PATIENCE_S = 30.0
+_DISCARD_PATIENCE_S, _MOST_DISCARDED_BYTES = 2.0, 8 * LARGEST_BODY_BYTES
 
 
 def application(scheduler: Scheduler, access: Access) -> ASGIApp:
@@ -73,6 +75,7 @@ class Guard:
         try:
             self._check(headers)
         except ApiError as error:
+            await _discard_body(receive)
             await error_response(error)(scope, receive, send)
         else:
             await self._inner(scope, receive, send)
@@ -97,6 +100,7 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > LARGEST_BODY_BYTES:
+                    await _discard_body(request.receive)
                     raise _too_large()
                 parts.append(part)
     except TimeoutError:
@@ -104,6 +108,17 @@ async def _body(request: Request) -> bytes:
     except ClientDisconnect:
         raise ApiError(400, "the body ended early", code="incomplete_body") from None
     return b"".join(parts)
+
+
+async def _discard_body(receive: Receive) -> None:
+    """Read what a client still sends, within limits: while it sends, it does not look for an answer."""
+    size, more = 0, True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_PATIENCE_S):
+            while more and size < _MOST_DISCARDED_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                more = message.get("more_body", False)
 
 
 def _too_large() -> ApiError:

@@ -85,10 +85,9 @@ class ObedientEngine:
 class Server:
     """`specchat serve` as a process."""
 
-    def __init__(self, *words: str, home: Path | None = None, key: str = KEY) -> None:
-        environment = {**os.environ, "SPECCHAT_SERVE_KEY": key}
-        if home is not None:
-            environment["SPECCHAT_HOME"] = str(home)
+    def __init__(self, *words: str, home: Path) -> None:
+        self.home = home
+        environment = {**os.environ, "SPECCHAT_SERVE_KEY": KEY, "SPECCHAT_HOME": str(home)}
         command = [sys.executable, "-m", "specchat", "serve", "--port", str(free_port()), *words]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
@@ -102,7 +101,7 @@ class Server:
         self.client = self.make_client()
 
     def make_client(self, **more: Any) -> OpenAI:
-        return OpenAI(base_url=self.address, api_key=KEY, timeout=PATIENCE_S, **{"max_retries": 0, **more})
+        return OpenAI(base_url=self.address, api_key=KEY, **{"max_retries": 0, "timeout": PATIENCE_S, **more})
 
     def send(self, data: bytes, patience_s: float = 20.0) -> tuple[int, dict[str, Any] | None]:
         """Raw bytes, and what comes back: the status (0: nothing) and the JSON of the body."""
@@ -116,7 +115,9 @@ class Server:
             return 0, None
         return int(head.split()[1]), json.loads(body) if body.startswith(b"{") else None
 
-    def post(self, body: bytes, path: str = "/v1/chat/completions", **headers: str) -> tuple[int, dict[str, Any] | None]:
+    def post(
+        self, body: bytes, path: str = "/v1/chat/completions", **headers: str
+    ) -> tuple[int, dict[str, Any] | None]:
         return self.send(raw_post(self.port, body, path, **headers))
 
     def engine_pid(self) -> int:
@@ -128,7 +129,8 @@ class Server:
     def close(self, how: int = signal.SIGTERM) -> int:
         """End it; its exit code."""
         self.client.close()
-        self.process.send_signal(how)
+        if self.process.poll() is None:
+            self.process.send_signal(how)
         self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode
 
