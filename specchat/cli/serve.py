@@ -13,6 +13,7 @@ import typer
 
 from specchat.cli.flags import takes_settings
 from specchat.cli.listening import address_of, is_here, listening, refuse_remote
+from specchat.cli.start_engine import check_pair, engine_log, start_engine
 from specchat.errors import UsageError
 
 KEY_VARIABLE = "SPECCHAT_SERVE_KEY"
@@ -47,45 +48,52 @@ def serve(
     key = _own_key()
     if watch and not sys.stdout.isatty():
         raise UsageError("--watch draws on a terminal, and standard output is none")
+    _check_packages()
+    if not engine:
+        check_pair(settings)
+    with listening(host, port) as door:
+        _answer(settings, door, is_here(host), key, queue, watch, engine)
+
+
+def _answer(
+    settings: dict[str, Any], door: socket.socket, guarded: bool, key: str | None, queue: int, watch: bool, engine: str
+) -> None:
+    """Serve on this socket until interrupted."""
+    from specchat.cli.flags import Output
+    from specchat.cli.run_output import Sinks
+    from specchat.cli.serve_watch import TreeWatch
+    from specchat.engine.protocol.events import Ready
+    from specchat.serve.access import Access, fresh_key
+    from specchat.serve.loaded_engine import LoadedEngine
+    from specchat.serve.server import serve_requests
+
+    progress = Sinks(Output.text, None)
+    trees = TreeWatch() if watch else None
+    address, port = door.getsockname()[:2]
+    access = Access(address, port, guarded, key or fresh_key())
+
+    def tell(pair: Ready) -> None:
+        shown = access.key if key is None else f"as {KEY_VARIABLE} says"
+        progress.clear_progress()
+        print(f"specchat serves {pair.pair} at {address_of(door)}/v1   (Ctrl+C ends it)\nkey: {shown}", flush=True)
+
+    loaded = LoadedEngine(lambda wake: start_engine(engine, settings, wake), settings, progress.loading)
     try:
-        from specchat.serve import server
-        from specchat.serve.access import Access, fresh_key
-        from specchat.serve.loaded_engine import LoadedEngine
+        asyncio.run(serve_requests(loaded, door, access, queue, tell, trees.hear if trees else lambda event: None))
+    finally:
+        if trees is not None:
+            trees.close()
+        with suppress(OSError):
+            engine_log().unlink()
+
+
+def _check_packages() -> None:
+    try:
+        import specchat.serve.server  # noqa: F401
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in _EXTRA:
             raise
         raise UsageError("the server needs two more packages: pip install 'specchat[serve]'") from None
-    from specchat.cli.flags import Output
-    from specchat.cli.run_output import Sinks
-    from specchat.cli.serve_watch import TreeWatch
-    from specchat.cli.start_engine import check_pair, engine_log, start_engine
-    from specchat.engine.protocol.events import Ready
-
-    if not engine:
-        check_pair(settings)
-    progress = Sinks(Output.text, None)
-    trees = TreeWatch() if watch else None
-    with listening(host, port) as door:
-        access = Access(*_place(door), is_here(host), key or fresh_key())
-
-        def tell(pair: Ready) -> None:
-            shown = access.key if key is None else f"as {KEY_VARIABLE} says"
-            progress.clear_progress()
-            print(f"specchat serves {pair.pair} at {address_of(door)}/v1   (Ctrl+C ends it)\nkey: {shown}", flush=True)
-
-        loaded = LoadedEngine(lambda wake: start_engine(engine, settings, wake), settings, progress.loading)
-        try:
-            asyncio.run(server.serve(loaded, door, access, queue, tell, trees.hear if trees else lambda event: None))
-        finally:
-            if trees is not None:
-                trees.close()
-            with suppress(OSError):
-                engine_log().unlink()
-
-
-def _place(door: socket.socket) -> tuple[str, int]:
-    address, port = door.getsockname()[:2]
-    return address, port
 
 
 def _own_key() -> str | None:

@@ -31,7 +31,7 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import Supplies
 from specchat.drafters.reference import ExpectedReply, WithReference
 from specchat.errors import ModelError, PromptTooLong, UsageError
-from specchat.settings import Settings
+from specchat.settings import SPECULATION, Settings
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Conversation:
         self._speculator = self._put_together(None)
         self._drafter_choice = choose_drafter(settings)
         self._feeds = {self._drafter_choice: self._speculator.feed}
-        self._assembled: Settings | None = settings
+        self._assembled: dict[str, Any] | None = _how_to_speculate(settings)
 
     @property
     def settings(self) -> Settings:
@@ -239,12 +239,12 @@ class Conversation:
 
     def _current_speculator(self, context: Context | None) -> Speculator:
         """The speculator for the settings in force; a drafter keeps what it has learnt, also while it is not used."""
-        if self._settings is not self._assembled:
+        if (wanted := _how_to_speculate(self._settings)) != self._assembled:
             choice = choose_drafter(self._settings)
             stays = choice == self._drafter_choice
             self._speculator = self._put_together(self._feeds.get(choice))
             self._feeds[choice] = self._speculator.feed
-            self._assembled, self._drafter_choice = self._settings, choice
+            self._assembled, self._drafter_choice = wanted, choice
             if not stays and context is not None:
                 self._speculator.start(context.history)
         return self._speculator
@@ -267,6 +267,11 @@ class Conversation:
                 f"the prompt takes {len(prompt)} tokens and the context of this model holds "
                 f"{self.target.context_tokens}; shorten it, or start a new chat"
             )
+
+
+def _how_to_speculate(settings: Settings) -> dict[str, Any]:
+    """The settings that parts are made from; while they stay, the parts do, and what they have learnt."""
+    return {name: getattr(settings, name) for name in SPECULATION}
 
 
 def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:

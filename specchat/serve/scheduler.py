@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from specchat.engine.protocol.events import (
     Cancel,
@@ -61,6 +62,8 @@ class Scheduler:
         self._reply_s = 1.0  # what a reply took lately
         self._rest_s = 0.0
         self._rest_until = 0.0
+        self._in_force: dict[str, Any] | None = None  # settings of the last reply; None where the engine is new
+        self._stopping = False
         engine.on_death = self._stirred.set
 
     @property
@@ -78,7 +81,9 @@ class Scheduler:
             self.check_model(asked.model)
         if (rest_s := self._rest_until - time.monotonic()) > 0:
             raise _unavailable("the engine could not be started again", math.ceil(rest_s))
-        if len(self._waiting) >= self._longest:
+        if self._stopping:
+            raise _unavailable("the server is being stopped", 1)
+        if len(self._waiting) + (self._current is not None) > self._longest:
             raise ApiError(
                 429,
                 f"{len(self._waiting)} requests are waiting already; one is answered at a time",
@@ -108,6 +113,14 @@ class Scheduler:
                 self._stirred.clear()
                 await self._stirred.wait()
 
+    def stop(self) -> None:
+        """Refuse everything from now on, what waits and what is being written included."""
+        self._stopping = True
+        stopped = _unavailable("the server is being stopped", 1)
+        for ticket in [*self._waiting, *([self._current] if self._current else [])]:
+            ticket.fail(stopped)
+            ticket.leave()
+
     async def _answer(self, ticket: Ticket) -> None:
         self._current, began = ticket, time.monotonic()
         try:
@@ -123,9 +136,7 @@ class Scheduler:
         """Have one reply written; it is over when this returns."""
         asked = ticket.asked
         own = {name: self.pair.settings[name] for name in _OWN_OF_A_REQUEST}
-        self._engine.send(Change({**own, **asked.settings}))
-        if isinstance(changed := await self._next((Changed, Failed)), Failed):
-            raise from_engine(changed)
+        await self._change({**own, **asked.settings})
         if ticket.left:
             return
         self._last_id += 1
@@ -138,6 +149,16 @@ class Scheduler:
             event = await self._next()
             self._hear(event)
             ticket.hear(event)
+
+    async def _change(self, settings: dict[str, Any]) -> None:
+        """Have the engine use these settings; it is not asked for those it uses already."""
+        if settings == self._in_force:
+            return
+        self._in_force = None
+        self._engine.send(Change(settings))
+        if isinstance(changed := await self._next((Changed, Failed)), Failed):
+            raise from_engine(changed)
+        self._in_force = settings
 
     async def _next(self, kinds: tuple[type[Event], ...] = ()) -> Event:
         """The engine's next event, of one of these kinds where any are named.
@@ -159,6 +180,7 @@ class Scheduler:
         if self._engine.alive:
             return
         try:
+            self._in_force = None
             self.pair = await self._engine.load()
         except SpecchatError as error:
             self._rest_s = min(_LONGEST_REST_S, max(_SHORTEST_REST_S, 2 * self._rest_s))

@@ -24,20 +24,35 @@ _GOODBYE_S = 2
 
 
 class _Server(uvicorn.Server):
-    """Ends calmly on the first interruption, instead of raising it again when all is over."""
+    """Ends calmly on the first interruption, instead of raising it again when all is over.
+
+    Args:
+        on_stop: called once when it is told to stop.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    def stop(self) -> None:
+        """Answer nothing more; called again, wait for nobody."""
+        if not self.should_exit:
+            self._on_stop()
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
-                loop.add_signal_handler(number, self.handle_exit, number, None)
+                loop.add_signal_handler(number, self.stop)
             except NotImplementedError:  # Windows
-                signal.signal(number, self.handle_exit)
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(self.stop))
         yield
 
 
-async def serve(
+async def serve_requests(
     engine: LoadedEngine,
     door: socket.socket,
     access: Access,
@@ -53,10 +68,12 @@ async def serve(
     try:
         pair = await engine.load()
         scheduler = Scheduler(engine, longest, hear)
+        server = _Server(_config(application(scheduler, access)), scheduler.stop)
         answering = asyncio.create_task(scheduler.run())
+        answering.add_done_callback(lambda _: server.stop())  # a fault of ours: better no server than a silent one
         ready(pair)
         try:
-            await _Server(_config(application(scheduler, access))).serve(sockets=[door])
+            await server.serve(sockets=[door])
         finally:
             answering.cancel()
             with suppress(asyncio.CancelledError):

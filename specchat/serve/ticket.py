@@ -12,7 +12,7 @@ from specchat.serve.api_error import ApiError, from_engine
 from specchat.serve.requests import Asked
 
 
-@dataclass
+@dataclass(eq=False)
 class Ticket:
     """A request that waits for its turn, has it, or had it.
 

@@ -107,6 +107,44 @@ async def test_a_full_queue_refuses_and_says_when_to_try_again():
         desk.ask()
 
 
+async def test_without_a_queue_one_request_is_answered_and_another_refused():
+    async with at_work(longest=0) as desk:
+        running = desk.ask()
+        with pytest.raises(ApiError):
+            desk.ask()
+        await running.begun()
+        with pytest.raises(ApiError):
+            desk.ask()
+        desk.link.finish()
+        await settled()
+        await desk.ask().begun()
+
+
+async def test_settings_in_force_are_not_asked_for_again():
+    async with at_work() as desk:
+        for _ in range(2):
+            ticket = desk.ask()
+            await ticket.begun()
+            desk.link.finish()
+        assert len([command for command in desk.link.sent if isinstance(command, ev.Change)]) == 1
+        desk.link.die()
+        await desk.ask().begun()
+        assert any(isinstance(command, ev.Change) for command in desk.link.sent)
+
+
+async def test_told_to_stop_it_refuses_who_waits_and_who_is_being_answered():
+    async with at_work() as desk:
+        tickets = [desk.ask(), desk.ask()]
+        await tickets[0].begun()
+        desk.scheduler.stop()
+        for ticket in tickets:
+            with pytest.raises(ApiError, match="being stopped"):
+                _ = [text async for text in ticket.texts()]
+        assert ev.Cancel(1) in desk.link.sent
+        with pytest.raises(ApiError, match="being stopped"):
+            desk.ask()
+
+
 async def test_who_leaves_the_queue_is_never_asked_of_the_engine():
     async with at_work() as desk:
         running, gone, last = desk.ask(), desk.ask(), desk.ask()
