@@ -11,10 +11,8 @@ from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.drafters import REFERENCE
 from specchat.structures.aligned_text import AlignedText, Alignment
-
-NAME = "reference"
-"""The proposer of these guesses."""
 
 _HABIT = 4.0
 """How many trials of experience the first guess at a rate counts for."""
@@ -106,7 +104,7 @@ def _joined(expected: tuple[int, float] | None, said: Sequence[Guess], width: in
         return said
     token, rate = expected
     sureness = math.log(rate)
-    own = Guess(token, logprob=sureness, proposer=NAME)
+    own = Guess(token, logprob=sureness, proposer=REFERENCE)
     if any(guess.kind is not DrawKind.POINT for guess in said):
         return [*said[: max(1, width - 1)], own][:width]
     others = [guess for guess in said if guess.token != token]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from specchat.drafters.reference import NAME as REFERENCE
+from specchat.drafters import REFERENCE
 from specchat.engine.protocol.events import Event, Failed, Finished, RoundDone, Started
 from specchat.serve.api_error import ApiError, from_engine
 from specchat.serve.requests import Asked

@@ -6,8 +6,8 @@ import pytest
 from contracts.kit import PROMPT, Reply, V, collect, converse, scripted_draft, scripted_target
 
 from specchat.core.tree import DrawKind, Guess
-from specchat.drafters import DRAFTERS
-from specchat.drafters.reference import NAME, ExpectedReply, _joined
+from specchat.drafters import DRAFTERS, REFERENCE
+from specchat.drafters.reference import ExpectedReply, _joined
 
 SEED, LENGTH = 7, 40
 
@@ -20,7 +20,7 @@ def written(reference: list[int], **settings: object) -> Reply:
 def from_reference(reply: Reply) -> int:
     """Tokens of the reply that the reference proposed."""
     return sum(
-        any(draw.child == node and draw.guess.proposer == NAME for parent in (0, *round.verdict.path)
+        any(draw.child == node and draw.guess.proposer == REFERENCE for parent in (0, *round.verdict.path)
             for draw in round.tree.draws(parent))
         for round in reply.rounds
         for node in round.verdict.path
@@ -57,7 +57,7 @@ def test_rules_that_weigh_draws_take_its_guesses_as_points(rule: str) -> None:
     settings = {"drafter": "draft_model", "rule": rule, "policy": "expansion", "temperature": 0.8}
     guided = written(written([], **settings).tokens, **settings)
     draws = [draw for round in guided.rounds for parent in range(len(round.tree)) for draw in round.tree.draws(parent)]
-    kinds = {draw.guess.kind for draw in draws if draw.guess.proposer == NAME}
+    kinds = {draw.guess.kind for draw in draws if draw.guess.proposer == REFERENCE}
     assert kinds == {DrawKind.POINT}
     assert any(draw.guess.kind is not DrawKind.POINT for draw in draws)
 
