@@ -104,7 +104,7 @@ def short(value: Any) -> str:
 
 
 def cut(text: str, longest: int = 200) -> str:
-    """What somebody else says about a value from outside: on one line, its middle left out where it is long."""
+    """A library's message about a value from outside: on one line, its middle left out where it is long."""
     text = " ".join(text.split())
     half = longest // 2
     return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"

@@ -26,7 +26,7 @@ TORCH_FREE = (
     "specchat.acceptance", "specchat.controllers", "specchat.decoding.families",
     "specchat.engine.protocol.events", "specchat.engine.protocol.text", "specchat.engine.protocol.describe",
     "specchat.engine.near.client", "specchat.engine.near.replay", "specchat.engine.far.host", "specchat.models.fetch",
-    "specchat.store.writer", "specchat.store.interchange",
+    "specchat.store.writer", "specchat.store.chat_json",
     "specchat.cli", "specchat.cli.flags", "specchat.cli.methods", "specchat.cli.models", "specchat.cli.run",
     "specchat.cli.start_engine", "specchat.cli.chat", "specchat.cli.serve", "specchat.serve.server",
 )  # fmt: skip

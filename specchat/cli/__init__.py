@@ -119,7 +119,7 @@ def run(
 ) -> None:
     """Write one reply, without the app."""
     if race:
-        from specchat.cli.race import race_once as write
+        from specchat.cli.run_race import race_once as write
     else:
         from specchat.cli.run import run_once as write
 

@@ -46,7 +46,7 @@ class Record:
             self.problem = self.problem or f"--record {self._file} is not complete: {error.strerror}"
 
 
-class Sinks:
+class Outputs:
     """One run's output; entered, it writes the recording's header."""
 
     def __init__(self, output: Output, record: Path | None) -> None:
@@ -55,7 +55,7 @@ class Sinks:
         self._record = Record(record) if record is not None else None
         self._shown = False
 
-    def __enter__(self) -> Sinks:
+    def __enter__(self) -> Outputs:
         self.event(
             events.Header(
                 version=events.PROTOCOL,
@@ -100,7 +100,7 @@ class Sinks:
         self._shown = True
 
     def summary(self, result: dict[str, Any], line: str) -> None:
-        """The end: one object, or a line about it for whoever watches."""
+        """The end: one object, or one line on standard error where that is a terminal."""
         if self._output is Output.json:
             self.clear_progress()
             print(msgspec.json.encode(result).decode())

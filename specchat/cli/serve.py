@@ -60,14 +60,14 @@ def _answer(
 ) -> None:
     """Serve on this socket until interrupted."""
     from specchat.cli.flags import Output
-    from specchat.cli.run_output import Sinks
+    from specchat.cli.run_output import Outputs
     from specchat.cli.serve_watch import TreeWatch
     from specchat.engine.protocol.events import Ready
     from specchat.serve.access import Access, fresh_key
     from specchat.serve.loaded_engine import LoadedEngine
     from specchat.serve.server import serve_requests
 
-    progress = Sinks(Output.text, None)
+    progress = Outputs(Output.text, None)
     trees = TreeWatch() if watch else None
     address, port = door.getsockname()[:2]
     access = Access(address, port, guarded, key or fresh_key())

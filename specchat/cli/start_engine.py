@@ -41,7 +41,7 @@ def check_pair(settings: Mapping[str, Any]) -> None:
 
 
 def engine_log() -> Path:
-    """Where this process's engine writes what nobody asked for; elsewhere if nothing can be written there."""
+    """Where this process's engine writes its log; elsewhere if nothing can be written there."""
     folder = state_dir() / "logs"
     try:
         writable = os.access(private_dir(folder), os.W_OK)

@@ -1,4 +1,4 @@
-"""The web site that `specchat web` serves: one page, everything on it from this machine, nobody in without the key."""
+"""The web site that `specchat web` serves: one page, everything on it from this machine, no access without the key."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Where specchat keeps things, and what models.toml, config.toml and mirrors.toml say, as frozen values."""
 
 from specchat.config.catalog import load_catalog, users_models
+from specchat.config.directories import cache_dir, config_dir, private_dir, shipped_file, state_dir
 from specchat.config.layers import flat, settings_of, shipped_settings
 from specchat.config.mirrors import load_mirrors
-from specchat.config.places import cache_dir, config_dir, private_dir, shipped_file, state_dir
 from specchat.config.tables import PACKAGE
 from specchat.config.user import AppOptions, user_app, user_keys, user_settings, users_config
 from specchat.config.values import (

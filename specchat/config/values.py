@@ -19,7 +19,7 @@ COMPANION_SUFFIXES = (".json", ".txt", ".jinja", ".model")
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One file of a model. Size and SHA-256 are None where nobody vouches for them."""
+    """One file of a model. Size and SHA-256 are None where they are not known."""
 
     name: str
     size: int | None = None
@@ -58,7 +58,7 @@ class PathSource:
 
 @dataclass(frozen=True)
 class ScriptedSource:
-    """No weights at all: a machine without a language model, for tests and for trying the interface."""
+    """No weights: a scripted text, for tests and for trying the interface."""
 
 
 Source = HubSource | IndexSource | PathSource | ScriptedSource

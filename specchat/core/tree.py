@@ -1,4 +1,4 @@
-"""The token tree: proposals laid flat, parents first, with the story of how every child was drawn."""
+"""The token tree: proposals in a flat list, parents first, with a record of how every child was drawn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT: Final = 0
 
 
 class DrawKind(Enum):
-    """What may be said about a draw's distribution.
+    """What is guaranteed about a draw's distribution.
 
     `IID` and `WOR` (without replacement) promise: given everything that decided whether this draw happens and
     stays, its token is distributed as the recorded q. Whatever cannot promise that is a `POINT`.

@@ -19,7 +19,7 @@ from specchat.decoding.pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
 from specchat.decoding.state_feed import StateFeed
 from specchat.drafters import DRAFTERS
-from specchat.drafters.parts import NO_SUPPLIES, EngineFactory, Parts, Supplies
+from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError, UsageError, nearest
 from specchat.registry import Method
 from specchat.settings import Settings
@@ -98,14 +98,14 @@ def assemble(
     draft: Model | None,
     feed: StateFeed | None = None,
     costs: Costs | None = None,
-    supplies: Supplies = NO_SUPPLIES,
+    resources: PairResources = NO_RESOURCES,
 ) -> Speculator:
     """The speculator these settings ask for.
 
     Args:
         feed: one whose drafter is to go on being used (it has learnt something), instead of building it anew.
         costs: what passes cost on this machine, as far as it has been measured.
-        supplies: what the pair has for its drafters besides models.
+        resources: what the pair has for its drafters besides models.
 
     Raises:
         CombinationError: parts that cannot be right together.
@@ -118,9 +118,9 @@ def assemble(
     if settings.prune_layer:
         policy = EarlyPruning(policy, target, settings.prune_layer, settings.prune_keep)
     if feed is None:
-        engines = nested_engines(settings, supplies)
+        engines = nested_engines(settings, resources)
         feed = StateFeed(
-            make_drafter(choose_drafter(settings), Parts(target, draft, supplies=supplies, make_engine=engines))
+            make_drafter(choose_drafter(settings), Parts(target, draft, resources=resources, make_engine=engines))
         )
     speculator = Speculator(
         target=target,
@@ -133,11 +133,11 @@ def assemble(
     return speculator
 
 
-def nested_engines(settings: Settings, supplies: Supplies) -> EngineFactory:
+def nested_engines(settings: Settings, resources: PairResources) -> EngineFactory:
     """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
 
     def make(changes: Mapping[str, Any], model: Model, draft: Model | None) -> Engine:
-        return assemble(settings.but({**_NESTED, **changes}), model, draft, supplies=supplies)
+        return assemble(settings.but({**_NESTED, **changes}), model, draft, resources=resources)
 
     return make
 

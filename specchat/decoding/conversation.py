@@ -28,14 +28,14 @@ from specchat.decoding.state_feed import StateFeed
 from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.drafters.parts import Supplies
+from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply, WithReference
 from specchat.errors import ModelError, PromptTooLong, UsageError
 from specchat.settings import SPECULATION, Settings
 
 
 @dataclass(frozen=True)
-class Begun:
+class ReplyStarted:
     """The reply begins: which seed it uses and how much of the prompt the cache held."""
 
     prompt_tokens: int
@@ -53,7 +53,7 @@ class Prefilled:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class RoundWritten:
     """A round was done. `texts[i]` is what became readable with the i-th emitted token; `last`: none will follow."""
 
     round: Round
@@ -63,7 +63,7 @@ class Spoken:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ReplyEnded:
     """The reply is complete."""
 
     stop: Stop
@@ -75,11 +75,11 @@ class Ended:
     stop_string: str | None
 
 
-Event = Begun | Spoken | Ended
+Event = ReplyStarted | RoundWritten | ReplyEnded
 
 
 class _Cancelled(Exception):
-    """Raised inside a prefill that somebody stopped."""
+    """Raised inside a prefill that was cancelled."""
 
 
 class Conversation:
@@ -97,7 +97,7 @@ class Conversation:
         vocabulary: Vocabulary,
         settings: Settings,
         costs: Costs | None = None,
-        supplies: Supplies | None = None,
+        resources: PairResources | None = None,
         *,
         plain_rounds: bool = False,
     ) -> None:
@@ -107,7 +107,7 @@ class Conversation:
         self._settings = settings
         self._costs = costs
         self._plain_rounds = plain_rounds
-        self._supplies = supplies or Supplies(vocabulary)
+        self._resources = resources or PairResources(vocabulary)
         self._speculator = self._put_together(None)
         self._drafter_choice = choose_drafter(settings)
         self._feeds = {self._drafter_choice: self._speculator.feed}
@@ -130,7 +130,7 @@ class Conversation:
         """
         settings = self._settings.but(changes)
         model = target or self.target
-        return Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._supplies)
+        return Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._resources)
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
@@ -178,9 +178,9 @@ class Conversation:
     ) -> Iterator[Event]:
         """Write one reply to the prompt's tokens; `reference` is a text that it is expected to follow.
 
-        Yields Begun, Spoken…, Ended; `on_prefill` hears about the prompt being read in between. The cache keeps
-        what was read, so a follow-up prompt reads only what is new. Times are what `watch` shows; whoever lets the
-        reply wait between two rounds stops it meanwhile.
+        Yields ReplyStarted, RoundWritten…, ReplyEnded; `on_prefill` is called while the prompt is read. The cache
+        keeps what was read, so a follow-up prompt reads only what is new. Times are those of `watch`; a caller that
+        lets the reply wait between two rounds stops it meanwhile.
 
         Raises:
             UsageError: the prompt is empty.
@@ -197,7 +197,7 @@ class Conversation:
         watch = watch or Stopwatch()
         watch.start()
 
-        yield Begun(len(prompt), speculator.feed.reusable(self.target, context.history[:-1]), seed)
+        yield ReplyStarted(len(prompt), speculator.feed.reusable(self.target, context.history[:-1]), seed)
 
         def on_chunk(done: int, total: int) -> None:
             on_prefill(Prefilled(done, total, watch.seconds))
@@ -215,17 +215,17 @@ class Conversation:
             else:
                 speculator = with_reference(self._current_speculator(context), expected)
                 emission.limit(self._limits(context))
-                spoken = self._round(speculator, context, emission, ledger, watch)
-                gaps.add(spoken.at_s, *_counted(spoken.round))
-                yield spoken
+                written = self._round(speculator, context, emission, ledger, watch)
+                gaps.add(written.at_s, *_counted(written.round))
+                yield written
         tail = emission.finish()
         at_s = watch.seconds
         gaps.end(at_s)
-        yield Ended(emission.ended, tail, ledger, gaps, prefill_s, at_s, emission.stop_string)
+        yield ReplyEnded(emission.ended, tail, ledger, gaps, prefill_s, at_s, emission.stop_string)
 
     def _round(
         self, speculator: Speculator, context: Context, emission: Emission, ledger: Ledger, watch: Stopwatch
-    ) -> Spoken:
+    ) -> RoundWritten:
         texts: list[str] = []
 
         def cut(emitted: Sequence[int]) -> int:
@@ -235,7 +235,7 @@ class Conversation:
         context.sampling = sampling(self._settings)
         round = speculator.round(context, cut)
         ledger.add(round)
-        return Spoken(round, tuple(texts), watch.seconds, emission.ended is not None)
+        return RoundWritten(round, tuple(texts), watch.seconds, emission.ended is not None)
 
     def _current_speculator(self, context: Context | None) -> Speculator:
         """The speculator for the settings in force; a drafter keeps what it has learnt, also while it is not used."""
@@ -250,7 +250,7 @@ class Conversation:
         return self._speculator
 
     def _put_together(self, feed: StateFeed | None) -> Speculator:
-        speculator = assemble(self._settings, self.target, self._draft, feed, self._costs, self._supplies)
+        speculator = assemble(self._settings, self.target, self._draft, feed, self._costs, self._resources)
         if self._plain_rounds:
             speculator.controller = PlainRounds(speculator.controller)
         return speculator

@@ -1,4 +1,4 @@
-"""Early pruning: after some layers, drop the nodes that the target itself would hardly choose any more."""
+"""Early pruning: after some layers, drop the nodes that the target is unlikely to choose."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.device_copy import synchronize
 from specchat.core.request import PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
-from specchat.core.transfer import wait_for
 from specchat.core.tree import TokenTree
 from specchat.decoding.state_feed import StateFeed
 
@@ -46,7 +46,7 @@ class Speculator:
         """Read the prompt up to its last token, which is the first root. Synchronises: its time is no round's."""
         self.feed.read(self.target, history[:-1], on_chunk)
         self.drafter.start(history)
-        wait_for(self.target.device)
+        synchronize(self.target.device)
 
     def round(self, context: Context, cut: Cut = take_all) -> Round:
         """Do one round and append what it emits to the context's history.

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.core.best import best_tokens
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.request import Rider
@@ -18,6 +17,7 @@ from specchat.core.round import Round
 from specchat.core.sampling import Law, penalise, total_of
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
+from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.core.truncation import truncate
 from specchat.drafters.options import DraftModelOptions
@@ -67,6 +67,7 @@ class DraftModel:
 
     @property
     def passes(self) -> int:
+        """Forward passes of the draft model since it was loaded."""
         return self._model.counters.passes
 
     def start(self, history: Sequence[int]) -> None:
@@ -90,6 +91,7 @@ class DraftModel:
         return [said.get(node, ()) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None: it needs nothing of the target's pass but the reading."""
         return ()
 
     def observe(self, round: Round) -> None:

@@ -1,4 +1,4 @@
-"""Several drafters in one tree: the same guess is one child, and how far to trust whom is learnt on the way."""
+"""Several drafters in one tree: equal guesses share a child, and how often each drafter is right is learnt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
 
 _HABIT = 8.0
-"""How many trials of experience a guess's own probability counts for."""
+"""Weight of a guess's own probability, in observed trials."""
 
 _first = itemgetter(0)
 
@@ -33,20 +33,20 @@ Cell = tuple[tuple[str, int], ...]
 
 
 class Merge:
-    """Asks all members about every node and merges what they say by token, the most trusted first.
+    """Asks all members about every node and merges their guesses by token, the most probable first.
 
-    How likely a token is to stand is learnt for every combination of proposers and their sureness, from the nodes
-    where the text showed what followed, whether or not the guess had got a place in the tree. A token that several
-    propose is one guess, with all their names.
+    A token's acceptance probability is learnt for every combination of proposers and their claimed probabilities, from
+    all nodes on the path that the text took, whether or not the guess had a place in the tree. A token that several
+    members propose is one guess that carries all their names.
 
-    A member that runs a model is asked only where no other is sure: a long quotation is looked up, what is new is
-    drafted.
+    A member that runs a model is asked only at nodes where no other member has a guess of at least `sure`: quotations
+    are looked up, new text is drafted.
 
     Sampled draws of a member come first, untouched and in their order: only points may be reordered or left out by
     token. Beside points they get half of the width.
 
-    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (merging by trie); Quan et al., RASD, arXiv:2503.03434
-    (retrieved and drafted tokens in one tree); Oliaro et al., SuffixDecoding, arXiv:2411.04975 (looking up first).
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (merging by trie); Oliaro et al., SuffixDecoding,
+    arXiv:2411.04975 (looking up first).
     Differs: guesses are ordered by learnt acceptance, not pruned; who is asked is decided node by node.
     """
 
@@ -60,6 +60,7 @@ class Merge:
 
     @property
     def taps(self) -> Collection[int]:
+        """Layers of the target that any member wants, ascending."""
         return sorted({layer for member in self._members for layer in member.taps})
 
     @property
@@ -78,14 +79,17 @@ class Merge:
 
     @property
     def passes(self) -> int:
+        """Forward passes of all members' draft models so far."""
         return sum(member.passes for member in self._members)
 
     def start(self, history: Sequence[int]) -> None:
+        """Let every member begin; what was learnt about their guesses stays."""
         self._said.clear()
         for member in self._members:
             member.start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) the members' guesses merged by token; members that run a model are asked last, and only where needed."""
         said: dict[int, list[Sequence[Guess]]] = {node: [()] * len(self._members) for node in frontier}
         for index, member in sorted(enumerate(self._members), key=lambda pair: pair[0] in self._models):
             nodes = [node for node in frontier if index not in self._models or not self._is_sure(said[node])]
@@ -94,6 +98,7 @@ class Merge:
         return [self._merged(tuple(tree.path_tokens(node)), said[node], width) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """All members' riders, one member after the other; links between riders are renumbered."""
         riders: list[Rider] = []
         for index, member in enumerate(self._members):
             own, before = member.riders(tree), len(riders)
@@ -105,7 +110,7 @@ class Merge:
         return riders
 
     def observe(self, round: Round) -> None:
-        """Learn whom to trust, then let every member learn; each sees the rows of its own riders alone."""
+        """Update the acceptance rates, then let every member learn; each sees the rows of its own riders alone."""
         self._learn(round.emitted)
         self._said.clear()
         ends = list(itertools.accumulate(self._riders, initial=0))

@@ -15,7 +15,10 @@ from specchat.registry import NoOptions
 
 
 class Nothing:
-    """No guess for any node."""
+    """No guess for any node, so that every round is plain decoding.
+
+    specchat's own.
+    """
 
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
@@ -33,9 +36,11 @@ class Nothing:
         """Nothing to remember."""
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) empty proposals."""
         return [() for _ in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None."""
         return ()
 
     def observe(self, round: Round) -> None:

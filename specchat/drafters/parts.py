@@ -18,7 +18,7 @@ EngineFactory = Callable[[Mapping[str, Any], Model, Model | None], Engine]
 
 
 @dataclass(frozen=True)
-class Supplies:
+class PairResources:
     """What a pair has for its drafters besides models.
 
     Args:
@@ -31,7 +31,7 @@ class Supplies:
     trained: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
 
 
-NO_SUPPLIES = Supplies()
+NO_RESOURCES = PairResources()
 """Models alone."""
 
 
@@ -43,7 +43,7 @@ class Parts:
         target: the target's weights. Its cache is not the drafter's to touch: it takes a twin or a view.
         draft_model: the pair's, if it has one.
         options: options of the drafters that this one is made of, by name; defaults where a name is missing.
-        supplies: what else the pair has.
+        resources: what else the pair has.
         name: the drafter's, in its family's table.
         label: tells this drafter from all others of the engine.
         make_engine: see `engine`.
@@ -52,7 +52,7 @@ class Parts:
     target: Weights
     draft_model: Model | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    supplies: Supplies = NO_SUPPLIES
+    resources: PairResources = NO_RESOURCES
     name: str = ""
     label: str = ""
     make_engine: EngineFactory | None = None
@@ -65,7 +65,7 @@ class Parts:
     @property
     def trained(self) -> Mapping[str, Path]:
         """Verified files of this drafter's trained weights, by name."""
-        return self.supplies.trained.get(self.name, {})
+        return self.resources.trained.get(self.name, {})
 
     def noise(self, noise: Noise) -> Noise:
         """Noise of this drafter's own, from that of a reply (`Context.noise`)."""

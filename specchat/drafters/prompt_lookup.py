@@ -17,7 +17,7 @@ from specchat.errors import UsageError
 from specchat.structures.ngrams import NgramIndex
 
 _HABIT = 8.0
-"""How many trials of experience the first guess at a rate counts for."""
+"""Weight of the rate assumed at the beginning, in observed trials."""
 
 _RANKS = 4
 """Continuations whose rates are told apart; later ones share the last."""
@@ -47,18 +47,22 @@ class PromptLookup:
         self._seen: dict[tuple[int, int], tuple[int, int]] = {}  # (length of the run, rank) → hits, trials
 
     def start(self, history: Sequence[int]) -> None:
+        """Index this history; only what is new, where it continues the one before."""
         self._index.become(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node up to `width` tokens, each with the rate at which its kind was right."""
         if len(self._index) != len(context.history):  # a first round without `start`, or rounds not observed
             self.start(context.history)
         tail = context.history[-self._index.max_ngram :]
         return [self._guesses([*tail, *tree.path_tokens(node)], width) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None: it needs nothing of the target's pass but the reading."""
         return ()
 
     def observe(self, round: Round) -> None:
+        """Count which continuations were right, and index the emitted tokens."""
         tail = list(round.history[-self._index.max_ngram :])
         for token in round.emitted:
             self._learn(self._index.continuations(tail, _RANKS), token)

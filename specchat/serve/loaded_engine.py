@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from specchat.engine.near.client import Link
-from specchat.engine.protocol.events import Command, Died, Event, Failed, Load, Loading, Ready
+from specchat.engine.protocol.commands import Command, Load
+from specchat.engine.protocol.events import Died, Event, Failed, Loading, Ready
 from specchat.errors import EngineError, SpecchatError
 
 Start = Callable[[Callable[[], None]], Link]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.engine.protocol.events import Message
+from specchat.engine.protocol.chat_message import Message
 from specchat.errors import nearest, short
 from specchat.serve.fields import Fields, wrong
 

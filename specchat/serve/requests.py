@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from specchat.engine.protocol.events import Message
+from specchat.engine.protocol.chat_message import Message
 from specchat.errors import short
 from specchat.serve.api_error import ApiError
 from specchat.serve.fields import Fields, wrong

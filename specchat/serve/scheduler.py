@@ -11,17 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from specchat.engine.protocol.events import (
-    Cancel,
-    Change,
-    Changed,
-    Died,
-    Event,
-    Failed,
-    Finished,
-    Generate,
-    Ready,
-)
+from specchat.engine.protocol.commands import Cancel, Change, Generate
+from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finished, Ready
 from specchat.errors import SpecchatError, nearest, short
 from specchat.serve.api_error import ApiError, from_engine
 from specchat.serve.loaded_engine import LoadedEngine, last_words

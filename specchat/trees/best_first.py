@@ -46,9 +46,11 @@ class BestFirst:
         self._floor = options.floor
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The frozen tree of the N ≤ 1 + `budget.nodes` nodes of most worth, the root included."""
         growth = Growth(context, budget, self._floor)
         unasked = [ROOT] if budget.nodes > 0 and budget.width > 0 else []
         passes, batch = drafter.passes, self._batch

@@ -27,7 +27,9 @@ class Chain:
         del options
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """A frozen chain of at most min(`budget.depth`, `budget.nodes`) draft nodes."""
         return grow_by_levels(drafter, context, budget, [1] * budget.depth)

@@ -29,8 +29,10 @@ class Expansion:
         self._widths = options.per_depth()
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """A frozen tree of at most 1 + `budget.nodes` nodes, filled breadth first."""
         widths = self._widths or (budget.width, *[1] * (budget.depth - 1))
         return grow_by_levels(drafter, context, budget, widths)

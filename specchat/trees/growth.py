@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.trees.worth import after_drawing, chances
+from specchat.trees.guess_probabilities import acceptance_probabilities, probability_once_drawn
 
 
 @dataclass
@@ -25,10 +25,10 @@ class _Place:
 class Growth:
     """Every guess considered so far, and the tree of those that may still earn a row.
 
-    A guess is worth the product of the chances down to it. In the end the places are ordered by their worth, and the
-    n-th best stays if its worth is at least the budget's n-th price; all policies obey prices by this. Worth never
-    grows downwards and prices never fall, so no child stays without its parent, and whether a sampled draw stays never
-    depends on its token: what its token brings about is worth no more than the draw itself (see `best_first`).
+    A guess's worth is the product of the probabilities down to it. In the end the guesses are sorted by worth, and the
+    n-th best stays if its worth is at least the budget's n-th price. All policies apply prices in this way. Worth never
+    grows with depth and prices never fall, so no child stays without its parent. Whether a sampled draw stays never
+    depends on its token: what grows below the token is worth no more than the draw itself (see `best_first`).
     """
 
     def __init__(self, context: Context, budget: Budget, floor: float = 0.0) -> None:
@@ -67,7 +67,7 @@ class Growth:
         value, size = self._value[parent], len(self.tree)
         points: dict[int, _Place] = {}
         new: dict[int, int] = {}
-        for rank, (guess, chance) in enumerate(zip(guesses, chances(guesses), strict=True)):
+        for rank, (guess, chance) in enumerate(zip(guesses, acceptance_probabilities(guesses), strict=True)):
             worth, sampled = value * chance, guess.kind is not DrawKind.POINT
             if not sampled and guess.token in points:
                 points[guess.token].guesses.append(guess)
@@ -75,7 +75,7 @@ class Growth:
             elif self._pays(worth):
                 place = self._take_place(worth, parent, guess)
                 child = self.tree.add(parent, guess)
-                below = worth * after_drawing(guesses, rank) if sampled else worth
+                below = worth * probability_once_drawn(guesses, rank) if sampled else worth
                 self._value[child] = max(below, self._value.get(child, 0.0))
                 if child == size:
                     new[rank] = child

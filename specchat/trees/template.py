@@ -21,13 +21,12 @@ class Template:
     with the paths of most worth; or the paths of most worth altogether, which is the best static tree for that
     many nodes. A path is worth the product of its ranks' acceptance rates. The budget's width bounds the ranks, its
     depth the paths, and its nodes keep the paths of most worth. Within the shape the budget's prices decide, by the
-    chances that the drafter gives its guesses: where rows are dear, only its likely part is drafted.
+    probabilities that the drafter gives its guesses: where rows are dear, only its likely part is drafted.
 
     The shape looks at ranks and never at tokens, and has no rank without the better ones, so draws keep their law.
 
     Reference: Luo et al., Token Recycling, arXiv:2408.08696, for the counts 8, 21, 25, 15, 8, 3 (80 nodes). Differs:
-    which nodes get those children is our rule. Chen et al., Sequoia, arXiv:2402.12374, for the best static tree
-    from acceptance rates by rank; where rates fall with the rank, taking the best first reaches its optimum.
+    which nodes get those children, and the choice of the paths of most worth, are specchat's own.
     """
 
     keeps_draws: Final = True
@@ -40,9 +39,11 @@ class Template:
         self._known: dict[tuple[int, int, int], Mapping[RankPath, int]] = {}
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """A frozen tree of at most 1 + `budget.nodes` nodes within the shape, without guesses below their price."""
         growth = Growth(context, budget)
         children = self._children(budget)
         level: dict[RankPath, int] = {(): ROOT}

@@ -14,6 +14,7 @@ import pytest
 
 from specchat.decoding.families import methods
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event
 
 PROGRAM = [sys.executable, "-m", "specchat"]
@@ -80,7 +81,7 @@ def test_jsonl_is_the_event_stream_and_the_prompt_may_come_through_a_pipe():
     assert ended.returncode == 0
     events = [decode_event(line) for line in ended.stdout.encode().splitlines()]
     started = next(event for event in events if isinstance(event, ev.Started))
-    assert started.messages == [ev.Message("system", "Be brief."), ev.Message("user", "Hello")]
+    assert started.messages == [Message("system", "Be brief."), Message("user", "Hello")]
     assert isinstance(events[-1], ev.Finished)
     assert isinstance(events[0], ev.Header)
 
@@ -89,7 +90,7 @@ def test_a_prompt_and_a_pipe_go_together():
     ended = run("--output", "jsonl", "--max-tokens", "1", "Sum this up:", text="a text\n")
     events = [decode_event(line) for line in ended.stdout.encode().splitlines()]
     started = next(event for event in events if isinstance(event, ev.Started))
-    assert started.messages == [ev.Message("user", "Sum this up:\n\na text")]
+    assert started.messages == [Message("user", "Sum this up:\n\na text")]
 
 
 # ------------------------------------------------------------------------------------------- interruption

@@ -14,6 +14,7 @@ from rich.console import Console
 from specchat.cli.serve_watch import TreeWatch
 from specchat.engine.near.replay import Recording
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 
 DEMO = Path(__file__).parents[2] / "assets/demo.jsonl"
 
@@ -88,7 +89,7 @@ def test_what_a_client_sends_cannot_steer_the_terminal() -> None:
     assert isinstance(start, ev.Started)
     hostile = ev.Started(**{
         **{name: getattr(start, name) for name in start.__struct_fields__},
-        "messages": [ev.Message("user", "a\x1b]0;owned\x07b\n\x9bc")],
+        "messages": [Message("user", "a\x1b]0;owned\x07b\n\x9bc")],
     })  # fmt: skip
     drawn = watched([hostile])
     assert "\x1b]" not in drawn

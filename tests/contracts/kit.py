@@ -21,9 +21,9 @@ from specchat.core.round import Round
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
+from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.speculate import Speculator
-from specchat.drafters.parts import Parts, Supplies
+from specchat.drafters.parts import PairResources, Parts
 from specchat.models.other.scripted import Says, ScriptedModel, random_says
 from specchat.registry import Method, Table
 from specchat.settings import Settings
@@ -145,8 +145,8 @@ class Reply:
 
     tokens: list[int]
     text: str
-    ended: Ended
-    begun: Begun
+    ended: ReplyEnded
+    begun: ReplyStarted
     rounds: list[Round]
 
     @property
@@ -156,12 +156,12 @@ class Reply:
 
 def collect(events: Iterable[Any]) -> Reply:
     """Run a reply to its end."""
-    begun: Begun | None = None
-    spoken: list[Spoken] = []
+    begun: ReplyStarted | None = None
+    spoken: list[RoundWritten] = []
     for event in events:
-        if isinstance(event, Begun):
+        if isinstance(event, ReplyStarted):
             begun = event
-        elif isinstance(event, Spoken):
+        elif isinstance(event, RoundWritten):
             spoken.append(event)
         else:
             ended = event
@@ -174,12 +174,12 @@ def converse(
     target: Model,
     draft: Model | None = None,
     vocabulary: Any = None,
-    supplies: Supplies | None = None,
+    resources: PairResources | None = None,
     **settings: Any,
 ) -> Conversation:
     """A conversation with these settings."""
     vocabulary = vocabulary or Letters(target.vocab_size)
-    return Conversation(target, draft, vocabulary, Settings().but(settings), supplies=supplies)
+    return Conversation(target, draft, vocabulary, Settings().but(settings), resources=resources)
 
 
 def reply(

@@ -220,10 +220,10 @@ class OtherTokens(_Quiet):
 
     def __init__(self, options: NoOptions, parts: Parts) -> None:
         assert parts.draft_model is not None, "the table says that it needs one"
-        assert parts.supplies.vocabulary is not None, "a pair has a vocabulary"
-        assert parts.supplies.draft_vocabulary is not None, "a draft model has one too"
+        assert parts.resources.vocabulary is not None, "a pair has a vocabulary"
+        assert parts.resources.draft_vocabulary is not None, "a draft model has one too"
         self._model = parts.draft_model
-        self._own, self._other = parts.supplies.vocabulary, parts.supplies.draft_vocabulary
+        self._own, self._other = parts.resources.vocabulary, parts.resources.draft_vocabulary
         self._next: list[int] = []
 
     @property

@@ -16,7 +16,7 @@ from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.core.verdict import Reason
-from specchat.drafters.parts import Supplies
+from specchat.drafters.parts import PairResources
 
 TREE = {"policy": "expansion", "controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 24}
 
@@ -44,10 +44,10 @@ class Backwards(Letters):
 
 
 @pytest.fixture
-def supplies(tmp_path):
+def resources(tmp_path):
     file = tmp_path / "head.safetensors"
     save_file({"weight": shared_network("llama").get_output_embeddings().weight.detach().clone()}, file)
-    return Supplies(Letters(V), Backwards(V), {"trained": {"head.safetensors": file}})
+    return PairResources(Letters(V), Backwards(V), {"trained": {"head.safetensors": file}})
 
 
 DRAFTERS_OF_TESTS = [
@@ -79,10 +79,10 @@ def named(settings):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("settings", DRAFTERS_OF_TESTS, ids=named)
-def test_what_the_seams_carry_never_changes_the_text(build, supplies, settings, temperature):
+def test_what_the_seams_carry_never_changes_the_text(build, resources, settings, temperature):
     target, draft = build(), build()
     changes = {**TREE, **settings, "temperature": temperature}
-    said = collect(converse(target, draft, supplies.vocabulary, supplies, **changes).reply(PROMPT, 7))
+    said = collect(converse(target, draft, resources.vocabulary, resources, **changes).reply(PROMPT, 7))
     plain = reply(build(), controller="off", temperature=temperature, max_tokens=24)
     assert said.tokens == plain.tokens
     assert said.ledger.drafted > 0
@@ -96,8 +96,8 @@ def test_every_plug_in_is_assembled():
 # -------------------------------------------------------------------------------------------- what they were given
 
 
-def conversed(build, supplies=None, **settings):
-    conversation = converse(build(), build(), None, supplies, **{**TREE, **settings})
+def conversed(build, resources=None, **settings):
+    conversation = converse(build(), build(), None, resources, **{**TREE, **settings})
     said = collect(conversation.reply(PROMPT, 7))
     return conversation, conversation._speculator, said
 

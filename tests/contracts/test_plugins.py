@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from contracts.draw_plugins import Together
 from contracts.kit import (
     Always,
     LookedInto,
@@ -21,16 +22,8 @@ from contracts.kit import (
 )
 from contracts.models import V as NETWORK_V
 from contracts.models import network_models, perturbed, shared_network
-from contracts.plugins import (
-    Alternating,
-    NestedEngine,
-    Pruner,
-    Together,
-    Transformed,
-    backwards,
-    merge,
-    only_first,
-)
+from contracts.nested_engine import NestedEngine
+from contracts.tree_plugins import Alternating, Pruner, Transformed, backwards, merge, only_first
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget

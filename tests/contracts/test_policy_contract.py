@@ -32,7 +32,7 @@ from specchat.drafters import DRAFTERS
 from specchat.errors import ProposalError
 from specchat.registry import Method
 from specchat.trees import TREE_POLICIES
-from specchat.trees.worth import after_drawing, chances
+from specchat.trees.guess_probabilities import acceptance_probabilities, probability_once_drawn
 
 pytestmark = pytest.mark.parametrize("method", every(TREE_POLICIES))
 
@@ -131,20 +131,20 @@ def test_whether_a_draw_stays_never_depends_on_its_own_token(method):
 
 
 def worths(tree: TokenTree) -> list[float]:
-    """What every place of a tree is worth, highest first: the product of the chances down to it."""
+    """What every place of a tree is worth, highest first: the product of the acceptance_probabilities down to it."""
     below, found = {ROOT: 1.0}, []
     for parent in range(len(tree)):
         draws = tree.draws(parent)
         guesses = [draw.guess for draw in draws]
         points: set[int] = set()
-        for rank, (draw, chance) in enumerate(zip(draws, chances(guesses), strict=True)):
+        for rank, (draw, chance) in enumerate(zip(draws, acceptance_probabilities(guesses), strict=True)):
             sampled = draw.guess.kind is not DrawKind.POINT
             if draw.child in points and not sampled:
                 continue
             points |= set() if sampled else {draw.child}
             worth = below[parent] * chance
             found.append(worth)
-            after = below[parent] * chance * after_drawing(guesses, rank) if sampled else worth
+            after = below[parent] * chance * probability_once_drawn(guesses, rank) if sampled else worth
             below[draw.child] = max(after, below.get(draw.child, 0.0))
     return sorted(found, reverse=True)
 

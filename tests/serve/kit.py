@@ -14,42 +14,43 @@ from typing import Any
 
 from openai import OpenAI
 
+from specchat.engine.protocol import commands as co
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.describe import settings_message
 from specchat.settings import Settings
 
 KEY = "a-key-of-the-tests"
 PATIENCE_S = 60
-LOSSLESS = ev.Loss(True, "it is a test")
+LOSSLESS = ev.Losslessness(True, "it is a test")
 
 
 class ObedientEngine:
     """A `Link` that answers at once, except that a reply goes on only when the test says so."""
 
     def __init__(self, wake: Callable[[], None], broken: str = "") -> None:
-        self.sent: list[ev.Command] = []
+        self.sent: list[co.Command] = []
         self.closed = False
         self._wake = wake
         self._broken = broken
         self._events: list[ev.Event] = []
 
     @property
-    def running(self) -> ev.Generate:
-        return [command for command in self.sent if isinstance(command, ev.Generate)][-1]
+    def running(self) -> co.Generate:
+        return [command for command in self.sent if isinstance(command, co.Generate)][-1]
 
-    def send(self, command: ev.Command) -> None:
+    def send(self, command: co.Command) -> None:
         self.sent.append(command)
         settings = settings_message(Settings().but({"pair": "test"}))
         match command:
-            case ev.Load() if self._broken:
+            case co.Load() if self._broken:
                 self.say(ev.Failed("WeightsError", self._broken, during="load"))
-            case ev.Load():
+            case co.Load():
                 self.say(ev.Ready("test", "target", None, "cpu", "float32", 1, 64, 0, 0.0, settings, LOSSLESS))
-            case ev.Change():
+            case co.Change():
                 self.say(ev.Changed({**settings, **command.settings}, LOSSLESS))
-            case ev.Generate():
+            case co.Generate():
                 self.say(ev.Started(command.id, command.messages, 3, 1, 7, settings, LOSSLESS, "test"))
-            case ev.Cancel(id=id) if id is not None:
+            case co.Cancel(id=id) if id is not None:
                 self.finish("cancelled", id)
             case _:
                 pass

@@ -25,12 +25,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert running.close() == 0
 
 
-def printed(server: Server, name: str, *program: str) -> str:
-    """What an example prints when it asks this server."""
-    source = EXAMPLES[name].replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
-    assert source != EXAMPLES[name]
+def printed(server: Server, program: str, *names: str) -> str:
+    """What these examples print, one after the other, when they ask this server."""
+    source = "\n".join(EXAMPLES[name] for name in names)
+    assert source.count("127.0.0.1:8000") == len(names)
+    source = source.replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
     environment = {**os.environ, "SPECCHAT_SERVE_KEY": KEY}
-    done = subprocess.run([*program, "-c", source], capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run([program, "-c", source], capture_output=True, text=True, env=environment, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -41,9 +42,9 @@ def test_all_examples_are_tried() -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
 def test_the_curl_examples_are_answered(server: Server) -> None:
-    reply = json.loads(printed(server, "curl", "bash"))
+    reply = json.loads(printed(server, "bash", "curl"))
     assert reply["usage"]["completion_tokens"] == 30
-    events = printed(server, "curl-stream", "bash").split("\n\n")
+    events = printed(server, "bash", "curl-stream").split("\n\n")
     pieces = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
     text = "".join(piece["choices"][0]["delta"].get("content", "") for piece in pieces)
     assert text == reply["choices"][0]["message"]["content"]
@@ -51,5 +52,5 @@ def test_the_curl_examples_are_answered(server: Server) -> None:
 
 
 def test_the_python_examples_are_answered(server: Server) -> None:
-    assert re.search(r"tokens per round: \d", printed(server, "python", sys.executable))
-    assert re.search(r"predicted tokens that stood: \d", printed(server, "prediction", sys.executable))
+    told = printed(server, sys.executable, "python", "prediction")
+    assert re.search(r"tokens per round: \d.*predicted tokens that stood: \d", told, re.DOTALL)

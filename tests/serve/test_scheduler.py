@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from serve.kit import ObedientEngine
 
+from specchat.engine.protocol import commands as co
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 from specchat.errors import SpecchatError
 from specchat.serve import scheduler as scheduler_module
 from specchat.serve.answers import Answer, usage
@@ -19,7 +21,7 @@ from specchat.serve.requests import Asked
 from specchat.serve.scheduler import Scheduler
 from specchat.serve.ticket import Ticket
 
-ASKED = Asked("chat.completion", None, (ev.Message("user", "Hello"),), None, {"temperature": 0.5})
+ASKED = Asked("chat.completion", None, (Message("user", "Hello"),), None, {"temperature": 0.5})
 
 
 class Desk:
@@ -88,7 +90,7 @@ async def test_each_request_begins_with_the_servers_settings_not_with_the_last_o
             ticket = desk.ask(Asked("chat.completion", None, ASKED.messages, None, settings))
             await ticket.begun()
             desk.link.finish()
-        first, second = (command.settings for command in desk.link.sent if isinstance(command, ev.Change))
+        first, second = (command.settings for command in desk.link.sent if isinstance(command, co.Change))
         assert (first["temperature"], first["stop"], first["max_tokens"]) == (0.5, ["\n"], 512)
         assert (second["temperature"], second["stop"], second["max_tokens"]) == (0.0, [], 3)
 
@@ -126,10 +128,10 @@ async def test_settings_in_force_are_not_asked_for_again():
             ticket = desk.ask()
             await ticket.begun()
             desk.link.finish()
-        assert len([command for command in desk.link.sent if isinstance(command, ev.Change)]) == 1
+        assert len([command for command in desk.link.sent if isinstance(command, co.Change)]) == 1
         desk.link.die()
         await desk.ask().begun()
-        assert any(isinstance(command, ev.Change) for command in desk.link.sent)
+        assert any(isinstance(command, co.Change) for command in desk.link.sent)
 
 
 async def test_told_to_stop_it_refuses_who_waits_and_who_is_being_answered():
@@ -140,7 +142,7 @@ async def test_told_to_stop_it_refuses_who_waits_and_who_is_being_answered():
         for ticket in tickets:
             with pytest.raises(ApiError, match="being stopped"):
                 _ = [text async for text in ticket.texts()]
-        assert ev.Cancel(1) in desk.link.sent
+        assert co.Cancel(1) in desk.link.sent
         with pytest.raises(ApiError, match="being stopped"):
             desk.ask()
 
@@ -152,7 +154,7 @@ async def test_who_leaves_the_queue_is_never_asked_of_the_engine():
         gone.leave()
         desk.link.finish()
         await last.begun()
-        assert [c.id for c in desk.link.sent if isinstance(c, ev.Generate)] == [1, 2]
+        assert [c.id for c in desk.link.sent if isinstance(c, co.Generate)] == [1, 2]
         assert gone.started is None
 
 
@@ -162,8 +164,8 @@ async def test_who_leaves_while_being_answered_is_cancelled_and_the_next_is_answ
         await running.begun()
         running.leave()
         await last.begun()
-        assert ev.Cancel(1) in desk.link.sent
-        assert desk.link.sent.index(ev.Cancel(1)) < desk.link.sent.index(desk.link.running)
+        assert co.Cancel(1) in desk.link.sent
+        assert desk.link.sent.index(co.Cancel(1)) < desk.link.sent.index(desk.link.running)
 
 
 async def test_a_dead_engine_is_an_error_of_its_reply_alone_and_a_new_one_answers_the_next():

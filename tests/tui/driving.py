@@ -11,6 +11,7 @@ from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from textual.pilot import Pilot
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.widgets.painted_rows import PaintedRows
@@ -63,7 +64,7 @@ class Driver:
 
     async def reply(self, text: str | None = None, upto: int | None = None, finish: bool = True) -> list[ev.RoundDone]:
         """The engine answers the last Generate with rounds."""
-        generate = self.link.last(ev.Generate)
+        generate = self.link.last(Generate)
         rounds = rounds_of(id=generate.id) if text is None else rounds_of(text, id=generate.id)
         await self.hear(started(generate.messages, generate.id))
         for begin in range(0, len(rounds[:upto]), 20):

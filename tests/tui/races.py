@@ -8,6 +8,7 @@ from driving import Driver
 from fake import LOSS, SETTINGS, TEXT, rounds_of, stats_of, tokens_of
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 
 PLAIN_S, FAST_S = 0.03, 0.05
 """Seconds of a round, plain and speculative."""
@@ -23,20 +24,20 @@ class Clock:
         return self.now
 
 
-def sides(command: ev.Generate) -> dict[str, ev.Generate]:
+def sides(command: Generate) -> dict[str, Generate]:
     """A command for two replies as one for each, by side."""
     assert command.beside is not None
-    other = ev.Generate(command.beside.id, command.messages, command.seed, command.beside.apart)
+    other = Generate(command.beside.id, command.messages, command.seed, command.beside.apart)
     plainly = (command.apart or {}).get("controller") == "off"
     return dict(zip(("plain", "speculative") if plainly else ("speculative", "plain"), (command, other), strict=True))
 
 
-def asked(d: Driver, side: str) -> ev.Generate:
+def asked(d: Driver, side: str) -> Generate:
     """What the engine was asked for last, for one side."""
-    return sides(d.link.last(ev.Generate))[side]
+    return sides(d.link.last(Generate))[side]
 
 
-def begun(command: ev.Generate, loss: ev.Loss = LOSS, **settings: Any) -> ev.Started:
+def begun(command: Generate, loss: ev.Losslessness = LOSS, **settings: Any) -> ev.Started:
     chosen = SETTINGS | settings | (command.apart or {})
     return ev.Started(command.id, command.messages, 40, 39, command.seed or 0, chosen, loss, "smol")
 
@@ -71,7 +72,7 @@ def ended(rounds: list[ev.RoundDone], stop: ev.StopReason = "end", tail: str = "
 
 async def warm_up(d: Driver) -> None:
     """Both sides write a few tokens that nobody counts."""
-    for command in sides(d.link.last(ev.Generate)).values():
+    for command in sides(d.link.last(Generate)).values():
         rounds = plain_rounds(command.id, "one two")
         await d.hear(begun(command), *rounds, ended(rounds, "length"))
 

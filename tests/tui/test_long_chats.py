@@ -10,6 +10,7 @@ from fake import rounds_of, started, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.widgets.messages import NewerView, OlderView, text_of
@@ -178,7 +179,7 @@ async def test_a_reply_of_twenty_thousand_tokens_is_shown_whole_and_laid_out_in_
     text = paragraph * 1_000
     async with driving() as d:
         await d.say("write a lot")
-        generate = d.link.last(ev.Generate)
+        generate = d.link.last(Generate)
         await d.hear(started(generate.messages, generate.id))
         rounds = rounds_of(text, id=generate.id, step_s=0.02)
         assert sum(len(round.pieces) for round in rounds) > 20_000

@@ -12,6 +12,7 @@ from textual.selection import SELECT_ALL
 
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate, Pace
 from specchat.tui.control import round_animation
 from specchat.tui.draw.draft_preview import best_path, fallen, ghost
 from specchat.tui.widgets.messages import text_of
@@ -19,8 +20,8 @@ from specchat.tui.widgets.reply_view import ReplyView
 from specchat.tui.widgets.tinted_text import TintedText
 
 
-def pace(d: Driver) -> ev.Pace:
-    return d.link.last(ev.Pace)
+def pace(d: Driver) -> Pace:
+    return d.link.last(Pace)
 
 
 async def writing(d: Driver, rounds: int = 4) -> list[ev.RoundDone]:
@@ -46,11 +47,11 @@ async def test_space_holds_a_live_reply_and_lets_it_go_on():
     async with driving() as d:
         await writing(d)
         await d.pilot.press("space")
-        assert pace(d) == ev.Pace(1, hold=True)
+        assert pace(d) == Pace(1, hold=True)
         assert "‖ held" in str(d.app.views.tree_panel.border_title)
         assert "held" in d.drawn(d.app.views.notice)
         await d.pilot.press("space")
-        assert pace(d) == ev.Pace(1, hold=False)
+        assert pace(d) == Pace(1, hold=False)
         assert "held" not in str(d.app.views.tree_panel.border_title)
 
 
@@ -58,20 +59,20 @@ async def test_a_dot_does_one_round_and_holds():
     async with driving() as d:
         await writing(d)
         await d.pilot.press("full_stop", "full_stop")
-        assert pace(d) == ev.Pace(1, hold=True, rounds=1)
-        assert len([c for c in d.link.sent if isinstance(c, ev.Pace)]) == 2
+        assert pace(d) == Pace(1, hold=True, rounds=1)
+        assert len([c for c in d.link.sent if isinstance(c, Pace)]) == 2
 
 
 async def test_slow_motion_stays_for_the_next_reply_and_a_hold_does_not():
     async with driving() as d:
         await writing(d)
         await d.pilot.press("less_than_sign", "less_than_sign", "space")
-        assert pace(d) == ev.Pace(1, hold=True, gap_s=0.5)
+        assert pace(d) == Pace(1, hold=True, gap_s=0.5)
         await d.hear(ev.Finished(1, "cancelled", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
         assert not d.app.control.speed.held
         d.app.views.prompt.focus()
         await d.say("and then?")
-        assert d.link.sent[-2:] == [ev.Pace(2, gap_s=0.5), d.link.last(ev.Generate)]
+        assert d.link.sent[-2:] == [Pace(2, gap_s=0.5), d.link.last(Generate)]
         await d.pilot.press("greater_than_sign", "greater_than_sign", "greater_than_sign")
         assert pace(d).gap_s == 0.5, "in the prompt they are text"
         assert d.app.views.prompt.text == ">>>"
@@ -82,11 +83,11 @@ async def test_the_commands_do_what_the_keys_do():
         await writing(d, 2)
         d.app.views.prompt.focus()
         for said, sent in (
-            ("/pause", ev.Pace(1, hold=True)),
-            ("/step 3", ev.Pace(1, hold=True, rounds=3)),
-            ("/pause", ev.Pace(1)),
-            ("/speed 4", ev.Pace(1, gap_s=0.25)),
-            ("/speed full", ev.Pace(1)),
+            ("/pause", Pace(1, hold=True)),
+            ("/step 3", Pace(1, hold=True, rounds=3)),
+            ("/pause", Pace(1)),
+            ("/speed 4", Pace(1, gap_s=0.25)),
+            ("/speed full", Pace(1)),
         ):
             await d.say(said)
             assert pace(d) == sent
@@ -102,7 +103,7 @@ async def test_nothing_can_be_held_while_nothing_is_written():
         await d.say("/pause")
         assert "nothing is being written" in d.drawn(d.app.views.notice)
         await d.pilot.press("tab", "space")
-        assert not [c for c in d.link.sent if isinstance(c, ev.Pace)]
+        assert not [c for c in d.link.sent if isinstance(c, Pace)]
 
 
 async def test_a_round_in_slow_motion_is_laid_out_first_and_judged_depth_by_depth():
@@ -324,7 +325,7 @@ async def test_the_keys_mean_nothing_to_the_settings():
     async with driving() as d:
         await writing(d)
         await d.pilot.press("f2", "full_stop", "less_than_sign")
-        assert not [c for c in d.link.sent if isinstance(c, ev.Pace)]
+        assert not [c for c in d.link.sent if isinstance(c, Pace)]
 
 
 async def test_a_small_window_says_that_it_is_held():

@@ -11,6 +11,7 @@ from fake import rounds_of, stats_of
 from textual import events
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Cancel, Count, Generate
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.state.prompt_history import History
 from specchat.tui.widgets.messages import UserView
@@ -34,8 +35,8 @@ def known(*texts: str) -> History:
     return history
 
 
-def asked(d) -> list[ev.Generate]:
-    return [command for command in d.link.sent if isinstance(command, ev.Generate)]
+def asked(d) -> list[Generate]:
+    return [command for command in d.link.sent if isinstance(command, Generate)]
 
 
 # ------------------------------------------------------------------------------------------ history, search
@@ -109,7 +110,7 @@ async def test_a_long_paste_is_one_word_in_the_prompt_and_sent_in_full():
         assert d.app.views.prompt.text == "see [pasted 5,012 lines]!"
         await d.pilot.press("enter")
         await d.pilot.pause()
-        await d.hear(ev.Counted(d.link.last(ev.Count).id, 8000, 8192))
+        await d.hear(ev.Counted(d.link.last(Count).id, 8000, 8192))
         assert asked(d)[0].messages[0].content == f"see {text}!"
         await d.pilot.press("up")
         assert d.app.views.prompt.text == "see [pasted 5,012 lines]!"
@@ -181,7 +182,7 @@ async def test_what_is_attached_is_counted_before_it_is_sent(folder):
     async with driving() as d:
         d.app.views.prompt.insert("explain @notes.md please")
         await d.pilot.pause(0.6)
-        question = d.link.last(ev.Count)
+        question = d.link.last(Count)
         assert question.messages[0].content.endswith("two\n</file>")
         await d.hear(ev.Counted(question.id, 1280, 8192))
         assert "with what is attached: 1,280 of 8,192 tokens" in d.drawn(d.app.views.status)
@@ -193,7 +194,7 @@ async def test_plain_text_is_not_counted_while_it_is_typed(folder):
     async with driving() as d:
         d.app.views.prompt.insert("mail me@example.com about [pasted nothing]")
         await d.pilot.pause(0.6)
-        assert not any(isinstance(command, ev.Count) for command in d.link.sent)
+        assert not any(isinstance(command, Count) for command in d.link.sent)
 
 
 # --------------------------------------------------------------------------------------------- completion
@@ -313,7 +314,7 @@ async def test_what_waits_is_shown_and_comes_back_for_editing(key):
         await d.pilot.pause()
         assert d.app.views.prompt.text == "second"
         assert not d.app.views.queued_message.display
-        assert not any(isinstance(command, ev.Cancel) for command in d.link.sent)
+        assert not any(isinstance(command, Cancel) for command in d.link.sent)
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
         assert len(asked(d)) == 1
 
@@ -325,5 +326,5 @@ async def test_escape_stops_where_something_is_being_written():
         await d.say("second")
         await d.pilot.press("x", "escape")
         await d.pilot.pause()
-        assert isinstance(d.link.sent[-1], ev.Cancel)
+        assert isinstance(d.link.sent[-1], Cancel)
         assert d.app.chat.queued == "second"

@@ -12,7 +12,9 @@ from fake import TEXT, hello, ready
 from races import Clock, asked, begun, ended, fast_heat, fast_rounds, plain_heat, plain_rounds, warm_up
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_command, encode
+from specchat.engine.protocol.commands import Cancel, Change, Compare, Generate, Load
 from specchat.tui.screens.race import RaceScreen
 
 APART = {"controller": "off"}
@@ -54,11 +56,11 @@ async def test_a_race_writes_both_replies_apart_by_turns_and_with_one_seed():
         await warm_up(d)
         await plain_heat(d)
         await fast_heat(d)
-        warming, asked = [c for c in d.link.sent if isinstance(c, ev.Generate)]
+        warming, asked = [c for c in d.link.sent if isinstance(c, Generate)]
         assert warming.seed == asked.seed
         assert (asked.apart, asked.beside.apart) == (APART, {})
-        assert asked.messages == [ev.Message("user", "Hello")]
-        assert not any(isinstance(c, ev.Change) for c in d.link.sent)
+        assert asked.messages == [Message("user", "Hello")]
+        assert not any(isinstance(c, Change) for c in d.link.sent)
 
 
 async def test_an_engine_understands_what_a_race_asks_for():
@@ -66,8 +68,8 @@ async def test_an_engine_understands_what_a_race_asks_for():
         await warm_up(d)
         await plain_heat(d)
         await fast_heat(d, text=f"{TEXT} and more")
-        sent = [c for c in d.link.sent if isinstance(c, ev.Generate | ev.Compare)]
-        assert {type(c) for c in sent} == {ev.Generate, ev.Compare}
+        sent = [c for c in d.link.sent if isinstance(c, Generate | Compare)]
+        assert {type(c) for c in sent} == {Generate, Compare}
         assert [decode_command(encode(c)) for c in sent] == sent
 
 
@@ -131,7 +133,7 @@ async def test_without_a_prompt_the_last_question_races_with_its_history():
         await d.say("second")
         await d.reply("two")
         await d.say("/race")
-        told = [m.content for m in d.link.last(ev.Generate).messages]
+        told = [m.content for m in d.link.last(Generate).messages]
         assert told == ["first", "one", "second"]
 
 
@@ -140,7 +142,7 @@ async def test_a_prompt_follows_the_chat():
         await d.say("first")
         await d.reply("one")
         await d.say("/race third")
-        assert [m.content for m in d.link.last(ev.Generate).messages] == ["first", "one", "third"]
+        assert [m.content for m in d.link.last(Generate).messages] == ["first", "one", "third"]
 
 
 async def test_the_chat_is_untouched_by_a_whole_race():
@@ -169,8 +171,8 @@ async def test_the_chat_is_untouched_by_a_whole_race():
         assert after == before
         assert d.app.views.prompt.has_focus
         await d.say("second")
-        assert [m.content for m in d.link.last(ev.Generate).messages] == ["first", "one", "second"]
-        assert d.link.last(ev.Generate).apart is None
+        assert [m.content for m in d.link.last(Generate).messages] == ["first", "one", "second"]
+        assert d.link.last(Generate).apart is None
 
 
 @pytest.mark.parametrize("key", ["escape", "q", "ctrl+c"])
@@ -180,7 +182,7 @@ async def test_leaving_stops_the_heat_and_what_still_comes_of_it_is_not_the_chat
         rounds = await plain_heat(d, upto=5)
         await d.pilot.press(key)
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Cancel(rounds[0].id)
+        assert d.link.sent[-1] == Cancel(rounds[0].id)
         assert not isinstance(d.app.screen, RaceScreen)
         await d.hear(*rounds[5:7], ended(rounds[:7], "cancelled"))
         assert d.app.chat.turns == []
@@ -193,10 +195,10 @@ async def test_r_runs_the_same_race_again():
         await warm_up(d)
         await plain_heat(d)
         await d.pilot.press("r")
-        first = d.link.last(ev.Generate)
+        first = d.link.last(Generate)
         await fast_heat(d)
         await d.pilot.press("end", "r")
-        again = d.link.last(ev.Generate)
+        again = d.link.last(Generate)
         assert again.id > first.id, "not before the first has ended"
         assert (again.messages, again.seed) == (first.messages, first.seed)
         assert lane(d, "plain") == lane(d, "speculative") == ""
@@ -218,17 +220,17 @@ async def test_an_engine_that_dies_in_a_race_is_told_there_and_in_the_chat():
         assert d.app.views.alert.display
         await d.pilot.press("f5")
         await d.settle()
-        assert d.link.sent == [ev.Load({"pair": "smol"})], "settings are what they were before the race"
+        assert d.link.sent == [Load({"pair": "smol"})], "settings are what they were before the race"
 
 
 async def test_a_failure_is_said_and_the_chat_goes_on():
     async with racing() as (d, _):
-        id = d.link.last(ev.Generate).id
+        id = d.link.last(Generate).id
         await d.hear(ev.Failed("UsageError", "no [b]room[/b] in the context", id=id, during="generate"))
         assert "no [b]room[/b] in the context" in shown(d, "outcome")
         await d.pilot.press("escape")
         await d.say("hi")
-        assert d.link.last(ev.Generate).messages == [ev.Message("user", "hi")]
+        assert d.link.last(Generate).messages == [Message("user", "hi")]
 
 
 async def test_texts_that_part_at_a_tie_are_told_with_the_margin():
@@ -241,7 +243,7 @@ async def test_texts_that_part_at_a_tie_are_told_with_the_margin():
         fast[-1] = ev.RoundDone(**{**{n: getattr(last, n) for n in last.__struct_fields__}, "pieces": pieces})
 
         await d.hear(begun(asked(d, "speculative")), *fast, ended(fast))
-        compare = d.link.last(ev.Compare)
+        compare = d.link.last(Compare)
         assert compare.plain == [p.token for r in plain for p in r.pieces]
         assert compare.other[-1] == 9999
         await d.hear(ev.Compared(compare.id, len(plain) - 1, "\n", " ", 0.01, 0.3, True))
@@ -251,7 +253,7 @@ async def test_texts_that_part_at_a_tie_are_told_with_the_margin():
 
 async def test_rules_that_keep_only_the_law_say_so():
     async with racing() as (d, _):
-        law = ev.Loss(True, "distributed exactly as the target's")
+        law = ev.Losslessness(True, "distributed exactly as the target's")
         settings = {"rule": "multi_step", "temperature": 0.8}
         await warm_up(d)
         await plain_heat(d, **settings)
@@ -292,7 +294,7 @@ async def test_plain_decoding_does_not_race_against_itself(changes, said):
         await d.hear(hello(), ready(settings=ready().settings | changes))
         await d.say("/race hi")
         assert said in d.drawn(d.app.views.notice)
-        assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
+        assert not any(isinstance(c, Generate) for c in d.link.sent)
 
 
 async def test_a_race_needs_a_question_and_a_free_engine():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from specchat.config import load_catalog, settings_of, shipped_settings, users_config, users_models
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Change, Load
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import UsageError
 from specchat.tui.screens.settings import SettingsScreen
@@ -69,7 +70,7 @@ async def test_a_live_change_is_sent_while_a_reply_is_written_and_its_effect_is_
         assert d.app.control.side_panel.form.has_focus
         await d.pilot.press(*["down"] * 5, "right")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"width": 5})
+        assert d.link.sent[-1] == Change({"width": 5})
         assert "4" in d.drawn(d.app.control.side_panel.form)
         await d.hear(changed(width=5))
         assert "‹ 5 ›" in d.drawn(d.app.control.side_panel.form)
@@ -79,7 +80,7 @@ async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_
     async with driving() as d:
         await d.pilot.press("f2", "right")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
+        assert d.link.sent[-1] == Change({"drafter": "draft_model"})
         await d.hear(ev.Failed("CombinationError", "draft_model needs a draft model", during="change"))
         drawn = d.drawn(d.app.control.side_panel.form)
         assert "‹ prompt_lookup ›" in drawn
@@ -93,25 +94,25 @@ async def test_while_a_pair_is_loaded_nothing_is_changed_unseen():
     async with driving() as d:
         await d.say("/pair qwen")
         await d.say("/set width 9")
-        assert isinstance(d.link.sent[-1], ev.Load)
+        assert isinstance(d.link.sent[-1], Load)
         assert "once the pair is loaded" in d.drawn(d.app.views.notice)
 
 
 async def test_options_of_methods_are_changed_by_their_full_name():
     async with driving() as d:
         await d.say("/set prompt_lookup.max_ngram 5")
-        assert d.link.sent[-1] == ev.Change({"method_options": {"prompt_lookup.max_ngram": 5}})
+        assert d.link.sent[-1] == Change({"method_options": {"prompt_lookup.max_ngram": 5}})
 
 
 async def test_a_value_can_be_typed_and_escape_leaves_it():
     async with driving() as d:
         await d.pilot.press("f2", "end", "up", "home", *["down"] * 5, "1", "2", "enter")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"width": 12})
+        assert d.link.sent[-1] == Change({"width": 12})
         await d.hear(changed(width=12))
         await d.pilot.press("enter", "backspace", "9", "9", "9", "enter")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"width": 12})
+        assert d.link.sent[-1] == Change({"width": 12})
         assert "1 to 64" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter", "escape", "escape")
         assert d.app.views.prompt.has_focus
@@ -121,12 +122,12 @@ async def test_what_needs_a_reload_is_collected_and_applied_with_load():
     async with driving() as d:
         await d.pilot.press("f2", "slash", *"dtype", "enter", "right", "escape")
         await d.pilot.pause()
-        assert not isinstance(d.link.sent[-1], ev.Change)
+        assert not isinstance(d.link.sent[-1], Change)
         await d.pilot.press("end")
         assert "apply and reload (1 changed)" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Load({"pair": "smol", "dtype": "float32"})
+        assert d.link.sent[-1] == Load({"pair": "smol", "dtype": "float32"})
 
 
 async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
@@ -136,7 +137,7 @@ async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
         assert isinstance(d.app.screen, SettingsScreen)
         await d.pilot.press("right")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
+        assert d.link.sent[-1] == Change({"drafter": "draft_model"})
         await d.hear(ev.Failed("CombinationError", "needs a draft model", during="change"))
         assert "✕ needs a draft model" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("escape")
@@ -147,7 +148,9 @@ async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
 async def test_a_lossy_combination_is_said_loudly():
     async with driving() as d:
         d.app.control.session.change("rule", "typical")
-        await d.hear(ev.Changed({**SETTINGS, "rule": "typical"}, ev.Loss(False, "typical keeps plausible tokens")))
+        await d.hear(
+            ev.Changed({**SETTINGS, "rule": "typical"}, ev.Losslessness(False, "typical keeps plausible tokens"))
+        )
         assert "! lossy" in d.drawn(d.app.views.stats)
         assert "lossy" in d.drawn(d.app.views.status)
 
@@ -177,7 +180,7 @@ async def test_what_differs_from_its_default_is_marked_and_delete_takes_it_back(
         assert not any(line.startswith("• depth") for line in lines)
         await d.pilot.press("delete")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"width": 2})
+        assert d.link.sent[-1] == Change({"width": 2})
         await d.hear(changed(width=2))
         assert not any(line.startswith("• width") for line in d.drawn(d.app.control.side_panel.form).splitlines())
         sent = len(d.link.sent)
@@ -194,7 +197,7 @@ async def test_a_slash_shows_only_what_fits_and_escape_shows_all_again():
         assert "/penal" in str(d.app.control.side_panel.form.border_title)
         await d.pilot.press("down", "right")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"presence_penalty": 0.1})
+        assert d.link.sent[-1] == Change({"presence_penalty": 0.1})
         await d.pilot.press("escape")
         assert "drafter" in d.drawn(d.app.control.side_panel.form) or "frequency_penalty" in d.drawn(
             d.app.control.side_panel.form

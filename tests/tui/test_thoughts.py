@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 from specchat.tui.state.thoughts import Thoughts, closes, spoken
 from specchat.tui.widgets.reply_view import ReplyView
 from specchat.tui.widgets.thought import ThoughtView
@@ -73,7 +74,7 @@ async def test_a_thought_is_shown_live_folds_when_it_is_over_and_unfolds_again()
         view = d.app.query_one(ThoughtView)
         assert "▾ thinking · " in d.screen()
         assert "First I" in d.screen()
-        generate = d.link.last(ev.Generate)
+        generate = d.link.last(Generate)
         rounds = rounds_of(THOUGHT, id=generate.id)
         await d.hear(*rounds[3:], ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
         screen = d.screen()
@@ -97,7 +98,7 @@ async def test_thoughts_are_not_sent_on_and_not_copied_but_kept():
         await d.reply(THOUGHT)
         assert d.app.chat.turns[-1].reply.text == THOUGHT
         await d.say("sure?")
-        assert [m.content for m in d.link.last(ev.Generate).messages] == [
+        assert [m.content for m in d.link.last(Generate).messages] == [
             "2 + 2?", "The answer is **four**.\n", "sure?",
         ]  # fmt: skip
         await d.reply("yes")

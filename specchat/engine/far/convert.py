@@ -13,12 +13,13 @@ from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.assemble import Losslessness
-from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
-from specchat.decoding.first_divergence import Parting
+from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.first_divergence import FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import memory_bytes
 from specchat.engine.protocol import events
+from specchat.engine.protocol.commands import Compare, Generate
 from specchat.engine.protocol.describe import settings_message
 
 _LONGEST_MESSAGE = 4000
@@ -44,19 +45,19 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
     )
 
 
-def loss_message(claim: Losslessness) -> events.Loss:
+def loss_message(claim: Losslessness) -> events.Losslessness:
     """What may be claimed for the combination in force."""
-    return events.Loss(claim.lossless, claim.reason)
+    return events.Losslessness(claim.lossless, claim.reason)
 
 
-def started_message(command: events.Generate, begun: Begun, conversation: Conversation) -> events.Started:
-    """The beginning of a reply."""
+def started_message(command: Generate, started: ReplyStarted, conversation: Conversation) -> events.Started:
+    """A reply begins, with the settings that hold for it."""
     return events.Started(
         id=command.id,
         messages=command.messages,
-        prompt_tokens=begun.prompt_tokens,
-        reused_tokens=begun.reused_tokens,
-        seed=begun.seed,
+        prompt_tokens=started.prompt_tokens,
+        reused_tokens=started.reused_tokens,
+        seed=started.seed,
         settings=settings_message(conversation.settings),
         loss=loss_message(conversation.losslessness),
         pair=conversation.settings.pair,
@@ -64,20 +65,20 @@ def started_message(command: events.Generate, begun: Begun, conversation: Conver
     )
 
 
-def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.RoundDone:
+def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary) -> events.RoundDone:
     """A round with its tree, verdict, pieces of text and timings."""
-    round = spoken.round
+    round = written.round
     tree, verdict, budget = round.tree, round.verdict, round.budget
     logprobs, bonus_logprob = target_logprobs(round)
     drafted = len(verdict.path)
     pieces = [
         events.Piece(token, text, "drafted" if place < drafted else "target")
-        for place, (token, text) in enumerate(zip(round.emitted, spoken.texts, strict=True))
+        for place, (token, text) in enumerate(zip(round.emitted, written.texts, strict=True))
     ]
     return events.RoundDone(
         id=id,
         index=round.index,
-        at_s=spoken.at_s,
+        at_s=written.at_s,
         context_tokens=round.start,
         budget={"nodes": budget.nodes, "depth": budget.depth, "width": budget.width, "floor": budget.floor},
         tree=_tree_message(tree, logprobs, vocabulary),
@@ -177,7 +178,7 @@ def stats_message(
     )
 
 
-def finished_message(id: int, ended: Ended, stats: events.Stats) -> events.Finished:
+def finished_message(id: int, ended: ReplyEnded, stats: events.Stats) -> events.Finished:
     """The end of a reply."""
     return events.Finished(
         id=id,
@@ -189,18 +190,18 @@ def finished_message(id: int, ended: Ended, stats: events.Stats) -> events.Finis
     )
 
 
-def compared_message(asked: events.Compare, parting: Parting | None, vocabulary: Vocabulary) -> events.Compared:
+def compared_message(asked: Compare, divergence: FirstDivergence | None, vocabulary: Vocabulary) -> events.Compared:
     """Where two replies part."""
-    if parting is None:
+    if divergence is None:
         return events.Compared(asked.id)
-    place, gap = parting.margin.place, parting.margin.gap
+    place, gap = divergence.margin.place, divergence.margin.gap
 
     def label(tokens: list[int]) -> str:
         return vocabulary.token_label(tokens[place]) if place < len(tokens) else ""
 
     margin = gap if math.isfinite(gap) else None
     return events.Compared(
-        asked.id, place, label(asked.plain), label(asked.other), margin, parting.allowed, parting.tie
+        asked.id, place, label(asked.plain), label(asked.other), margin, divergence.allowed, divergence.tie
     )
 
 

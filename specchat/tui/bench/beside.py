@@ -12,6 +12,8 @@ from typing import Any
 
 from specchat.engine.near.client import Engine
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Generate, Load
 from specchat.tui.app import SpecchatApp
 
 PROMPT = "Write a long story about a lighthouse keeper who finds a message in a bottle."
@@ -26,7 +28,7 @@ def settings_of(settings: dict[str, Any]) -> dict[str, Any]:
 def alone(settings: dict[str, Any]) -> dict[str, Any]:
     """The engine without the app; tokens per second of each reply."""
     engine = Engine(_log("alone"))
-    engine.send(ev.Load(settings_of(settings)))
+    engine.send(Load(settings_of(settings)))
     speeds: list[float] = []
     for event in engine.events():
         match event:
@@ -37,7 +39,7 @@ def alone(settings: dict[str, Any]) -> dict[str, Any]:
         if isinstance(event, ev.Ready | ev.Finished):
             if len(speeds) == REPLIES:
                 break
-            engine.send(ev.Generate(len(speeds) + 1, [ev.Message("user", PROMPT)]))
+            engine.send(Generate(len(speeds) + 1, [Message("user", PROMPT)]))
     engine.close()
     return {"speeds": speeds}
 

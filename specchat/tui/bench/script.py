@@ -12,6 +12,7 @@ from itertools import cycle, islice
 from typing import Any
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Command, Generate, Load
 from specchat.settings import Settings
 
 TOKENS_PER_ROUND = (1, 4, 2, 1, 5, 2)
@@ -21,7 +22,7 @@ AHEAD_RATE = 2_000.0
 
 _PIECES = re.compile(r" ?\w{1,8}|\n+|[^\w\s]| ")
 _GUESSES = (" lazy", " red", "\n", " fox", " 犬", " ran", " the", " slowly")
-_LOSS = ev.Loss(True, "the target's own draw decides")
+_LOSS = ev.Losslessness(True, "the target's own draw decides")
 
 _PROSE = (
     "Speculative decoding lets a *small* model guess and a large one **check**. Reading many tokens costs about as "
@@ -120,12 +121,12 @@ class ScriptedLink:
         self.done = threading.Event()
         self._put(ev.Hello(ev.PROTOCOL, "0", [], []))
 
-    def send(self, command: ev.Command) -> None:
+    def send(self, command: Command) -> None:
         """Be ready at once; answer questions; ignore the rest."""
         match command:
-            case ev.Load():
+            case Load():
                 self._put(ev.Ready("scripted", "scripted", None, "cpu", "int4", 1, 8192, 9**9, 0.1, _settings(), _LOSS))
-            case ev.Generate():
+            case Generate():
                 threading.Thread(target=self._write, args=(command,), daemon=True).start()
             case _:
                 pass
@@ -141,7 +142,7 @@ class ScriptedLink:
         """Stop writing."""
         self._closed.set()
 
-    def _write(self, command: ev.Generate) -> None:
+    def _write(self, command: Generate) -> None:
         self._put(ev.Started(command.id, command.messages, 40, 0, 7, _settings(), _LOSS, "scripted"))
         begun = time.monotonic()
         for round in rounds_of(self._text, self.tokens, self._rate, command.id, self._ahead):

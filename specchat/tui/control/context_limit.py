@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from specchat.engine.protocol.events import Count, Counted, Died, Failed, Message
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Count
+from specchat.engine.protocol.events import Counted, Died, Failed
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
 from specchat.tui.state import attachments, thoughts

@@ -9,7 +9,7 @@ from typing import Any
 
 from specchat.engine.near.client import Engine, Link
 from specchat.engine.near.replay import Player, Recording
-from specchat.engine.protocol.events import Cancel, Command, Generate
+from specchat.engine.protocol.commands import Cancel, Command, Generate
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.tour import Tour

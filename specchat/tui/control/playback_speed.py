@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from specchat.engine.near.replay import FASTEST, SLOWEST
-from specchat.engine.protocol import events
+from specchat.engine.protocol.commands import Pace
 from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.draw.tree_captions import pace_of
@@ -83,7 +83,7 @@ class PlaybackSpeed:
         """Reply `id` is about to be asked for."""
         self.held = False
         if self.gap_s:
-            self._send(events.Pace(id, gap_s=self.gap_s))
+            self._send(Pace(id, gap_s=self.gap_s))
 
     def hold(self) -> None:
         """Hold the rounds, or let them go on."""
@@ -167,7 +167,7 @@ class PlaybackSpeed:
     def _tell(self, rounds: int = 0) -> None:
         running = self._chat.running
         if running is not None:
-            self._send(events.Pace(running.id, hold=self.held, rounds=rounds, gap_s=self.gap_s))
+            self._send(Pace(running.id, hold=self.held, rounds=rounds, gap_s=self.gap_s))
 
-    def _send(self, pace: events.Pace) -> None:
+    def _send(self, pace: Pace) -> None:
         self._session.send(pace)

@@ -8,7 +8,8 @@ from pathlib import Path
 from textual.app import SuspendNotSupported
 from textual.timer import Timer
 
-from specchat.engine.protocol.events import Counted, Message
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.events import Counted
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.control.actions import Actions
 from specchat.tui.control.commands.registry import COMMANDS, find, hint, is_command

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from specchat.engine.near.race import Race, fresh_seed, refuse_plain
-from specchat.engine.protocol.events import Event, Message
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.events import Event
 from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError, UsageError, nearest
-from specchat.store.interchange import write_json
+from specchat.store.chat_json import write_json
 from specchat.store.records import Chat, Message
 from specchat.tui.state.message_tree import Branches
 from specchat.tui.state.stored_chat import turn_of

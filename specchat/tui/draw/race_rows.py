@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specchat.engine.near.proof import Kind, proof, settings_line
 from specchat.engine.near.race import SIDES, Side
+from specchat.engine.near.race_result import Kind, race_result, settings_line
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.race_playback import RacePlayback
 from specchat.tui.text import numbers
@@ -92,7 +92,7 @@ def _status(course: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
             return [("● ", "all is written; the slower side goes on at its recorded pace", "target")]
         case "comparing":
             return [("◌ ", "the tokens differ; asking the engine by what margin", "dim")]
-    found = proof(race, dtype)
+    found = race_result(race, dtype)
     mark, role = MARKS[found.kind]
     return [(_OUTCOME, _outcome(course), "bonus"), (mark, found.line, role)]
 

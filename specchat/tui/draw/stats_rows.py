@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specchat.engine.near.speedup import source_of
-from specchat.engine.protocol.events import Loss, RoundDone
+from specchat.engine.protocol.events import Losslessness, RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.setting_effect import Effect
@@ -22,7 +22,7 @@ class Facts:
     """What the panel may speak about; None and 0 mean unknown."""
 
     figures: Figures | None = None
-    loss: Loss | None = None
+    loss: Losslessness | None = None
     context_tokens: int = 0
     context_limit: int = 0
     memory_bytes: int = 0
@@ -141,7 +141,7 @@ def _split(figures: Figures, width: int) -> list[Row]:
     ]
 
 
-def _lossless(loss: Loss, width: int) -> list[Row]:
+def _lossless(loss: Losslessness, width: int) -> list[Row]:
     """The badge, and why, in at most two rows more."""
     badge: Row = [("✓ lossless", "good")] if loss.lossless else [("! lossy", "warn")]
     reason = visible(loss.reason)

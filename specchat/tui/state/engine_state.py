@@ -7,18 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from specchat.engine.protocol.events import (
-    Change,
-    Changed,
-    Died,
-    Event,
-    Failed,
-    Hello,
-    Load,
-    Loading,
-    Loss,
-    Ready,
-)
+from specchat.engine.protocol.commands import Change, Load
+from specchat.engine.protocol.events import Changed, Died, Event, Failed, Hello, Loading, Losslessness, Ready
 from specchat.engine.protocol.text import visible
 from specchat.settings import SPECULATION
 from specchat.tui.state.setting_effect import Effect
@@ -35,7 +25,7 @@ class EngineState:
     hello: Hello | None = None
     ready: Ready | None = None
     settings: dict[str, Any] = field(default_factory=dict)
-    loss: Loss | None = None
+    loss: Losslessness | None = None
     loading: Loading | None = None
     loading_pair: str = ""
     refused: str = ""  # a pair that could not be loaded while another stays in use
@@ -66,7 +56,7 @@ class EngineState:
         self.changes.append(settings)
         return Change(settings)
 
-    def use(self, settings: Mapping[str, Any], loss: Loss | None) -> None:
+    def use(self, settings: Mapping[str, Any], loss: Losslessness | None) -> None:
         """These settings are in force."""
         self.settings, self.loss = dict(settings), loss
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.engine.near.race import Race, Side
-from specchat.engine.protocol.events import Command, Event
+from specchat.engine.protocol.commands import Command
+from specchat.engine.protocol.events import Event
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.engine.near.race import SIDES, Heat, Race
-from specchat.engine.protocol.events import Command, Event, Message
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Command
+from specchat.engine.protocol.events import Event
 
 ALL = "all"
 

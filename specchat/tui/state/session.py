@@ -9,17 +9,9 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from specchat.engine.protocol.events import (
-    Died,
-    Event,
-    Failed,
-    Finished,
-    Generate,
-    Message,
-    Prefilled,
-    RoundDone,
-    Started,
-)
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.store.records import Chat as ChatRow
 from specchat.store.records import Facts, new_id, title_of
 from specchat.tui.state import attachments

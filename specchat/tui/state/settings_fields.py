@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.engine.protocol.events import Hello, MethodInfo, OptionInfo
+from specchat.engine.protocol.events import Hello
+from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
 from specchat.errors import UsageError
 from specchat.registry import Option
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from specchat.engine.protocol.events import Message, RoundDone
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.store.records import Facts, new_id, now
 from specchat.tui.state import thoughts
