@@ -21,6 +21,8 @@ from specchat.engine.far.alternation import AlternatingReply, alternate
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.convert import (
     compared_message,
+    encode_messages,
+    encode_prompt,
     failure,
     finished_message,
     loss_message,
@@ -36,7 +38,6 @@ from specchat.engine.far.pacing import Pacing
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import (
     Change,
     Command,
@@ -210,7 +211,7 @@ class Worker:
         self, command: Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
     ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
-        prompt, reference = _prompt(conversation, command), conversation.encode_reference(command.reference)
+        prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
         id, started = command.id, None
 
         def on_prefill(progress: Prefilled) -> None:
@@ -268,7 +269,7 @@ class Worker:
 
     def _count(self, command: Count) -> None:
         conversation = self._loaded()
-        tokens = _encode(conversation, command.messages)
+        tokens = encode_messages(conversation, command.messages)
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
 
     def _compare(self, command: Compare) -> None:
@@ -280,7 +281,7 @@ class Worker:
         if self._comparer is None:
             self._comparer = Comparer(pair.target.model, exact=pair.precision == "float32")
         law = sampling(conversation.settings)
-        prompt = _encode(conversation, command.messages)
+        prompt = encode_messages(conversation, command.messages)
         divergence = self._comparer.first_divergence(prompt, command.plain, command.other, law, command.seed)
         self._emit(compared_message(command, divergence, conversation.vocabulary))
 
@@ -293,13 +294,3 @@ class Worker:
         if self._conversation is None:
             raise EngineError("no pair is loaded")
         return self._conversation
-
-
-def _prompt(conversation: Conversation, command: Generate) -> list[int]:
-    if command.text is None:
-        return _encode(conversation, command.messages)
-    return conversation.encode_text(command.text)
-
-
-def _encode(conversation: Conversation, messages: list[Message]) -> list[int]:
-    return conversation.encode([{"role": message.role, "content": message.content} for message in messages])
