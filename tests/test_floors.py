@@ -29,7 +29,7 @@ TORCH_FREE = (
     "specchat.engine.near.client", "specchat.engine.near.replay", "specchat.engine.far.host", "specchat.models.fetch",
     "specchat.store.writer", "specchat.store.chat_json",
     "specchat.cli", "specchat.cli.flags", "specchat.cli.methods", "specchat.cli.models", "specchat.cli.run",
-    "specchat.cli.start_engine", "specchat.cli.chat",
+    "specchat.cli.start_engine", "specchat.cli.chat", "specchat.cli.serve", "specchat.serve.server",
 )  # fmt: skip
 """What lists, asks and plays back, but never computes."""
 

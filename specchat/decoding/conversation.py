@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specchat.core.context import Context
@@ -25,8 +25,9 @@ from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources
-from specchat.errors import ModelError, UsageError
-from specchat.settings import Settings
+from specchat.drafters.reference import ExpectedReply, WithReference
+from specchat.errors import ModelError, PromptTooLong, UsageError
+from specchat.settings import SPECULATION, Settings
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Conversation:
         self._resources = resources or PairResources(vocabulary)
         self.drafters = DrafterCache() if drafters is None else drafters
         self._speculator = self._put_together()
-        self._assembled: Settings | None = settings
+        self._assembled: dict[str, Any] | None = _how_to_speculate(settings)
 
     @property
     def settings(self) -> Settings:
@@ -153,7 +154,21 @@ class Conversation:
         Raises:
             ModelError: the tokenizer names a token for which the target has no row.
         """
-        tokens = self.vocabulary.encode_chat(list(messages))
+        return self._known(self.vocabulary.encode_chat(list(messages)))
+
+    def encode_text(self, text: str) -> list[int]:
+        """A text as tokens, to go on with as it stands.
+
+        Raises:
+            ModelError: the tokenizer names a token for which the target has no row.
+        """
+        return self._known(self.vocabulary.encode_text(text))
+
+    def encode_reference(self, text: str) -> list[int]:
+        """A text as the tokens that a reply would write it with; raises as `encode_text` does."""
+        return self._known(self.vocabulary.encode(text))
+
+    def _known(self, tokens: list[int]) -> list[int]:
         if (largest := max(tokens, default=0)) >= self.target.vocab_size:
             raise ModelError(f"the tokenizer gives token {largest}, and the model knows {self.target.vocab_size}")
         return tokens
@@ -165,15 +180,17 @@ class Conversation:
         cancelled: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[Prefilled], None] = lambda progress: None,
         watch: Stopwatch | None = None,
+        reference: Sequence[int] = (),
     ) -> Iterator[Event]:
-        """Write one reply to the prompt's tokens.
+        """Write one reply to the prompt's tokens; `reference` is a text that it is expected to follow.
 
         Yields ReplyStarted, RoundWritten…, ReplyEnded; `on_prefill` is called while the prompt is read. The cache
         keeps what was read, so a follow-up prompt reads only what is new. Times are those of `watch`; a caller that
         lets the reply wait between two rounds stops it meanwhile.
 
         Raises:
-            UsageError: the prompt is empty or leaves no room in the context.
+            UsageError: the prompt is empty.
+            PromptTooLong: it leaves no room in the context.
         """
         self._check_room(prompt)
         if seed is None:
@@ -181,6 +198,7 @@ class Conversation:
         speculator = self._current_speculator(None)
         context = Context(list(prompt), len(prompt), self.target.vocab_size, noise=Noise(seed))
         emission = Emission(self.vocabulary, self._limits(context))
+        expected = ExpectedReply(reference) if reference else None
         ledger, gaps = Ledger(), Gaps()
         watch = watch or Stopwatch()
         watch.start()
@@ -201,7 +219,7 @@ class Conversation:
             if cancelled():
                 emission.ended = Stop.CANCELLED
             else:
-                speculator = self._current_speculator(context)
+                speculator = with_reference(self._current_speculator(context), expected)
                 emission.limit(self._limits(context))
                 written = self._round(speculator, context, emission, ledger, watch)
                 gaps.add(written.at_s, *_counted(written.round))
@@ -227,10 +245,10 @@ class Conversation:
 
     def _current_speculator(self, context: Context | None) -> Speculator:
         """The speculator for the settings in force; the drafters used last keep what they have learnt."""
-        if self._settings is not self._assembled:
+        if (wanted := _how_to_speculate(self._settings)) != self._assembled:
             before = self._speculator.drafter
             self._speculator = self._put_together()
-            self._assembled = self._settings
+            self._assembled = wanted
             if self._speculator.drafter is not before and context is not None:
                 self._speculator.start(context.history)
         return self._speculator
@@ -249,10 +267,24 @@ class Conversation:
         if not prompt:
             raise UsageError("the prompt is empty: there is no token to go on from")
         if len(prompt) >= self.target.context_tokens:
-            raise UsageError(
+            raise PromptTooLong(
                 f"the prompt takes {len(prompt)} tokens and the context of this model holds "
                 f"{self.target.context_tokens}; shorten it, or start a new chat"
             )
+
+
+def _how_to_speculate(settings: Settings) -> dict[str, Any]:
+    """The settings that parts are made from; while they stay, the parts do, and what they have learnt."""
+    return {name: getattr(settings, name) for name in SPECULATION}
+
+
+def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:
+    """The same parts, with a reference's guesses before the drafter's own where there is one."""
+    if expected is None:
+        return speculator
+    guided = replace(speculator, drafter=WithReference(speculator.drafter, expected))
+    guided.feed = speculator.feed
+    return guided
 
 
 def _counted(round: Round) -> tuple[float, int, int, bool]:

@@ -54,3 +54,6 @@ DRAFTERS = Table(
         options=MergeOptions,
     ),
 )
+
+REFERENCE = "reference"
+"""The proposer of guesses from a text that the reply is expected to follow (see `reference.py`)."""

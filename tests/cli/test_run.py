@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specchat.cli.flags import Output
-from specchat.cli.run_output import Sinks
+from specchat.cli.run_output import Outputs
 from specchat.decoding.families import methods
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
@@ -243,7 +243,7 @@ def test_a_home_where_nothing_can_be_written_still_answers(monkeypatch):
 
 
 def test_a_notice_goes_to_whoever_watches_and_into_no_recording(tmp_path, capsys):
-    with Sinks(Output.text, tmp_path / "r.jsonl") as sinks:
+    with Outputs(Output.text, tmp_path / "r.jsonl") as sinks:
         sinks.event(ev.Notice("drafter hydra: \x1b[2J nothing"))
         sinks.notice("drafter hydra: \x1b[2J nothing")
     said = capsys.readouterr()

@@ -93,6 +93,9 @@ class Letters:
     def token_label(self, token: int) -> str:
         return repr(token)
 
+    def encode_text(self, text: str) -> list[int]:
+        return self.encode(text)
+
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         return [ord(c) - ord("A") for m in messages for c in m["content"]]
 

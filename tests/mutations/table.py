@@ -43,6 +43,22 @@ MUTATIONS = (
         (DRAFTER, "-k", "none and width"),
     ),
     Mutation(
+        "reference",
+        "stays lost after a change",
+        "structures/aligned_text.py",
+        "        if token in window:",
+        "        if False and token in window:",
+        ("tests/structures/test_aligned_text.py",),
+    ),
+    Mutation(
+        "reference",
+        "proposes the token it has just seen",
+        "structures/aligned_text.py",
+        "return Alignment(at.place + 1, min(LONGEST_RUN, at.run + 1))",
+        "return Alignment(at.place, min(LONGEST_RUN, at.run + 1))",
+        ("tests/structures/test_aligned_text.py", "tests/drafters/test_reference.py"),
+    ),
+    Mutation(
         "drafter prompt_lookup",
         "tries the shortest run first",
         "structures/ngrams.py",

@@ -203,7 +203,7 @@ async def test_an_engine_that_refuses_a_prompt_leads_to_the_same_offer():
         if isinstance(d.link.sent[-1], Count):
             await counted(d, 100)
         words = "the prompt takes 300 tokens and the context of this model holds 200"
-        await d.hear(ev.Failed("UsageError", words, 2, generates(d)[-1].id, "generate"))
+        await d.hear(ev.Failed("PromptTooLong", words, 2, generates(d)[-1].id, "generate"))
         await counted(d, 300, 20)
         assert "Drop oldest" in d.screen()
         await press(d, "leave_out")

@@ -21,6 +21,8 @@ from specchat.engine.far.alternation import AlternatingReply, alternate
 from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.comparing import Comparing
 from specchat.engine.far.convert import (
+    encode_messages,
+    encode_prompt,
     failure,
     finished_message,
     loss_message,
@@ -36,7 +38,6 @@ from specchat.engine.far.pacing import Pacing
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import (
     Change,
     Command,
@@ -233,13 +234,13 @@ class Worker:
         self, command: Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
     ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
-        prompt = _encode(conversation, command.messages)
+        prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
         id, started = command.id, None
 
         def on_prefill(progress: Prefilled) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
-        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch):
+        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference):
             match event:
                 case ReplyStarted():
                     started = event
@@ -304,19 +305,15 @@ class Worker:
 
     def _count(self, command: Count) -> None:
         conversation = self._loaded()
-        tokens = _encode(conversation, command.messages)
+        tokens = encode_messages(conversation, command.messages)
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
 
     def _compare(self, command: Compare) -> None:
         conversation = self._loaded()
         assert self._comparing is not None, "a conversation has a pair"
-        self._emit(self._comparing.answer(command, conversation, _encode(conversation, command.messages)))
+        self._emit(self._comparing.answer(command, conversation, encode_messages(conversation, command.messages)))
 
     def _loaded(self) -> Conversation:
         if self._conversation is None:
             raise EngineError("no pair is loaded")
         return self._conversation
-
-
-def _encode(conversation: Conversation, messages: list[Message]) -> list[int]:
-    return conversation.encode([{"role": message.role, "content": message.content} for message in messages])

@@ -102,7 +102,10 @@ class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
 
 
 class Started(Struct, frozen=True, tag_field="type", tag="started"):
-    """A reply begins. `reused_tokens` of the prompt were still in the target's cache."""
+    """A reply begins. `reused_tokens` of the prompt were still in the target's cache.
+
+    `text` is what it goes on with, where that is no chat.
+    """
 
     id: Id
     messages: list[Message]
@@ -112,6 +115,7 @@ class Started(Struct, frozen=True, tag_field="type", tag="started"):
     settings: dict[str, Any]
     loss: Losslessness
     pair: Name
+    text: str | None = None
 
 
 class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):

@@ -95,7 +95,7 @@ class ContextLimit:
             text, self._pending = self._pending, None
             if text is not None:
                 await self._session.ask(text)
-        elif event.during == "generate" and event.kind == "UsageError" and "context" in event.message:
+        elif event.during == "generate" and event.kind == "PromptTooLong":
             self._pending = None
             self.count(self._chat.messages(), self._on_count)
 
