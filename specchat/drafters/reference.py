@@ -94,7 +94,7 @@ class WithReference:
         self._drafter.start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        """(F,) guesses: those of the reference among those of the drafter, which is asked where the reference is not sure."""
+        """(F,) guesses: the reference's among those of the drafter, which is asked where the reference is not sure."""
         expected = {node: self._expected.after(tree.path_tokens(node)) for node in frontier}
         unsure = [node for node, guess in expected.items() if guess is None or guess[1] < _SURE]
         asked = self._drafter.propose(tree, unsure, width, context) if unsure else ()
