@@ -11,8 +11,6 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
-import tomlkit
-
 from specchat.config.strict import NAME, Place
 from specchat.config.tables import accept_checksum
 from specchat.config.toml_file import parse, tables
@@ -175,6 +173,8 @@ def write_drafter(
         ConfigError: what is to be written could not be read again.
         OSError: there are no weights, or the disk does not take it.
     """
+    import tomlkit  # an engine reads drafters and runs without it
+
     with (folder / WEIGHTS).open("rb") as weights:
         sha256 = hashlib.file_digest(weights, "sha256").hexdigest()
     said = {"format": FORMAT, "method": method, "target": target, "target_sha256": target_sha256}
