@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from contracts.models import shared_network
 from safetensors.torch import load_file, save_file
 
-from specchat.errors import ConfigError, WeightsError
+from specchat.errors import ConfigError, ModelError, WeightsError
 from specchat.models.learned.networks import NETWORKS, load_network, new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes
+from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.scripted import ScriptedModel, random_says
 
 D, R, TAPS, STEPS = 32, 20, (0, 2), 3
 SIZES = {
@@ -28,6 +31,10 @@ def shared():
     generator = torch.Generator().manual_seed(1)
     table = torch.randn(61, D, generator=generator)
     return SharedWeights(lambda tokens: table[tokens], torch.arange(R) * 3, torch.randn(R, D, generator=generator))
+
+
+def share(tokens):
+    return shared() if torch.equal(tokens, shared().tokens) else pytest.fail("other tokens than were saved")
 
 
 def made(method, seed=0):
@@ -113,7 +120,7 @@ def test_a_saved_network_is_the_same_when_it_is_loaded(method, tmp_path):
     for parameter in network.parameters():
         parameter.data = parameter.data.bfloat16().float()
     save_weights(network, tmp_path / "weights.safetensors")
-    loaded = load_network(method, SIZES[method].options(), tmp_path / "weights.safetensors", shared())
+    loaded = load_network(method, SIZES[method].options(), tmp_path / "weights.safetensors", share)
     features, tokens = text()
     for one, other in zip(network.unroll(features, tokens, 2), loaded.unroll(features, tokens, 2), strict=True):
         assert torch.equal(one, other)
@@ -134,6 +141,10 @@ def test_the_same_seed_makes_the_same_network(method):
         (lambda t: t.update(norm=torch.zeros(D + 1)), r"tensor norm is \(33,\), not \(32,\)"),
         (lambda t: t.update(norm=torch.zeros(D, dtype=torch.int32)), "tensor norm is in I32"),
         (lambda t: t.update(norm=torch.full((D,), torch.nan)), "tensor norm has numbers that are not finite"),
+        (lambda t: t.pop("tokens"), "has no list of tokens"),
+        (lambda t: t.update(tokens=torch.zeros(3, dtype=torch.int32)), "names a token twice"),
+        (lambda t: t.update(tokens=torch.tensor([-1, 2], dtype=torch.int32)), "or one below 0"),
+        (lambda t: t.update(tokens=torch.zeros(3)), "has no list of tokens"),
     ],
 )
 def test_a_file_with_other_tensors_is_refused(method, change, said, tmp_path):
@@ -143,8 +154,22 @@ def test_a_file_with_other_tensors_is_refused(method, change, said, tmp_path):
     change(tensors)
     save_file(tensors, file)
     with pytest.raises(WeightsError, match=said) as refused:
-        load_network(method, SIZES[method].options(), file, shared())
+        load_network(method, SIZES[method].options(), file, share)
     assert str(file) in str(refused.value)
+
+
+def test_a_token_that_the_target_does_not_have_is_refused():
+    with pytest.raises(ModelError, match="token 61 can be guessed, and the target has 61 tokens"):
+        SharedWeights.of(ScriptedModel(61, random_says(61)), torch.tensor([3, 61]))
+
+
+def test_the_target_shares_its_embedding_and_the_rows_of_its_head():
+    target = ReferenceModel(shared_network("llama"), 64)
+    of_it = SharedWeights.of(target, torch.tensor([7, 3]))
+    tokens = torch.tensor([[3, 9], [9, 1]])
+    assert torch.equal(of_it.embed(tokens), target.embed(tokens.flatten().tolist()).view(2, 2, -1))
+    states = torch.nn.functional.rms_norm(torch.randn(2, target.hidden_size), (target.hidden_size,))
+    torch.testing.assert_close(of_it.logits(states), target.head(states)[:, [7, 3]], rtol=1e-3, atol=1e-3)
 
 
 def test_a_damaged_file_is_refused(method, tmp_path):
@@ -152,7 +177,7 @@ def test_a_damaged_file_is_refused(method, tmp_path):
     save_weights(made(method), file)
     file.write_bytes(file.read_bytes()[:-7])
     with pytest.raises(WeightsError, match="bytes of weights, its header says"):
-        load_network(method, SIZES[method].options(), file, shared())
+        load_network(method, SIZES[method].options(), file, share)
 
 
 @pytest.mark.parametrize(

@@ -41,17 +41,14 @@ class Eagle(nn.Module):
         super().__init__()
         self.sizes = sizes
         self.shared = shared
-        d, queries, keys = sizes.hidden, sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
+        d, queries = sizes.hidden, sizes.heads * sizes.head_dim
         self.fuse = nn.Linear(len(sizes.taps) * d, d, bias=False)
         self.token_norm = nn.Parameter(torch.ones(d))
         self.state_norm = nn.Parameter(torch.ones(d))
-        self.q = nn.Linear(2 * d, queries, bias=False)
-        self.k = nn.Linear(2 * d, keys, bias=False)
-        self.v = nn.Linear(2 * d, keys, bias=False)
+        self.qkv = nn.Linear(2 * d, queries + 2 * sizes.kv_heads * sizes.head_dim, bias=False)
         self.o = nn.Linear(queries, d, bias=False)
         self.mlp_norm = nn.Parameter(torch.ones(d))
-        self.gate = nn.Linear(d, sizes.inner, bias=False)
-        self.up = nn.Linear(d, sizes.inner, bias=False)
+        self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
         self.down = nn.Linear(sizes.inner, d, bias=False)
         self.norm = nn.Parameter(torch.ones(d))
 
@@ -70,19 +67,35 @@ class Eagle(nn.Module):
             first: position of the entry at the first place; each place is one further.
             before: the earlier steps; the first of them is the text.
         """
+        positions = torch.arange(first, first + inputs.shape[1], device=inputs.device)
+        residual, queries, keys, values = self.before_attention(inputs, tokens, positions)
+        mixed = _attend(queries, [*before, Step(inputs, keys, values)])
+        return Step(self.after_attention(residual, mixed), keys, values)
+
+    def before_attention(
+        self, inputs: Tensor, tokens: Tensor, positions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What attention's output is added to, (…, A, d); queries, keys and values, (…, A, heads, head_dim), rotated.
+
+        Args:
+            inputs: (…, A, d) fused states, or states of the step before.
+            tokens: (…, A) the tokens that follow them.
+            positions: (A,) of the entries.
+        """
         sizes, epsilon = self.sizes, self.sizes.epsilon
         normed = unit(inputs, epsilon) * self.state_norm
         pairs = torch.cat([unit(self.shared.embed(tokens), epsilon) * self.token_norm, normed], dim=-1)
-        turns = self._turns(first, inputs.shape[1])
-        queries = _rotated(self.q(pairs).unflatten(-1, (sizes.heads, sizes.head_dim)), turns)
-        keys = _rotated(self.k(pairs).unflatten(-1, (sizes.kv_heads, sizes.head_dim)), turns)
-        values = self.v(pairs).unflatten(-1, (sizes.kv_heads, sizes.head_dim))
-        own = Step(inputs, keys, values)
-        mixed = _attend(queries, [*before, own])
-        states = (normed if sizes.norm_residual else inputs) + self.o(mixed)
-        inner = unit(states, epsilon) * self.mlp_norm
-        states = states + self.down(F.silu(self.gate(inner)) * self.up(inner))
-        return Step(states, keys, values)
+        heads = self.qkv(pairs).unflatten(-1, (sizes.heads + 2 * sizes.kv_heads, sizes.head_dim))
+        queries, keys, values = heads.split((sizes.heads, sizes.kv_heads, sizes.kv_heads), dim=-2)
+        turns = self._turns(positions)
+        return normed if sizes.norm_residual else inputs, _rotated(queries, turns), _rotated(keys, turns), values
+
+    def after_attention(self, residual: Tensor, mixed: Tensor) -> Tensor:
+        """(…, d) the layer's output, from (…, d) and (…, heads · head_dim)."""
+        states = residual + self.o(mixed)
+        gate, up = self.gate_up(unit(states, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)
+        after: Tensor = states + self.down(F.silu(gate) * up)
+        return after
 
     def logits(self, states: Tensor) -> Tensor:
         """(…, R) logits of the token that follows, for each of the shared tokens."""
@@ -101,11 +114,11 @@ class Eagle(nn.Module):
         """Logits of every step at every place of some texts; see `Hydra.unroll`. Differentiable."""
         return [self.logits(states) for states in self.states(features, tokens, steps)]
 
-    def _turns(self, first: int, count: int) -> Tensor:
-        """(count, 1, head_dim / 2, 2) cosines and sines of these positions."""
-        pairs = torch.arange(0, self.sizes.head_dim, 2, dtype=torch.float32) / self.sizes.head_dim
-        angles = torch.arange(first, first + count, dtype=torch.float32)[:, None] / self.sizes.theta**pairs
-        return torch.stack([angles.cos(), angles.sin()], dim=-1)[:, None].to(self.norm.device)
+    def _turns(self, positions: Tensor) -> Tensor:
+        """(A, 1, head_dim / 2, 2) cosines and sines of these positions."""
+        pairs = torch.arange(0, self.sizes.head_dim, 2, device=positions.device) / self.sizes.head_dim
+        angles = positions[:, None] / self.sizes.theta**pairs
+        return torch.stack([angles.cos(), angles.sin()], dim=-1)[:, None]
 
 
 def _rotated(heads: Tensor, turns: Tensor) -> Tensor:

@@ -32,8 +32,7 @@ class Hydra(nn.Module):
         self.back = nn.Linear(d, d, bias=False)
         self.token = nn.Linear(d, d, bias=False)
         self.mlp_norm = nn.Parameter(torch.ones(d))
-        self.gate = nn.Linear(d, sizes.inner, bias=False)
-        self.up = nn.Linear(d, sizes.inner, bias=False)
+        self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
         self.down = nn.Linear(sizes.inner, d, bias=False)
         self.norm = nn.Parameter(torch.ones(d))
 
@@ -72,6 +71,6 @@ class Hydra(nn.Module):
 
     def _step(self, inputs: Tensor, tokens: Tensor) -> Tensor:
         states: Tensor = inputs + self.token(unit(self.shared.embed(tokens), self.sizes.epsilon))
-        normed = unit(states, self.sizes.epsilon) * self.mlp_norm
-        after: Tensor = states + self.down(F.silu(self.gate(normed)) * self.up(normed))
+        gate, up = self.gate_up(unit(states, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)
+        after: Tensor = states + self.down(F.silu(gate) * up)
         return after

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,10 @@ from specchat.models.learned.eagle import Eagle
 from specchat.models.learned.hydra import Hydra
 from specchat.models.learned.medusa import Medusa
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
+from specchat.models.learned.sizes import MOST_TOKENS, EagleSizes, HydraSizes, MedusaSizes, Sizes
+
+TOKENS = "tokens"
+"""The tensor that lists the tokens that can be guessed, the most frequent first."""
 
 _FORMATS = ("F32", "F16", "BF16")
 
@@ -85,16 +88,23 @@ def new_network(method: str, sizes: Sizes, shared: SharedWeights, generator: tor
 
 
 def save_weights(network: LearnedNetwork, file: Path) -> None:
-    """Write the trained tensors, in bfloat16; what is shared with the target is not among them."""
+    """Write the trained tensors, in bfloat16, and which tokens can be guessed.
+
+    Of what is shared with the target nothing is written.
+    """
     tensors = {name: tensor.detach().to("cpu", torch.bfloat16) for name, tensor in network.state_dict().items()}
+    tensors[TOKENS] = network.shared.tokens.to("cpu", torch.int32)
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
 
-def load_network(method: str, options: Mapping[str, Any], file: Path, shared: SharedWeights, where: str = "") -> Any:
+def load_network(
+    method: str, options: Mapping[str, Any], file: Path, share: Callable[[Tensor], SharedWeights], where: str = ""
+) -> Any:
     """A trained network in float32.
 
     Args:
         options: its sizes, as `Sizes.options` gives them.
+        share: (R,) int64 tokens that can be guessed → what the target shares.
         where: names the file and the table the options come from.
 
     Raises:
@@ -104,9 +114,11 @@ def load_network(method: str, options: Mapping[str, Any], file: Path, shared: Sh
     kind = kind_of(method)
     sizes = kind.sizes.read(options, where or f"{file.parent / 'drafter.toml'}, [options]")
     with torch.device("meta"):
-        network = kind.module(sizes, shared)
+        network: Any = kind.module(sizes, SharedWeights(torch.nn.Identity(), torch.empty(0), torch.empty(0)))
     wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    network.load_state_dict(read_tensors(file, wanted), assign=True)
+    tensors, tokens = read_tensors(file, wanted), read_tokens(file)
+    network.load_state_dict(tensors, assign=True)
+    network.shared = share(tokens)
     return network.eval().requires_grad_(False)
 
 
@@ -118,7 +130,7 @@ def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str,
     """
     entries = read_entries(file)
     for name in entries:
-        if name not in wanted:
+        if name not in wanted and name != TOKENS:
             raise WeightsError(f"{file}: tensor {shown(name)} is not asked for{nearest(name, wanted)}")
     for name, shape in wanted.items():
         if name not in entries:
@@ -133,3 +145,19 @@ def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str,
         if not bool(tensor.isfinite().all()):
             raise WeightsError(f"{file}: tensor {name} has numbers that are not finite")
     return tensors
+
+
+def read_tokens(file: Path) -> Tensor:
+    """(R,) int64 the tokens that a file says can be guessed, all different.
+
+    Raises:
+        WeightsError: it does not say so, or names a token twice or below 0.
+    """
+    entry = read_entries(file).get(TOKENS)
+    if entry is None or entry.dtype != "I32" or len(entry.shape) != 1 or not 0 < entry.shape[0] <= MOST_TOKENS:
+        raise WeightsError(f"{file} has no list of tokens, a tensor {TOKENS!r} of numbers of 32 bits")
+    with one_line(f"{file} cannot be read"), safe_open(file, framework="pt") as opened:
+        tokens: Tensor = opened.get_tensor(TOKENS).long()
+    if int(tokens.min()) < 0 or len(torch.unique(tokens)) < len(tokens):
+        raise WeightsError(f"{file}: tensor {TOKENS!r} names a token twice, or one below 0")
+    return tokens
