@@ -63,6 +63,19 @@ class SuffixOptions:
 
 
 @dataclass(frozen=True)
+class TrainedNetworkOptions:
+    """Options of the drafters that are trained networks: `hydra`, `medusa` and `eagle`."""
+
+    weights: str = trained_weights()
+    tokens: int = option(
+        2048,
+        "how many of the tokens that texts use most it guesses, besides those of the text",
+        unit="tokens",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True)
 class MergeOptions:
     """Options of `merge`."""
 
