@@ -81,7 +81,10 @@ class MergeOptions:
 
     of: str = option("suffix,token_recycling", "drafters whose guesses are merged, with commas or + between them")
     sure: float = option(
-        0.6, "a draft model is not asked where the others have a guess at least so likely", minimum=0.0, maximum=1.0
+        0.6,
+        "a draft model or a trained network is not asked where the others have a guess at least so likely",
+        minimum=0.0,
+        maximum=1.0,
     )
 
     def __post_init__(self) -> None:
