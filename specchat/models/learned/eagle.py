@@ -51,6 +51,7 @@ class Eagle(nn.Module):
         self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
         self.down = nn.Linear(sizes.inner, d, bias=False)
         self.norm = nn.Parameter(torch.ones(d))
+        self.frequencies: Tensor | None = None  # of the rotation, where they are not those of `theta`
 
     def fused(self, features: Tensor) -> Tensor:
         """(…, d) from (…, taps, d) states of the target."""
@@ -122,8 +123,9 @@ class Eagle(nn.Module):
 
     def _turns(self, positions: Tensor) -> Tensor:
         """(A, 1, head_dim / 2, 2) cosines and sines of these positions."""
-        pairs = torch.arange(0, self.sizes.head_dim, 2, device=positions.device) / self.sizes.head_dim
-        angles = positions[:, None] / self.sizes.theta**pairs
+        if self.frequencies is None:
+            self.frequencies = self.sizes.theta ** -(torch.arange(0, self.sizes.head_dim, 2) / self.sizes.head_dim)
+        angles = positions[:, None] * self.frequencies.to(positions.device)
         return torch.stack([angles.cos(), angles.sin()], dim=-1)[:, None]
 
 

@@ -60,13 +60,13 @@ def drafting(method: str, network: Any, target: Weights, head: Callable[[], Head
     """A network with what it drafts with."""
 
     def of_tokens(some: list[int]) -> Tensor:
-        rows: Tensor = network.of_tokens(target.embed(some).to("cpu", torch.float32))
+        rows: Tensor = network.of_tokens(network.shared.embed(torch.tensor(some)))
         return rows
 
     ground = Ground(
         TextInputs(network.sizes.taps, network.fused),
         TokenInputs(of_tokens),
-        TrimmedHead(head, network.shared, target),
+        TrimmedHead(head, network.shared, None if network.shared.own_head else target),
     )
     made: TrainedNetwork = _DRAFTING[method](network, ground)
     return made
