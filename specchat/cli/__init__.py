@@ -19,6 +19,7 @@ from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
 from specchat.cli.own_pairs import add, forget
 from specchat.cli.safe_output import guard_terminals
+from specchat.cli.serve import serve
 from specchat.cli.streams import drop_output, flush_output, open_missing_streams, output_error
 from specchat.cli.web import web
 from specchat.engine.protocol.text import one_line
@@ -118,7 +119,7 @@ def run(
 ) -> None:
     """Write one reply, without the app."""
     if race:
-        from specchat.cli.race import race_once as write
+        from specchat.cli.run_race import race_once as write
     else:
         from specchat.cli.run import run_once as write
 
@@ -165,6 +166,7 @@ def doctor(
 
 app.command()(bench)
 app.command()(check)
+app.command()(serve)
 app.command()(web)
 
 

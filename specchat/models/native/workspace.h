@@ -12,7 +12,7 @@ typedef struct {
     const Layer *layer;
     const float *norm;
     uint32_t *keys, *values; /* of this layer */
-    const View *view;        /* of this layer */
+    const AttentionKind *kind; /* of this layer */
     Rounded x, inner;
     float *qkv, *mixed, *hidden;
     float *added;      /* (rows, hidden), what a norm goes over before it is added to the state */
