@@ -75,6 +75,9 @@ class EagerNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.embed(list(tokens))
 
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        return self.weights.head_rows(list(tokens))
+
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
         return HeadOutput(self.weights.head(normed))
