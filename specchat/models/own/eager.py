@@ -131,9 +131,9 @@ class EagerNetwork:
         return ground.attend(queries, keys[:, : ground.seen], values[:, : ground.seen], ground.masks[view])
 
     def _ground(self, running: Pass, seen: list[Tensor]) -> Ground:
-        start, end = running.plan.start, running.plan.mask.shape[1]
+        end = running.plan.mask.shape[1]
         keys, values = running.cache.room_for(end, self.like)
-        places = torch.arange(start, end, device=self.device)
+        places = sent(torch.tensor(running.plan.written), self.device)
         turns, masks = [self.pieces.turns(turns) for turns in running.turns], [self._mask(mask) for mask in seen]
         adapted = Adapted.of(running.riders, self.prepared, self.device)
         return Ground(turns, places, keys, values, end, masks, fused, running.parts, running.cache.place_of, adapted)
