@@ -122,7 +122,8 @@ class Method:
     """One line of a family's table: a method's name, where its code is, and what to say about it.
 
     `lossless` is the table's promise to readers ("yes", "no", or the condition); whether a *combination*
-    is lossless is computed by `decoding.assemble` from what the draws carry, never read from here.
+    is lossless is computed by `decoding.assemble` from what the draws carry, never read from here. A method that
+    `needs_weights` is built from a trained drafter of the target; its option `weights` names the one to use.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Method:
     lossless: str = "yes"
     options: type = NoOptions
     needs_draft_model: bool = False
+    needs_weights: bool = False
 
     def load(self) -> Any:
         """The method's class, imported now."""

@@ -3,7 +3,15 @@
 from specchat.config.catalog import load_catalog, users_models
 from specchat.config.layers import flat, settings_of, shipped_settings
 from specchat.config.mirrors import load_mirrors
-from specchat.config.places import cache_dir, config_dir, private_dir, shipped_file, state_dir
+from specchat.config.places import (
+    cache_dir,
+    config_dir,
+    data_dir,
+    private_dir,
+    shipped_drafters_dir,
+    shipped_file,
+    state_dir,
+)
 from specchat.config.tables import PACKAGE
 from specchat.config.user import AppOptions, user_app, user_keys, user_settings, users_config
 from specchat.config.values import (
@@ -38,11 +46,13 @@ __all__ = [
     "Source",
     "cache_dir",
     "config_dir",
+    "data_dir",
     "flat",
     "load_catalog",
     "load_mirrors",
     "private_dir",
     "settings_of",
+    "shipped_drafters_dir",
     "shipped_file",
     "shipped_settings",
     "state_dir",

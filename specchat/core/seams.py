@@ -36,6 +36,10 @@ class Weights(Protocol):
     def head(self, hidden: Tensor) -> Tensor:
         """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
 
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) float32, on the processor: what a state of mean square 1 is multiplied with to give these tokens'
+        logits. The final norm's factors are in it."""
+
     def twin(self) -> Model:
         """The same network with a cache of its own."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.controllers import CONTROLLERS
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
@@ -58,7 +59,7 @@ class DrafterChoice:
             yield from member.all()
 
 
-def check_settings(settings: Settings, has_draft_model: bool) -> None:
+def check_settings(settings: Settings, has_draft_model: bool, trained: TrainedDrafters = NO_TRAINED) -> None:
     """Refuse unknown methods, unknown options, and parts that do not fit; says what is nearest and works."""
     chosen = {
         "drafter": DRAFTERS[settings.drafter],
@@ -78,6 +79,8 @@ def check_settings(settings: Settings, has_draft_model: bool) -> None:
                 f"drafter {choice.name!r} needs a draft model and pair {settings.pair!r} has none; "
                 "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
             )
+        if DRAFTERS[choice.name].needs_weights:
+            trained.choose(choice.name, choice.options.weights)
     _check_draws(settings, chosen["rule"].load().wanted)
 
 
@@ -111,7 +114,7 @@ def assemble(
         CombinationError: parts that cannot be right together.
         UsageError: a method or an option that does not exist.
     """
-    check_settings(settings, draft is not None)
+    check_settings(settings, draft is not None, supplies.trained)
     budget = Budget(settings.nodes, settings.depth, settings.width)
     controller = CONTROLLERS[settings.controller]
     policy: TreePolicy = _make(TREE_POLICIES[settings.policy], settings)
@@ -136,8 +139,10 @@ def assemble(
 def nested_engines(settings: Settings, supplies: Supplies) -> EngineFactory:
     """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
 
+    inner = dataclasses.replace(supplies, trained=NO_TRAINED)  # trained for the target, and another model writes
+
     def make(changes: Mapping[str, Any], model: Model, draft: Model | None) -> Engine:
-        return assemble(settings.but({**_NESTED, **changes}), model, draft, supplies=supplies)
+        return assemble(settings.but({**_NESTED, **changes}), model, draft, supplies=inner)
 
     return make
 

@@ -120,7 +120,9 @@ class Conversation:
     @property
     def losslessness(self) -> Losslessness:
         """What may be claimed for the settings in force."""
-        return losslessness(assemble(self._settings, self.target, self._draft).rule, self._settings.rule)
+        return losslessness(
+            assemble(self._settings, self.target, self._draft, supplies=self._supplies).rule, self._settings.rule
+        )
 
     def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Conversation:
         """The same models with some settings changed and parts that have learnt nothing; this one stays as it is.
@@ -133,7 +135,7 @@ class Conversation:
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
-        assemble(settings, self.target, self._draft)
+        assemble(settings, self.target, self._draft, supplies=self._supplies)
         self._settings = settings
 
     def learn_costs(self, costs: Costs) -> None:

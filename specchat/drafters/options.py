@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from specchat.errors import UsageError
 from specchat.registry import option
+
+
+def trained_weights() -> Any:
+    """The option `weights`, which every method that needs weights has."""
+    return option("", "which trained drafter to use, by name; the newest for the target where it is empty")
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Engine, Model, Weights
 from specchat.core.vocabulary import TokenTable
@@ -23,12 +23,12 @@ class Supplies:
 
     Args:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model.
-        trained: drafter → file → where that verified file of trained weights lies.
+        trained: drafters that were trained for the target.
     """
 
     vocabulary: TokenTable | None = None
     draft_vocabulary: TokenTable | None = None
-    trained: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
+    trained: TrainedDrafters = NO_TRAINED
 
 
 NO_SUPPLIES = Supplies()
@@ -46,6 +46,7 @@ class Parts:
         supplies: what else the pair has.
         name: the drafter's, in its family's table.
         label: tells this drafter from all others of the engine.
+        trained: its verified weights, where the table says that it needs some.
         make_engine: see `engine`.
     """
 
@@ -55,17 +56,13 @@ class Parts:
     supplies: Supplies = NO_SUPPLIES
     name: str = ""
     label: str = ""
+    trained: TrainedDrafter | None = None
     make_engine: EngineFactory | None = None
 
     @property
     def vocab_size(self) -> int:
         """V, of the target."""
         return self.target.vocab_size
-
-    @property
-    def trained(self) -> Mapping[str, Path]:
-        """Verified files of this drafter's trained weights, by name."""
-        return self.supplies.trained.get(self.name, {})
 
     def noise(self, noise: Noise) -> Noise:
         """Noise of this drafter's own, from that of a reply (`Context.noise`)."""
@@ -77,11 +74,16 @@ class Parts:
         Args:
             place: tells members of one name apart.
             options: those of the settings, or its defaults, where None.
+
+        Raises:
+            CombinationError: it needs weights trained for the target, and there are none.
         """
         method = DRAFTERS[name]
         chosen = options or self.options.get(name) or method.options()
         label = f"{self.label}/{place}.{name}"
-        drafter: Drafter = method.load()(chosen, dataclasses.replace(self, name=name, label=label))
+        trained = self.supplies.trained.choose(name, chosen.weights) if method.needs_weights else None
+        parts = dataclasses.replace(self, name=name, label=label, trained=trained)
+        drafter: Drafter = method.load()(chosen, parts)
         return drafter
 
     def engine(self, settings: Mapping[str, Any], model: Model, draft: Model | None = None) -> Engine:

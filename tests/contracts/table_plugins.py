@@ -23,6 +23,7 @@ from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 from specchat.drafters import DRAFTERS
+from specchat.drafters.options import trained_weights
 from specchat.drafters.parts import Parts
 from specchat.registry import Method, NoOptions, Table, option
 from specchat.trees import TREE_POLICIES
@@ -92,12 +93,19 @@ class Stateful2(Stateful):
     """Another of the kind, so that two may be merged."""
 
 
+@dataclass(frozen=True)
+class TrainedOptions(StatefulOptions):
+    weights: str = trained_weights()
+
+
 class Trained(Stateful):
     """Reads the last state with a head of its own, from a verified file."""
 
-    def __init__(self, options: StatefulOptions, parts: Parts) -> None:
+    def __init__(self, options: TrainedOptions, parts: Parts) -> None:
         super().__init__(options, parts)
-        weight = load_file(parts.trained["head.safetensors"])["weight"]
+        assert parts.trained is not None, "the table says that it needs weights"
+        self.trained = parts.trained
+        weight = load_file(parts.trained.weights)["weight"]
         self._head = lambda states: states.float() @ weight.t()
 
 
@@ -295,7 +303,7 @@ PLUGINS: dict[str, tuple[Table, Method]] = {
             (
                 _method("stateful", Stateful, StatefulOptions),
                 _method("stateful2", Stateful2, StatefulOptions),
-                _method("trained", Trained, StatefulOptions),
+                _method("trained", Trained, TrainedOptions, needs_weights=True),
                 _method("riding", Riding, RidingOptions),
                 _method("self_drafting", SelfDrafting),
                 _method("part_of_cache", PartOfCache),

@@ -91,6 +91,9 @@ class GraphNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._eager.embed(tokens)
 
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        return self._eager.head_rows(tokens)
+
     def head(self, hidden: Tensor, totals: bool = False) -> Said:
         return self._eager.head(hidden, totals)
 

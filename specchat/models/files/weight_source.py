@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,9 @@ _GGUF_NAMES = {
 _PLAIN = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _PAIRED = ("q", "k", "q_norm", "k_norm")
 _ALL = slice(None)
+RowChoice = slice | list[int]
+"""Which rows of a weight: neighbours, or single ones in any order."""
+
 _AT_ONCE = 4096
 """Rows that are rounded at once: their float32 values take memory."""
 
@@ -80,7 +83,7 @@ class WeightSource(Protocol):
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         """A weight as it lies, or None where it must be asked for in float32."""
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = _ALL) -> Tensor:
         """A weight in float32, or some of its rows."""
 
     def outputs(self, name: str, layer: int | None = None) -> int:
@@ -117,7 +120,7 @@ class GgufSource:
         tensor = self._file.tensor(self._name(name, layer, "weight"))
         return StoredRows(int(tensor.kind), tensor.data, tensor.shape[-1])
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = _ALL) -> Tensor:
         tensor = self._file.tensor(self._name(name, layer, part))
         return tensor.dense() if rows == _ALL else tensor.rows(rows)
 
@@ -191,7 +194,7 @@ class TensorSource:
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return StoredRows.of_tensor(self._tensors[self._name(name, layer, "weight")])
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = _ALL) -> Tensor:
         tensor: Tensor = self._tensors[self._name(name, layer, part)]
         values = tensor[rows].detach().float()
         return values + self._family.norm_offset if name.endswith("norm") else values
@@ -243,7 +246,7 @@ class _Passing:
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return self._source.stored(name, layer)
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = _ALL) -> Tensor:
         return self._source.dense(name, layer, part, rows)
 
     def outputs(self, name: str, layer: int | None = None) -> int:
@@ -299,7 +302,7 @@ class PairedSource(_Passing):
             return stored
         return stored.permuted(self._order(stored.rows))
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = _ALL) -> Tensor:
         if self._as_it_is or name not in _PAIRED:
             return super().dense(name, layer, part, rows)
         weight = super().dense(name, layer, part)
@@ -328,12 +331,17 @@ class ScaledSource(_Passing):
         self._embedding_scale = embedding_scale
         self._query_scale = query_scale
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = _ALL) -> Tensor:
         values = super().dense(name, layer, part, rows)
         return values * self._query_scale if name == "q_norm" else values
 
     def embed(self, ids: list[int]) -> Tensor:
         return super().embed(ids) * self._embedding_scale
+
+
+def head_rows(source: WeightSource, tied: bool, tokens: Sequence[int]) -> Tensor:
+    """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
+    return source.dense("embed" if tied else "head", rows=list(tokens)) * source.dense("norm")
 
 
 def paired_rows(rows: int, head_dim: int) -> Tensor:

@@ -19,7 +19,7 @@ from specchat.models.base.network import Pass
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
 from specchat.models.base.sub_layers import SubLayers
-from specchat.models.files.weight_source import WeightSource
+from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.handover import maybe_pointer, pointer
 from specchat.models.native.kernels import BEST, kernels_for
@@ -141,6 +141,9 @@ class NativeNetwork:
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._source.embed(list(tokens))
+
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        return head_rows(self._source, self.shape.tied, tokens)
 
     def head(self, hidden: Tensor, totals: bool = False) -> Said:
         hidden = _floats(hidden)

@@ -121,6 +121,10 @@ class Decoder:
         """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
         return self.network.head(hidden).logits
 
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
+        return self.network.head_rows(tokens)
+
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the accepted path, forget the rest of the tree."""

@@ -74,6 +74,9 @@ class EagerNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.embed(list(tokens))
 
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        return self.weights.head_rows(list(tokens))
+
     def head(self, hidden: Tensor, totals: bool = False) -> Said:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
         return Said(self.weights.head(normed))
