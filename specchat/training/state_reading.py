@@ -93,14 +93,14 @@ class StateReading:
         """What the target says along these texts."""
         read = [self._read(text) for text in texts]
         lengths = torch.tensor([0, *(len(text.tokens) for text in texts)])
-        states, likeliest, logits, rest = (torch.cat(parts) for parts in zip(*read, strict=True))
+        states, likeliest, log_p, rest = (torch.cat(parts) for parts in zip(*read, strict=True))
         return StateShard(
             tokens=torch.tensor([token for text in texts for token in text.tokens]),
             starts=lengths.cumsum(0),
             replies=torch.tensor([len(text.prompt) for text in texts]),
             states=states,
             likeliest=likeliest,
-            logits=logits,
+            log_p=log_p,
             rest=rest,
         )
 
@@ -116,11 +116,8 @@ class StateReading:
         )
         first = len(text.prompt) - 1
         labels = list(self._labels(last[first:]))
-        likeliest, logits, rest = (
-            torch.cat([torch.zeros(first, *parts[0].shape[1:], dtype=parts[0].dtype), *parts])
-            for parts in zip(*labels, strict=True)
-        )
-        return states.cpu(), likeliest, logits, rest
+        likeliest, log_p, rest = (torch.cat(parts) for parts in zip(_unsaid(first), *labels, strict=True))
+        return states.cpu(), likeliest, log_p, rest
 
     def _labels(self, hidden: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Likeliest tokens, logarithms of their sharpened probabilities, and the probability of the rest."""
@@ -130,3 +127,9 @@ class StateReading:
             log_p = scores - sharp.logsumexp(dim=1, keepdim=True)
             rest = (1.0 - log_p.exp().sum(dim=1)).clamp_(min=0.0)
             yield tokens.int().cpu(), log_p.half().cpu(), rest.cpu()
+
+
+def _unsaid(count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Labels where nothing is drafted: no token has any probability."""
+    log_p = torch.full((count, LIKELIEST), -torch.inf, dtype=torch.float16)
+    return torch.zeros(count, LIKELIEST, dtype=torch.int32), log_p, torch.zeros(count)

@@ -30,7 +30,7 @@ _FORMATS = {
     "replies": torch.int32,
     "states": torch.bfloat16,
     "likeliest": torch.int32,
-    "logits": torch.float16,
+    "log_p": torch.float16,
     "rest": torch.float32,
 }
 
@@ -44,10 +44,9 @@ class StateShard:
         starts: (n + 1,) where each text begins, and where the last one ends.
         replies: (n,) how many tokens into its text each reply begins.
         states: (T, taps, d) after the tapped layers, the last layer's before the final norm.
-        likeliest: (T, LIKELIEST) the target's likeliest next tokens, best first; zeros in front of the last token of a
-            prompt.
-        logits: (T, LIKELIEST) theirs, times SHARPNESS, less the logarithm of the sum of all exponentials: the logarithm
-            of the sharpened probability.
+        likeliest: (T, LIKELIEST) the target's likeliest next tokens, best first.
+        log_p: (T, LIKELIEST) the logarithms of their probabilities, sharpened: of softmax(SHARPNESS · logits). −∞ in
+            front of the last token of a prompt, where nothing is drafted.
         rest: (T,) the sharpened probability of all other tokens.
     """
 
@@ -56,7 +55,7 @@ class StateShard:
     replies: Tensor
     states: Tensor
     likeliest: Tensor
-    logits: Tensor
+    log_p: Tensor
     rest: Tensor
 
     def __len__(self) -> int:
@@ -152,7 +151,7 @@ def _wrong(shard: StateShard) -> str:
     ends = len(shard.starts) == len(shard.replies) + 1 and int(shard.starts[0]) == 0 and int(shard.starts[-1]) == count
     if not ends or bool((lengths <= shard.replies).any()) or bool((shard.replies < 1).any()):
         return "its texts do not fill it"
-    if shard.states.dim() != 3 or shard.likeliest.shape[1:] != shard.logits.shape[1:]:
+    if shard.states.dim() != 3 or shard.likeliest.shape[1:] != shard.log_p.shape[1:]:
         return "its tensors have other shapes"
     return ""
 
