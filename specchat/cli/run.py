@@ -125,6 +125,8 @@ class _Run:
                 self._say(event.tail)
                 self._finish(event)
                 return 130 if self.interrupted else 0
+            case events.Notice():
+                self.sinks.notice(event.text)
             case events.Failed():
                 raise EngineFailure(event)
             case events.Died():

@@ -75,7 +75,7 @@ class Sinks:
 
     def event(self, event: events.Event) -> None:
         """Every event goes into the recording; what happened before the pair was ready is no part of it."""
-        if isinstance(event, events.Hello | events.Loading | events.Failed | events.Died):
+        if isinstance(event, events.Hello | events.Loading | events.Notice | events.Failed | events.Died):
             return
         line = encode(event)
         if self._record is not None:
@@ -89,6 +89,10 @@ class Sinks:
             self._clear_progress()
             sys.stdout.write(visible(text))
             sys.stdout.flush()
+
+    def notice(self, text: str) -> None:
+        self._clear_progress()
+        print(f"specchat: {one_line(text)}", file=sys.stderr)
 
     def loading(self, event: events.Loading) -> None:
         if not self._progress:

@@ -18,6 +18,7 @@ from specchat.config.values import (
     COMPANION_SUFFIXES,
     WEIGHT_SUFFIXES,
     Catalog,
+    DrafterSpec,
     HubSource,
     IndexSource,
     Mirror,
@@ -27,6 +28,7 @@ from specchat.config.values import (
     PathSource,
     ScriptedSource,
     Source,
+    WeightsSpec,
 )
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "WEIGHT_SUFFIXES",
     "AppOptions",
     "Catalog",
+    "DrafterSpec",
     "HubSource",
     "IndexSource",
     "Mirror",
@@ -44,6 +47,7 @@ __all__ = [
     "PathSource",
     "ScriptedSource",
     "Source",
+    "WeightsSpec",
     "cache_dir",
     "config_dir",
     "data_dir",

@@ -16,16 +16,18 @@ import tomlkit
 from specchat.config.strict import NAME, Place
 from specchat.config.tables import accept_checksum
 from specchat.config.toml_file import parse, tables
+from specchat.config.values import DRAFTER_FILES
 from specchat.config.writing import replace_text
 from specchat.errors import CombinationError, ConfigError, nearest, short
 
-DESCRIPTION, WEIGHTS = "drafter.toml", "weights.safetensors"
+DESCRIPTION, WEIGHTS = DRAFTER_FILES
 FORMAT = 1
 
 _MOST_BYTES = 64 << 10
 _MOST_WEIGHT_BYTES = 8 << 30
 _MOST_OPTIONS = 64
 _LONGEST_LIST = 1024
+_MOST_REASONS = 3
 _LARGEST = 2**53
 _KINDS: dict[str, type] = {
     "format": int, "method": str, "target": str, "target_sha256": str, "size": int, "sha256": str, "licence": str,
@@ -39,7 +41,7 @@ class TrainedDrafter:
     """Weights of a drafter that were trained for one target.
 
     Args:
-        name: of its folder.
+        name: that of its folder, or of its entry in models.toml.
         method: in the drafters' table.
         target: what the target is called; `target_sha256` decides whether it is the same.
         size, sha256: of weights.safetensors.
@@ -67,19 +69,27 @@ class TrainedDrafter:
 
 
 @dataclass(frozen=True)
+class RefusedDrafter:
+    """Why a trained drafter cannot be used, and its method where that can be read."""
+
+    method: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class TrainedDrafters:
     """The trained drafters of this machine as one target sees them.
 
     Args:
         target: what the target is called.
         fitting: verified and trained for this target, the newest first.
-        refused: name → why the drafter cannot be used with this target.
+        refused: by name, those that cannot be used with this target.
         fetchable: method → names of drafters for this target that are not here and can be fetched.
     """
 
     target: str = "this target"
     fitting: tuple[TrainedDrafter, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, RefusedDrafter] = field(default_factory=dict)
     fetchable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def choose(self, method: str, wanted: str = "") -> TrainedDrafter:
@@ -93,10 +103,18 @@ class TrainedDrafters:
             return able[wanted] if wanted else next(iter(able.values()))
         raise CombinationError(self._why_not(method, wanted, able))
 
+    def to_fetch(self, method: str, wanted: str = "") -> tuple[str, ...]:
+        """The trained drafter to fetch for a method, if what it would use is not here and can be fetched."""
+        able = {drafter.name for drafter in self.fitting if drafter.method == method}
+        names = self.fetchable.get(method, ())
+        if wanted in able or (able and not wanted):
+            return ()
+        return (wanted,) if wanted in names else () if wanted else names[:1]
+
     def _why_not(self, method: str, wanted: str, able: Collection[str]) -> str:
         fetched = {name for names in self.fetchable.values() for name in names}
         if wanted in self.refused:
-            why = f"{method}.weights = {short(wanted)} cannot be used: {self.refused[wanted]}"
+            why = f"{method}.weights = {short(wanted)} cannot be used: {self.refused[wanted].reason}"
         elif other := next((one for one in self.fitting if one.name == wanted), None):
             why = f"{method}.weights = {short(wanted)} are weights of {other.method!r}"
         elif wanted and wanted not in fetched:
@@ -105,8 +123,8 @@ class TrainedDrafters:
             why += nearest(wanted, known) if known else ""
         else:
             why = f"drafter {method!r} needs weights trained for {self.target}, and none are here"
-            reasons = [reason for reason in self.refused.values() if f"method {method!r}" in reason]
-            why += f" ({'; '.join(reasons)})" if reasons else ""
+            reasons = [f"{name}: {one.reason}" for name, one in self.refused.items() if one.method in (method, "")]
+            why += f" ({'; '.join(reasons[:_MOST_REASONS])})" if reasons else ""
         return f"{why}; {self._way_out(method, wanted, able)}"
 
     def _way_out(self, method: str, wanted: str, able: Collection[str]) -> str:
@@ -123,11 +141,12 @@ NO_TRAINED = TrainedDrafters()
 """None."""
 
 
-def read_drafter(folder: Path, methods: Collection[str]) -> TrainedDrafter:
+def read_drafter(folder: Path, methods: Collection[str], name: str = "") -> TrainedDrafter:
     """What a folder's drafter.toml says, every key known, of its kind and bounded. Its weights are not looked at.
 
     Args:
         methods: names of the methods that have weights.
+        name: what it is called, if not as its folder.
 
     Raises:
         ConfigError: it cannot be read, or says something that cannot be; names the file, the key and the value.
@@ -136,7 +155,7 @@ def read_drafter(folder: Path, methods: Collection[str]) -> TrainedDrafter:
     place, data = parse(file)
     if len(place.text) > _MOST_BYTES:
         raise ConfigError(f"{file} is larger than {_MOST_BYTES >> 10} KiB")
-    return _checked(place, data, folder, methods)
+    return _checked(place, data, folder, methods, name or folder.name)
 
 
 def write_drafter(
@@ -164,17 +183,17 @@ def write_drafter(
     said |= {"options": dict(options), "data": dict(data), "figures": dict(figures)}
     text = tomlkit.dumps(said)
     file = folder / DESCRIPTION
-    drafter = _checked(Place(file, text), tables(file, text), folder, (method,))
+    drafter = _checked(Place(file, text), tables(file, text), folder, (method,), folder.name)
     replace_text(file, text)
     return drafter
 
 
-def _checked(place: Place, data: dict[str, Any], folder: Path, methods: Collection[str]) -> TrainedDrafter:
+def _checked(place: Place, data: dict[str, Any], folder: Path, methods: Collection[str], name: str) -> TrainedDrafter:
     if type(version := data.get("format", FORMAT)) is int and version != FORMAT:
         raise place.error("format", f"= {short(version)} is not read by this specchat, which reads {FORMAT}")
     said = place.read(data, _KINDS, required=_REQUIRED)
     del said["format"]
-    place.named(folder.name)
+    place.named(name)
     if said["method"] not in methods:
         raise place.error(
             "method", f"= {short(said['method'])} is no drafter with weights{nearest(said['method'], methods)}"
@@ -188,7 +207,7 @@ def _checked(place: Place, data: dict[str, Any], folder: Path, methods: Collecti
         raise place.error("size", f"= {short(said['size'])} is more than {_MOST_WEIGHT_BYTES >> 30} GiB")
     _accept_options(place.inside("options"), said.get("options", {}))
     said["made"] = _in_utc(said["made"])
-    return TrainedDrafter(name=folder.name, folder=folder, **said)
+    return TrainedDrafter(name=name, folder=folder, **said)
 
 
 def _accept_options(place: Place, options: Mapping[str, Any]) -> None:

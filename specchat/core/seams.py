@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -151,6 +151,32 @@ class Drafter(Protocol):
     @property
     def passes(self) -> int:
         """Forward passes of draft models so far."""
+
+
+@runtime_checkable
+class KeepsState(Protocol):
+    """A drafter that goes on, in the next session, from what it has learnt in this one.
+
+    Its state is saved when a reply ends, after idle work and when the engine leaves, for each target and name.
+    """
+
+    def save_state(self) -> bytes:
+        """What it has learnt; empty where that is nothing. The same state gives the same bytes."""
+
+    def restore_state(self, state: bytes) -> None:
+        """Go on from what was saved, or from nothing where that is empty.
+
+        Raises:
+            ValueError: this was not saved by such a drafter.
+        """
+
+
+@runtime_checkable
+class IdleWorker(Protocol):
+    """A drafter that has something to do while the engine has not."""
+
+    def idle(self, deadline: float) -> bool:
+        """Work until `time.monotonic()` reaches the deadline; whether there is more to do. Never called in a reply."""
 
 
 class TreePolicy(Protocol):

@@ -84,6 +84,20 @@ def check_settings(settings: Settings, has_draft_model: bool, trained: TrainedDr
     _check_draws(settings, chosen["rule"].load().wanted)
 
 
+def needs_weights(settings: Settings) -> bool:
+    """Whether a drafter that the settings ask for is built from trained weights."""
+    return any(DRAFTERS[choice.name].needs_weights for choice in choose_drafter(settings).all())
+
+
+def drafters_to_fetch(settings: Settings, trained: TrainedDrafters) -> list[str]:
+    """Names of the trained drafters that the settings need and that can be fetched."""
+    names: list[str] = []
+    for choice in choose_drafter(settings).all():
+        if DRAFTERS[choice.name].needs_weights:
+            names += trained.to_fetch(choice.name, choice.options.weights)
+    return names
+
+
 def choose_drafter(settings: Settings) -> DrafterChoice:
     """The drafter these settings ask for. A controller that never speculates needs none."""
     return _choice("none" if settings.controller == "off" else settings.drafter, settings)
@@ -139,7 +153,9 @@ def assemble(
 def nested_engines(settings: Settings, supplies: Supplies) -> EngineFactory:
     """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
 
-    inner = dataclasses.replace(supplies, trained=NO_TRAINED)  # trained for the target, and another model writes
+    inner = dataclasses.replace(
+        supplies.keeping(None), trained=NO_TRAINED
+    )  # trained for the target, and another model writes
 
     def make(changes: Mapping[str, Any], model: Model, draft: Model | None) -> Engine:
         return assemble(settings.but({**_NESTED, **changes}), model, draft, supplies=inner)

@@ -120,9 +120,8 @@ class Conversation:
     @property
     def losslessness(self) -> Losslessness:
         """What may be claimed for the settings in force."""
-        return losslessness(
-            assemble(self._settings, self.target, self._draft, supplies=self._supplies).rule, self._settings.rule
-        )
+        parts = assemble(self._settings, self.target, self._draft, supplies=self._supplies.keeping(None))
+        return losslessness(parts.rule, self._settings.rule)
 
     def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Conversation:
         """The same models with some settings changed and parts that have learnt nothing; this one stays as it is.
@@ -131,12 +130,16 @@ class Conversation:
         """
         settings = self._settings.but(changes)
         model = target or self.target
-        return Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._supplies)
+        return Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._supplies.keeping(None))
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
-        assemble(settings, self.target, self._draft, supplies=self._supplies)
+        assemble(settings, self.target, self._draft, supplies=self._supplies.keeping(None))
         self._settings = settings
+
+    def supply(self, supplies: Supplies) -> None:
+        """Build drafters from these from now on; those that were built stay."""
+        self._supplies = supplies
 
     def learn_costs(self, costs: Costs) -> None:
         """Plan with these costs from now on."""

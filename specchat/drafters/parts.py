@@ -24,11 +24,17 @@ class Supplies:
     Args:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model.
         trained: drafters that were trained for the target.
+        keep: called with every drafter that is built, and the name under which its state is kept.
     """
 
     vocabulary: TokenTable | None = None
     draft_vocabulary: TokenTable | None = None
     trained: TrainedDrafters = NO_TRAINED
+    keep: Callable[[str, Drafter], None] | None = None
+
+    def keeping(self, keep: Callable[[str, Drafter], None] | None) -> Supplies:
+        """The same with another who keeps drafters; None: nobody does, and they begin with nothing learnt."""
+        return dataclasses.replace(self, keep=keep)
 
 
 NO_SUPPLIES = Supplies()
@@ -84,6 +90,8 @@ class Parts:
         trained = self.supplies.trained.choose(name, chosen.weights) if method.needs_weights else None
         parts = dataclasses.replace(self, name=name, label=label, trained=trained)
         drafter: Drafter = method.load()(chosen, parts)
+        if self.supplies.keep is not None:
+            self.supplies.keep(trained.name if trained else name, drafter)
         return drafter
 
     def engine(self, settings: Mapping[str, Any], model: Model, draft: Model | None = None) -> Engine:

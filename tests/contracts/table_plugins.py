@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from contracts.learning_plugin import Learning, LearningOptions
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -292,7 +293,7 @@ class DropsSome(Expansion):
 
 
 def _method(name: str, made: type, options: type = NoOptions, **more: Any) -> Method:
-    return Method(name, f"{__name__}:{made.__name__}", "only for tests", "none", options=options, **more)
+    return Method(name, f"{made.__module__}:{made.__name__}", "only for tests", "none", options=options, **more)
 
 
 PLUGINS: dict[str, tuple[Table, Method]] = {
@@ -304,6 +305,7 @@ PLUGINS: dict[str, tuple[Table, Method]] = {
                 _method("stateful", Stateful, StatefulOptions),
                 _method("stateful2", Stateful2, StatefulOptions),
                 _method("trained", Trained, TrainedOptions, needs_weights=True),
+                _method("learning", Learning, LearningOptions),
                 _method("riding", Riding, RidingOptions),
                 _method("self_drafting", SelfDrafting),
                 _method("part_of_cache", PartOfCache),

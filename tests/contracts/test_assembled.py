@@ -57,6 +57,7 @@ def supplies(tmp_path):
 DRAFTERS_OF_TESTS = [
     {"drafter": "stateful"},
     {"drafter": "trained", "method_options": {"trained.layer": 1}},
+    {"drafter": "learning"},
     {"drafter": "riding", "width": 1},
     {"drafter": "riding", "width": 1, "method_options": {"riding.adapted": True}},
     {"drafter": "self_drafting"},

@@ -13,12 +13,10 @@ import msgspec
 from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
 from specchat.core.seams import Model
-from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
-from specchat.decoding.first_divergence import Comparer
 from specchat.decoding.stopwatch import Stopwatch
+from specchat.engine.far.comparing import Comparing
 from specchat.engine.far.convert import (
-    compared_message,
     failure,
     finished_message,
     loss_message,
@@ -26,7 +24,7 @@ from specchat.engine.far.convert import (
     round_message,
     stats_message,
 )
-from specchat.engine.far.idle_measuring import IdleMeasuring
+from specchat.engine.far.idle_time import IdleTime
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.far.memory import free_memory
@@ -36,11 +34,11 @@ from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.far.turns import Side, by_turns
 from specchat.engine.protocol import events
 from specchat.engine.protocol.describe import settings_message
-from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
+from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError, UsageError
 from specchat.settings import OPTIONS, Settings
 
 _IDLE_S = 0.4
-"""After so long without a command, passes are timed if what they cost is not known yet."""
+"""After so long without a command, passes are timed if what they cost is not known yet, and drafters may work."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +52,8 @@ class Worker:
         self._pair: LoadedPair | None = None
         self._conversation: Conversation | None = None
         self._store = ProfileStore(state_dir() / "profiles.json")
-        self._measuring: IdleMeasuring | None = None
-        self._comparer: Comparer | None = None
+        self._idle: IdleTime | None = None
+        self._comparing: Comparing | None = None
         self._twin: Model | None = None  # of the target, while replies are written by turns
         self._replies = 0
         self._totals = Ledger()
@@ -68,13 +66,15 @@ class Worker:
             command = self._deferred.pop(0) if self._deferred else self._wait()
             if command is not None and not isinstance(command, events.Quit):
                 self._answer(command)
+        if self._idle is not None:
+            self._idle.kept.save()
 
     def _wait(self) -> events.Command | None:
-        if self._measuring is None or not self._measuring.due:
+        if self._idle is None or not self._idle.due:
             return self._mailbox.next()
         command = self._mailbox.next(_IDLE_S)
         if command is None:
-            self._measuring.measure(self._loaded(), lambda: not self._mailbox.empty)
+            self._idle.work(self._loaded(), lambda: not self._mailbox.empty)
         return command
 
     def _answer(self, command: events.Command) -> None:
@@ -109,25 +109,29 @@ class Worker:
         settings = settings_of(catalog.pair(name), command.settings)
         loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
         here = self._pair if self._pair is not None and self._serves(self._pair, settings) else None
-        self._take(here.using(settings.threads) if here else self._load_pair(loader, settings), settings)
+        if here:
+            here = replace(here.using(settings.threads), trained=loader.trained_drafters(settings))
+        self._take(here or self._load_pair(loader, settings), settings)
         assert self._pair is not None, "it has just been taken"
         self._emit(ready_message(self._pair, self._loaded()))
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> None:
         """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
-        measuring = IdleMeasuring(self._store, loaded)
+        if self._idle is not None:
+            self._idle.kept.save()
+        idle = IdleTime(self._store, loaded, lambda text: self._emit(events.Notice(text)))
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
             loaded.vocabulary,
             settings,
-            measuring.profile.costs if measuring.profile else None,
-            loaded.supplies,
+            idle.measuring.profile.costs if idle.measuring.profile else None,
+            idle.supplies(loaded),
             plain_rounds=True,
         )
         if loaded is not self._pair:
-            self._replies, self._totals, self._comparer, self._twin = 0, Ledger(), None, None
-        self._pair, self._conversation, self._measuring = loaded, conversation, measuring
+            self._replies, self._totals, self._comparing, self._twin = 0, Ledger(), Comparing(loaded), None
+        self._pair, self._conversation, self._idle = loaded, conversation, idle
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
         """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
@@ -137,7 +141,9 @@ class Worker:
             if self._conversation is None:
                 raise
         before = self._conversation.settings
-        self._pair = self._conversation = self._measuring = self._twin = None
+        assert self._idle is not None, "a conversation has idle time"
+        self._idle.kept.save()
+        self._pair = self._conversation = self._idle = self._twin = None
         free_memory()
         try:
             return loader.load(settings)
@@ -167,6 +173,8 @@ class Worker:
             if not spoken.last:
                 self._rest(watch, cancelled)
         self._pacing.end()
+        assert self._idle is not None, "a conversation has idle time"
+        self._idle.kept.replied()
         self._mailbox.forget_cancel(command.id)
 
     def _generate_two(self, command: events.Generate, beside: events.Beside) -> None:
@@ -260,9 +268,22 @@ class Worker:
 
     def _change(self, changes: dict[str, Any]) -> None:
         conversation = self._loaded()
-        conversation.change(conversation.settings.but(changes))
+        settings = conversation.settings.but(changes)
+        try:
+            conversation.change(settings)
+        except CombinationError:
+            self._look_for_drafters(settings)
+            conversation.change(settings)
         claim = loss_message(conversation.losslessness)
         self._emit(events.Changed(settings_message(conversation.settings), claim))
+
+    def _look_for_drafters(self, settings: Settings) -> None:
+        """Know the trained drafters that are here now: some may have been fetched or made since the pair was loaded."""
+        assert self._pair is not None, "a conversation has a pair"
+        assert self._idle is not None, "a conversation has idle time"
+        loader = Loader(load_catalog(), self._emit, lambda: False)
+        self._pair = replace(self._pair, trained=loader.drafters_here(settings))
+        self._loaded().supply(self._idle.supplies(self._pair))
 
     def _count(self, command: events.Count) -> None:
         conversation = self._loaded()
@@ -270,17 +291,9 @@ class Worker:
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
 
     def _compare(self, command: events.Compare) -> None:
-        pair, conversation = self._pair, self._asked(command)
-        assert pair is not None, "a conversation has a pair"
-        size = conversation.target.vocab_size
-        if (token := max([0, *command.plain, *command.other])) >= size:
-            raise UsageError(f"token {token} is outside the vocabulary of {size}")
-        if self._comparer is None:
-            self._comparer = Comparer(pair.target.model, exact=pair.precision == "float32")
-        law = sampling(conversation.settings)
-        prompt = _encode(conversation, command.messages)
-        parting = self._comparer.parting(prompt, command.plain, command.other, law, command.seed)
-        self._emit(compared_message(command, parting, conversation.vocabulary))
+        conversation = self._asked(command)
+        assert self._comparing is not None, "a conversation has a pair"
+        self._emit(self._comparing.answer(command, conversation, _encode(conversation, command.messages)))
 
     def _asked(self, command: events.Generate | events.Compare) -> Conversation:
         """The conversation a command is about: the chat's, or one of its own."""

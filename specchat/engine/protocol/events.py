@@ -393,6 +393,12 @@ class Totals(Struct, frozen=True, tag_field="type", tag="totals"):
     stats: Stats
 
 
+class Notice(Struct, frozen=True, tag_field="type", tag="notice"):
+    """Something the user should know; nothing that was asked for failed."""
+
+    text: Words
+
+
 class Failed(Struct, frozen=True, tag_field="type", tag="failed"):
     """Something asked for did not happen; the engine goes on. `kind` is the error's class name."""
 
@@ -423,6 +429,7 @@ Event = (
     | Counted
     | Compared
     | Totals
+    | Notice
     | Failed
     | Died
 )

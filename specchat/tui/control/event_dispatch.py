@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specchat.engine.protocol.events import Changed, Counted, Died, Event, Failed, Finished, Hello, Ready, Started
+from specchat.engine.protocol.events import (
+    Changed,
+    Counted,
+    Died,
+    Event,
+    Failed,
+    Finished,
+    Hello,
+    Notice,
+    Ready,
+    Started,
+)
 from specchat.engine.protocol.text import visible
 from specchat.tui.control.actions import Actions
 from specchat.tui.control.context_limit import ContextLimit
@@ -81,6 +92,8 @@ class EventDispatch:
             case Finished():
                 self._ports.notify("")
                 self._terminal.ended(event)
+            case Notice():
+                await self._transcript.note(visible(event.text), "warn")
             case Failed(during="change"):
                 self._side.show_fields()
                 self._side.form.fail(_name_of(change), event.message)

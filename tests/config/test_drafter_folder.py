@@ -10,6 +10,7 @@ from specchat.config.trained_drafters import (
     DESCRIPTION,
     NO_TRAINED,
     WEIGHTS,
+    RefusedDrafter,
     TrainedDrafters,
     read_drafter,
     write_drafter,
@@ -124,7 +125,9 @@ def test_the_newest_is_chosen_or_the_one_that_is_named(tmp_path):
     ],
 )
 def test_weights_that_are_not_to_be_had_are_refused_with_a_way_out(tmp_path, method, wanted, says):
-    here = TrainedDrafters("smollm2", (made(tmp_path),), {"torn": "it is damaged"}, {"eagle": ("smol-eagle",)})
+    here = TrainedDrafters(
+        "smollm2", (made(tmp_path),), {"torn": RefusedDrafter("hydra", "it is damaged")}, {"eagle": ("smol-eagle",)}
+    )
     with pytest.raises(CombinationError) as refused:
         here.choose(method, wanted)
     assert says in str(refused.value)
