@@ -45,7 +45,8 @@ class Batch:
         """(B, A) bool, from which places the token `step` + 1 further on is one of the reply's."""
         place = torch.arange(anchors, device=self.tokens.device)
         begun, ended = self.first[:, None], self.last[:, None]
-        return torch.logical_and(place >= begun, place + step <= ended)
+        inside: Tensor = (place >= begun) & (place + step <= ended)
+        return inside
 
 
 class Corpus:

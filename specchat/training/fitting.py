@@ -101,6 +101,11 @@ class Fitting:
         if self._checkpoint.exists():
             self.standing = load_checkpoint(self._checkpoint, network, self._optimizer, about)
 
+    @property
+    def done(self) -> float:
+        """The share of the schedule that is done."""
+        return self._schedule.done(self.standing)
+
     def run(self, progress: Callable[[Standing], None]) -> Standing:
         """Learn until the schedule is through or measurements no longer rise. Stopped by an interrupt, the best stays.
 

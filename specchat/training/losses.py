@@ -67,10 +67,12 @@ def followed(logits: Tensor, wanted: Tensor, chance: Tensor) -> Tensor:
         wanted: (n,) columns of the text's tokens, −1 for those that cannot be guessed.
         chance: (n,) uniform numbers.
     """
-    near = (logits.topk(min(_NEAR, logits.shape[1]), dim=1).indices == wanted[:, None]).any(dim=1)
-    return right(logits, wanted) | (near & (chance < _NEAR_SHARE))
+    near: Tensor = (logits.topk(min(_NEAR, logits.shape[1]), dim=1).indices == wanted[:, None]).any(dim=1)
+    lucky: Tensor = near & (chance < _NEAR_SHARE)
+    return right(logits, wanted) | lucky
 
 
 def right(logits: Tensor, wanted: Tensor) -> Tensor:
     """(n,) bool, where the likeliest token is the wanted one."""
-    return torch.eq(logits.argmax(dim=1), wanted)
+    hit: Tensor = logits.argmax(dim=1) == wanted
+    return hit

@@ -1,0 +1,107 @@
+"""Runs a training for the command line: loads the target, shows how far it is, says what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from specchat.cli.flags import Output
+from specchat.cli.training_progress import reporter
+from specchat.config import ModelSpec, load_catalog
+from specchat.config.strict import NAME
+from specchat.errors import UsageError, short
+
+if TYPE_CHECKING:
+    from specchat.config.trained_drafters import TrainedDrafter
+    from specchat.settings import Settings
+    from specchat.training.job import Subject
+    from specchat.training.order import Order
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the flags say."""
+
+    pair: str
+    drafter: str
+    prompts: str
+    tokens: int
+    hours: float
+    name: str
+    seed: int
+    threads: int
+    resume: bool
+    verdict: bool
+
+
+def run_training(request: Request, output: Output) -> int:
+    """Train, and print what came of it; the exit code."""
+    from specchat.bench.loaded import prepare_environment, settings_in_force
+
+    settings = settings_in_force({"pair": request.pair, "threads": request.threads})
+    target = load_catalog().model(load_catalog().pair(request.pair).target)
+    if target.scripted:
+        raise UsageError(f"pair {request.pair!r} has no weights to learn from; choose a pair with a model")
+    if not NAME.fullmatch(request.name):
+        raise UsageError(f"--name {short(request.name)} is no name: letters, digits, '.', '_' and '-'")
+    prepare_environment(settings.threads)
+    from specchat.training.job import Job
+    from specchat.training.order import Order
+
+    asked = (request.pair, request.drafter, request.prompts, request.tokens, request.hours, request.name, request.seed)
+    order = Order(*asked, resume=request.resume)
+    order.check()
+    with reporter() as tell:
+        try:
+            trained = Job(order, _subject(settings, target), tell).run()
+        except KeyboardInterrupt:
+            _say_how_to_go_on(order)
+            raise
+    _print(trained, output)
+    return 0
+
+
+def _subject(settings: Settings, target: ModelSpec) -> Subject:
+    """The target, loaded.
+
+    Raises:
+        UsageError: it runs through transformers, which reads no texts side by side.
+    """
+    from specchat.bench.loaded import load_pair
+    from specchat.decoding.assemble import sampling
+    from specchat.models import fetch
+    from specchat.models.own.decoder import Decoder
+    from specchat.training.job import Subject
+
+    loaded = load_pair(settings, lambda what: typer.echo(what, err=True))
+    model = loaded.target.model
+    if not isinstance(model, Decoder):
+        raise UsageError(
+            f"{target.name} runs through transformers ({'; '.join(loaded.notes)}), and drafters are trained for models "
+            "that run in specchat's own decoder"
+        )
+    checksum = fetch.weights_sha256(target)
+    return Subject(target.name, checksum, target.licence, model, loaded.vocabulary, sampling(settings))
+
+
+def _say_how_to_go_on(order: Order) -> None:
+    typer.echo(f"stopped; what was done is kept. specchat train {order.pair} --drafter {order.drafter} "
+               f"--name {order.name} --resume goes on", err=True)  # fmt: skip
+
+
+def _print(trained: TrainedDrafter, output: Output) -> None:
+    figures, data = trained.figures, trained.data
+    if output is Output.json:
+        said: dict[str, Any] = {"name": trained.name, "method": trained.method, "target": trained.target}
+        said |= {"folder": str(trained.folder), "size": trained.size, "data": dict(data), "figures": dict(figures)}
+        sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
+        return
+    depths = " ".join(f"{share:.2f}" for share in figures["right_by_depth_held_out"])
+    typer.echo(f"{trained.name}: {trained.size / 1e6:.1f} MB in {trained.folder}")
+    typer.echo(f"learnt from {data['reply_tokens']} tokens of {data['texts']} texts, {figures['tokens_seen']} seen")
+    typer.echo(f"on texts it never learnt from: τ {figures['chain_tau_held_out']:.2f}, right by depth {depths}")
+    typer.echo(f"use it: specchat --pair PAIR --drafter {trained.method} --set {trained.method}.weights={trained.name}")
