@@ -94,7 +94,9 @@ class Corpus:
 
     def occurring_tokens(self) -> Tensor:
         """Every token that stands in a text, ascending."""
-        return torch.unique(torch.cat([torch.unique(shard.tokens) for shard in self._shards])).long()
+        some = [torch.unique(shard.tokens) for shard in self._shards]
+        every: Tensor = torch.unique(torch.cat(some))
+        return every.long()
 
     def _length(self, number: int, text: int) -> int:
         shard = self._shards[number]

@@ -53,7 +53,7 @@ def divergence(logits: Tensor, labels: Labels) -> Tensor:
     log_q = torch.log_softmax(logits, dim=1).gather(1, labels.places)
     q = torch.where(labels.p > 0, log_q.exp(), 0.0)
     log_rest = torch.log1p(-q.sum(dim=1).clamp_max(1.0 - _LEAST))
-    said = torch.special.xlogy(labels.p, labels.p).sum(dim=1) + torch.special.xlogy(labels.rest, labels.rest)
+    said: Tensor = torch.special.xlogy(labels.p, labels.p).sum(dim=1) + torch.special.xlogy(labels.rest, labels.rest)
     return said - (labels.p * log_q).sum(dim=1) - labels.rest * log_rest
 
 

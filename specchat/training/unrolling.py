@@ -61,7 +61,8 @@ def chain_loss(
         rows, places = going.nonzero(as_tuple=True)
         if not len(rows):
             break
-        logits, at = network.logits(state[rows, places]).float(), places + step
+        logits, at = network.logits(state[rows, places]), places + step
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # the sum of bfloat16 numbers may exceed 1
         labels = labels_of(batch.likeliest[rows, at], batch.log_p[rows, at], batch.rest[rows, at], columns)
         total = total + divergence(logits, labels).sum()
         chance = torch.rand(len(rows), generator=generator).to(logits.device)
