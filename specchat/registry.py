@@ -135,6 +135,11 @@ class Method:
     needs_draft_model: bool = False
     needs_weights: bool = False
 
+    @property
+    def runs_a_network(self) -> bool:
+        """Whether guesses cost passes of a network."""
+        return self.needs_draft_model or self.needs_weights
+
     def load(self) -> Any:
         """The method's class, imported now."""
         module, _, attribute = self.target.partition(":")

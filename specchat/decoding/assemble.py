@@ -22,6 +22,7 @@ from specchat.decoding.state_feed import StateFeed
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import NO_SUPPLIES, EngineFactory, Parts, Supplies
 from specchat.errors import CombinationError, UsageError, nearest
+from specchat.models.learned.loading import trained_network
 from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -137,7 +138,10 @@ def assemble(
     if feed is None:
         engines = nested_engines(settings, supplies)
         feed = StateFeed(
-            make_drafter(choose_drafter(settings), Parts(target, draft, supplies=supplies, make_engine=engines))
+            make_drafter(
+                choose_drafter(settings),
+                Parts(target, draft, supplies=supplies, make_engine=engines, make_network=trained_network),
+            )
         )
     speculator = Speculator(
         target=target,

@@ -52,7 +52,7 @@ class Merge:
 
     def __init__(self, options: MergeOptions, parts: Parts) -> None:
         self._members: list[Drafter] = [parts.member(name, place) for place, name in enumerate(options.members)]
-        self._models = {index for index, name in enumerate(options.members) if DRAFTERS[name].needs_draft_model}
+        self._models = {index for index, name in enumerate(options.members) if DRAFTERS[name].runs_a_network}
         self._sure = options.sure
         self._trust = _Trust()
         self._riders = [0] * len(self._members)  # how many of each member ride along in this round

@@ -51,6 +51,7 @@ class Eagle(nn.Module):
         self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
         self.down = nn.Linear(sizes.inner, d, bias=False)
         self.norm = nn.Parameter(torch.ones(d))
+        self.frequencies: Tensor | None = None  # of the rotation, where they are not those of `theta`
 
     def fused(self, features: Tensor) -> Tensor:
         """(…, d) from (…, taps, d) states of the target."""
@@ -58,19 +59,9 @@ class Eagle(nn.Module):
         fused: Tensor = self.fuse(taken.flatten(-2))
         return fused
 
-    def step(self, inputs: Tensor, tokens: Tensor, first: int, before: list[Step]) -> Step:
-        """One step at every place: each attends to the text's entries up to its own place, then to its own guesses.
-
-        Args:
-            inputs: (B, A, d) fused states, or states of the step before.
-            tokens: (B, A) the tokens that follow them.
-            first: position of the entry at the first place; each place is one further.
-            before: the earlier steps; the first of them is the text.
-        """
-        positions = torch.arange(first, first + inputs.shape[1], device=inputs.device)
-        residual, queries, keys, values = self.before_attention(inputs, tokens, positions)
-        mixed = _attend(queries, [*before, Step(inputs, keys, values)])
-        return Step(self.after_attention(residual, mixed), keys, values)
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """(…, d) what a step takes of the embeddings (…, d) of tokens."""
+        return unit(embedded, self.sizes.epsilon) * self.token_norm
 
     def before_attention(
         self, inputs: Tensor, tokens: Tensor, positions: Tensor
@@ -79,12 +70,12 @@ class Eagle(nn.Module):
 
         Args:
             inputs: (…, A, d) fused states, or states of the step before.
-            tokens: (…, A) the tokens that follow them.
+            tokens: (…, A, d) what `of_tokens` gives for the tokens that follow them.
             positions: (A,) of the entries.
         """
-        sizes, epsilon = self.sizes, self.sizes.epsilon
-        normed = unit(inputs, epsilon) * self.state_norm
-        pairs = torch.cat([unit(self.shared.embed(tokens), epsilon) * self.token_norm, normed], dim=-1)
+        sizes = self.sizes
+        normed = unit(inputs, sizes.epsilon) * self.state_norm
+        pairs = torch.cat([tokens, normed], dim=-1)
         heads = self.qkv(pairs).unflatten(-1, (sizes.heads + 2 * sizes.kv_heads, sizes.head_dim))
         queries, keys, values = heads.split((sizes.heads, sizes.kv_heads, sizes.kv_heads), dim=-2)
         turns = self._turns(positions)
@@ -104,9 +95,13 @@ class Eagle(nn.Module):
     def states(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """What `unroll` takes the logits of: (B, S − steps, d) for each step."""
         anchors = tokens.shape[1] - steps
-        inputs, found = self.fused(features[:, :anchors]), list[Step]()
+        inputs, taken, found = (
+            self.fused(features[:, :anchors]),
+            self.of_tokens(self.shared.embed(tokens)),
+            list[Step](),
+        )
         for step in range(1, steps + 1):
-            found.append(self.step(inputs, tokens[:, step : anchors + step], step - 1, found))
+            found.append(self._step(inputs, taken[:, step : anchors + step], step - 1, found))
             inputs = found[-1].states
         return [step.states for step in found]
 
@@ -114,10 +109,23 @@ class Eagle(nn.Module):
         """Logits of every step at every place of some texts; see `Hydra.unroll`. Differentiable."""
         return [self.logits(states) for states in self.states(features, tokens, steps)]
 
+    def _step(self, inputs: Tensor, tokens: Tensor, first: int, before: list[Step]) -> Step:
+        """One step at every place: each attends to the text's entries up to its own place, then to its own guesses.
+
+        Args:
+            first: position of the entry at the first place; each place is one further.
+            before: the earlier steps; the first of them is the text.
+        """
+        positions = torch.arange(first, first + inputs.shape[1], device=inputs.device)
+        residual, queries, keys, values = self.before_attention(inputs, tokens, positions)
+        mixed = _attend(queries, [*before, Step(inputs, keys, values)])
+        return Step(self.after_attention(residual, mixed), keys, values)
+
     def _turns(self, positions: Tensor) -> Tensor:
         """(A, 1, head_dim / 2, 2) cosines and sines of these positions."""
-        pairs = torch.arange(0, self.sizes.head_dim, 2, device=positions.device) / self.sizes.head_dim
-        angles = positions[:, None] / self.sizes.theta**pairs
+        if self.frequencies is None:
+            self.frequencies = self.sizes.theta ** -(torch.arange(0, self.sizes.head_dim, 2) / self.sizes.head_dim)
+        angles = positions[:, None] * self.frequencies.to(positions.device)
         return torch.stack([angles.cos(), angles.sin()], dim=-1)[:, None]
 
 

@@ -36,13 +36,27 @@ class Hydra(nn.Module):
         self.down = nn.Linear(sizes.inner, d, bias=False)
         self.norm = nn.Parameter(torch.ones(d))
 
-    def first(self, features: Tensor, tokens: Tensor) -> Tensor:
-        """(…, d) states of step 1, from (…, taps, d) states of the target and (…) tokens that follow them."""
-        return self._step(self.fuse(unit(features, self.sizes.epsilon).flatten(-2)), tokens)
+    def fused(self, features: Tensor) -> Tensor:
+        """(…, d) what step 1 takes of (…, taps, d) states of the target."""
+        fused: Tensor = self.fuse(unit(features, self.sizes.epsilon).flatten(-2))
+        return fused
 
-    def next(self, states: Tensor, tokens: Tensor) -> Tensor:
-        """(…, d) states of the next step, from (…, d) states of this one and (…) tokens that follow them."""
-        return self._step(self.back(unit(states, self.sizes.epsilon)), tokens)
+    def fed_back(self, states: Tensor) -> Tensor:
+        """(…, d) what the next step takes of (…, d) states of this one."""
+        back: Tensor = self.back(unit(states, self.sizes.epsilon))
+        return back
+
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """(…, d) what a step takes of the embeddings (…, d) of tokens."""
+        taken: Tensor = self.token(unit(embedded, self.sizes.epsilon))
+        return taken
+
+    def step(self, inputs: Tensor, tokens: Tensor) -> Tensor:
+        """(…, d) states, from what `fused` or `fed_back` and `of_tokens` give."""
+        states = inputs + tokens
+        gate, up = self.gate_up(unit(states, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)
+        after: Tensor = states + self.down(F.silu(gate) * up)
+        return after
 
     def logits(self, states: Tensor) -> Tensor:
         """(…, R) logits of the token that follows, for each of the shared tokens."""
@@ -51,9 +65,11 @@ class Hydra(nn.Module):
     def states(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """What `unroll` takes the logits of: (B, S − steps, d) for each step."""
         anchors = tokens.shape[1] - steps
-        found = [self.first(features[:, :anchors], tokens[:, 1 : anchors + 1])]
-        for step in range(2, steps + 1):
-            found.append(self.next(found[-1], tokens[:, step : anchors + step]))
+        inputs, taken, found = self.fused(features[:, :anchors]), self.of_tokens(self.shared.embed(tokens)), []
+        for step in range(1, steps + 1):
+            found.append(self.step(inputs, taken[:, step : anchors + step]))
+            if step < steps:
+                inputs = self.fed_back(found[-1])
         return found
 
     def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
@@ -68,9 +84,3 @@ class Hydra(nn.Module):
             was read. It is to be compared with the target's own logits at position t + k.
         """
         return [self.logits(states) for states in self.states(features, tokens, steps)]
-
-    def _step(self, inputs: Tensor, tokens: Tensor) -> Tensor:
-        states: Tensor = inputs + self.token(unit(self.shared.embed(tokens), self.sizes.epsilon))
-        gate, up = self.gate_up(unit(states, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)
-        after: Tensor = states + self.down(F.silu(gate) * up)
-        return after

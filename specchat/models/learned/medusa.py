@@ -30,12 +30,21 @@ class Medusa(nn.Module):
         self.blocks = nn.Linear(d, sizes.heads * d, bias=False)
         self.norm = nn.Parameter(torch.ones(d))
 
-    def first(self, features: Tensor, tokens: Tensor) -> Tensor:
-        """(…, heads, d) states of all depths, from (…, taps, d) states of the target and (…) tokens behind them."""
-        epsilon = self.sizes.epsilon
-        fused = self.fuse(unit(features, epsilon).flatten(-2)) + self.token(unit(self.shared.embed(tokens), epsilon))
-        blocks = self.blocks(unit(fused, epsilon)).unflatten(-1, (self.sizes.heads, self.sizes.hidden))
-        states: Tensor = fused.unsqueeze(-2) + F.silu(blocks)
+    def fused(self, features: Tensor) -> Tensor:
+        """(…, d) what is taken of (…, taps, d) states of the target."""
+        fused: Tensor = self.fuse(unit(features, self.sizes.epsilon).flatten(-2))
+        return fused
+
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """(…, d) what is taken of the embeddings (…, d) of the tokens that follow."""
+        taken: Tensor = self.token(unit(embedded, self.sizes.epsilon))
+        return taken
+
+    def step(self, inputs: Tensor, tokens: Tensor) -> Tensor:
+        """(…, heads, d) states of all depths, from what `fused` and `of_tokens` give."""
+        joined = inputs + tokens
+        blocks = self.blocks(unit(joined, self.sizes.epsilon)).unflatten(-1, (self.sizes.heads, self.sizes.hidden))
+        states: Tensor = joined.unsqueeze(-2) + F.silu(blocks)
         return states
 
     def logits(self, states: Tensor) -> Tensor:
@@ -46,8 +55,8 @@ class Medusa(nn.Module):
         """What `unroll` takes the logits of: (B, S − steps, d) for each step."""
         assert 1 <= steps <= self.sizes.heads, f"{self.sizes.heads} heads guess no {steps} tokens"
         anchors = tokens.shape[1] - steps
-        states = self.first(features[:, :anchors], tokens[:, 1 : anchors + 1])
-        return list(states.unbind(-2)[:steps])
+        taken = self.of_tokens(self.shared.embed(tokens[:, 1 : anchors + 1]))
+        return list(self.step(self.fused(features[:, :anchors]), taken).unbind(-2)[:steps])
 
     def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """Logits of every depth at every place of some texts; see `Hydra.unroll`. Differentiable."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -24,6 +26,9 @@ from specchat.models.learned.sizes import MOST_TOKENS, EagleSizes, HydraSizes, M
 
 TOKENS = "tokens"
 """The tensor that lists the tokens that can be guessed, the most frequent first."""
+
+OWN_HEAD, OWN_EMBED, FREQUENCIES = "head", "embed", "frequencies"
+"""Tensors that only published networks have: a head and an embedding of their own, and the rotation's angles."""
 
 _FORMATS = ("F32", "F16", "BF16")
 
@@ -116,10 +121,41 @@ def load_network(
     with torch.device("meta"):
         network: Any = kind.module(sizes, SharedWeights(torch.nn.Identity(), torch.empty(0), torch.empty(0)))
     wanted = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    tensors, tokens = read_tensors(file, wanted), read_tokens(file)
-    network.load_state_dict(tensors, assign=True)
-    network.shared = share(tokens)
+    tokens, own = read_tokens(file), _own_tensors(file, sizes)
+    tensors = read_tensors(file, {**wanted, **own})
+    network.load_state_dict({name: tensors[name] for name in wanted}, assign=True)
+    network.shared = _shared(share, tokens, tensors)
+    if FREQUENCIES in own:
+        network.frequencies = tensors[FREQUENCIES]
     return network.eval().requires_grad_(False)
+
+
+def _own_tensors(file: Path, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """Which tensors a published network has besides those of ours, and of which shapes."""
+    if not isinstance(sizes, EagleSizes):
+        return {}
+    entries, d = read_entries(file), sizes.hidden
+    rows = {name: entry.shape[0] for name, entry in entries.items() if entry.shape}
+    shapes = {
+        OWN_HEAD: (rows.get(TOKENS, 0), d),
+        OWN_EMBED: (rows.get(OWN_EMBED, 0), d),
+        FREQUENCIES: (sizes.head_dim // 2,),
+    }
+    return {name: shape for name, shape in shapes.items() if name in entries}
+
+
+def _shared(share: Callable[[Tensor], SharedWeights], tokens: Tensor, tensors: Mapping[str, Tensor]) -> SharedWeights:
+    """What the target shares, with what the network has of its own in its place."""
+    shared = share(tokens[:1] if OWN_HEAD in tensors else tokens)
+    if OWN_HEAD in tensors:
+        shared = replace(shared, tokens=tokens, head=tensors[OWN_HEAD], own_head=True)
+    if OWN_EMBED in tensors:
+        shared = replace(shared, embed=partial(_embedded, tensors[OWN_EMBED]))
+    return shared
+
+
+def _embedded(table: Tensor, tokens: Tensor) -> Tensor:
+    return F.embedding(tokens, table)
 
 
 def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:

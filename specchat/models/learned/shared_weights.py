@@ -23,11 +23,13 @@ class SharedWeights:
             the first of them.
         head: (R, d) the head's rows for these tokens with the target's final norm in them (`Weights.head_rows`): what a
             state of mean square 1 is multiplied with to give their logits.
+        own_head: whether the rows are not the target's, so that there are none for other tokens.
     """
 
     embed: Callable[[Tensor], Tensor]
     tokens: Tensor
     head: Tensor
+    own_head: bool = False
 
     @classmethod
     def of(cls, target: Weights, tokens: Tensor) -> SharedWeights:

@@ -46,7 +46,7 @@ class _CLayer(ctypes.Structure):
     ]
 
 
-class _CDecoder(ctypes.Structure):
+class CDecoder(ctypes.Structure):
     _fields_ = [
         *[(n, ctypes.c_int32) for n in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inter", "vocab_size")],
         *[(n, ctypes.c_int32) for n in ("views", "gelu")],
@@ -132,7 +132,7 @@ class NativeNetwork:
         told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
         self._c_layers = (_CLayer * shape.layers)(*told)
         self._adapters = AdapterTables(shape)
-        self._c = _CDecoder(
+        self._c = CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
             *(shape.inner, shape.vocab_size, len(shape.views), shape.gate == "gelu", shape.epsilon),
             *(self._c_layers, pointer("the last norm", self._norm, torch.float32, shape.hidden), self._head.as_c()),

@@ -10,7 +10,7 @@
 
 #include "check.h"
 #include "floor.h"
-#include "head.h"
+#include "linear.h"
 
 /* Rotate pairs of values by angles whose cosines and sines lie side by side. */
 static void turn(float *head, const float *turns, int head_dim) {
