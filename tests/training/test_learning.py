@@ -1,4 +1,4 @@
-"""Learning: losses have the gradients they should, a tiny network gets better, and nothing is lost when it is cut off."""
+"""Learning: losses have the right gradients, a tiny network gets better, nothing is lost when it is cut off."""
 
 import dataclasses
 

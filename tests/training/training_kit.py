@@ -38,7 +38,7 @@ class Words:
 
 
 def target(seed=0, spread=0.25, forgetful=False):
-    """A random network; the wider its weights are spread, the surer it is of its tokens. A forgetful one hardly attends,
+    """A random network; the wider its weights are spread, the surer it is. A forgetful one hardly attends to the text,
     so that each token follows from the one before: that can be learnt from a few texts."""
     torch.manual_seed(seed)
     config = transformers.LlamaConfig(
