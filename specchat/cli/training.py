@@ -11,11 +11,13 @@ import typer
 
 from specchat.cli.flags import Output
 from specchat.cli.training_progress import reporter
+from specchat.cli.training_verdict import as_json, measure, print_verdict
 from specchat.config import ModelSpec, load_catalog
 from specchat.config.strict import NAME
 from specchat.errors import UsageError, short
 
 if TYPE_CHECKING:
+    from specchat.cli.training_verdict import Verdict
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.settings import Settings
     from specchat.training.job import Subject
@@ -61,7 +63,10 @@ def run_training(request: Request, output: Output) -> int:
         except KeyboardInterrupt:
             _say_how_to_go_on(order)
             raise
-    _print(trained, output)
+    verdict = measure(settings, trained) if request.verdict else None
+    _print(request.pair, trained, verdict, output)
+    if verdict is not None and output is Output.text:
+        print_verdict(request.pair, trained, verdict)
     return 0
 
 
@@ -89,19 +94,23 @@ def _subject(settings: Settings, target: ModelSpec) -> Subject:
 
 
 def _say_how_to_go_on(order: Order) -> None:
-    typer.echo(f"stopped; what was done is kept. specchat train {order.pair} --drafter {order.drafter} "
-               f"--name {order.name} --resume goes on", err=True)  # fmt: skip
+    from specchat.training.job import command
+
+    typer.echo(f"stopped; what was done is kept. To go on: {command(order)} --resume", err=True)
 
 
-def _print(trained: TrainedDrafter, output: Output) -> None:
+def _print(pair: str, trained: TrainedDrafter, verdict: Verdict | None, output: Output) -> None:
     figures, data = trained.figures, trained.data
     if output is Output.json:
         said: dict[str, Any] = {"name": trained.name, "method": trained.method, "target": trained.target}
         said |= {"folder": str(trained.folder), "size": trained.size, "data": dict(data), "figures": dict(figures)}
+        said |= {"verdict": None if verdict is None else as_json(verdict)}
         sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
         return
     depths = " ".join(f"{share:.2f}" for share in figures["right_by_depth_held_out"])
     typer.echo(f"{trained.name}: {trained.size / 1e6:.1f} MB in {trained.folder}")
     typer.echo(f"learnt from {data['reply_tokens']} tokens of {data['texts']} texts, {figures['tokens_seen']} seen")
     typer.echo(f"on texts it never learnt from: τ {figures['chain_tau_held_out']:.2f}, right by depth {depths}")
-    typer.echo(f"use it: specchat --pair PAIR --drafter {trained.method} --set {trained.method}.weights={trained.name}")
+    typer.echo(
+        f"try it: specchat --pair {pair} --drafter {trained.method} --set {trained.method}.weights={trained.name}"
+    )
