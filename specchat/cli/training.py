@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.settings import Settings
     from specchat.training.job import Subject
+    from specchat.training.needs import Needs
     from specchat.training.order import Order
 
 
@@ -59,7 +60,9 @@ def run_training(request: Request, output: Output) -> int:
     order.check()
     with reporter() as tell:
         try:
-            trained = Job(order, _subject(settings, target), tell).run()
+            job = Job(order, _subject(settings, target), tell)
+            _tell_needs(job.needs)
+            trained = job.run()
         except KeyboardInterrupt:
             _say_how_to_go_on(order)
             raise
@@ -91,6 +94,11 @@ def _subject(settings: Settings, target: ModelSpec) -> Subject:
         )
     checksum = fetch.weights_sha256(target)
     return Subject(target.name, checksum, target.licence, model, loaded.vocabulary, sampling(settings))
+
+
+def _tell_needs(needs: Needs) -> None:
+    disk, memory = f"{needs.disk_bytes / 1e9:.1f} GB of disk", f"{needs.memory_bytes / 1e9:.1f} GB of memory"
+    typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; takes about {disk} and {memory}", err=True)
 
 
 def _say_how_to_go_on(order: Order) -> None:

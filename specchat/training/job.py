@@ -15,18 +15,17 @@ from specchat.config import private_dir
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, write_drafter
 from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.errors import NotEnoughMemory, TrainingError
+from specchat.errors import TrainingError
 from specchat.models.learned.networks import new_network
-from specchat.models.machine import available_bytes
 from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
-from specchat.training.disk import need_space
 from specchat.training.fitting import Fitting, Schedule
+from specchat.training.needs import needs_of
 from specchat.training.order import Order, Places
 from specchat.training.recipes import HEAD_TOKENS, RECIPES, STEPS
-from specchat.training.state_reading import StateReading, grouped
-from specchat.training.state_shards import bytes_of_token, read_shard, shard_file
+from specchat.training.state_reading import StateReading, grouped, tapped_layers
+from specchat.training.state_shards import read_shard, shard_file
 from specchat.training.target_weights import shared_with
 from specchat.training.text_store import TextStore
 from specchat.training.writing import TextPlan, TextWriting
@@ -35,8 +34,6 @@ _MEASUREMENTS = 24
 """How often progress is measured in a training that goes through."""
 
 _FEWEST_TEXTS = 40
-_TOKENS_PER_REPLY_TOKEN = 1.7
-"""What is read for every token of a reply: chat format and prompt stand in front of it. Measured on smol."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +74,9 @@ class Job:
         self.places = Places.of(order, subject.name, subject.checksum)
         self._subject = subject
         self._tell = tell
+        shape = subject.model.network.shape
+        self._sizes = RECIPES[order.drafter].sizes(shape, tapped_layers(subject.model.layers))
+        self.needs = needs_of(order.drafter, self._sizes, shape, order.tokens, self.places.states)
 
     def run(self) -> TrainedDrafter:
         """Everything that is still to be done. Interrupted while it learns, it leaves a drafter as good as it got.
@@ -98,8 +98,7 @@ class Job:
     def _write_texts(self) -> TextStore:
         """Stages 1 and 2."""
         order, subject = self.order, self._subject
-        tokens = int(order.tokens * _TOKENS_PER_REPLY_TOKEN)
-        need_space(self.places.data, tokens * bytes_of_token(4, subject.model.hidden_size), f"{tokens} tokens' states")
+        self.needs.check(self.places.data)
         store = TextStore(self.places.texts, subject.vocabulary.size)
         plan = TextPlan(subject.vocabulary, order.file_prompts(), subject.sampling, order.seed)
 
@@ -124,13 +123,10 @@ class Job:
         """Stage 4, where it stands."""
         order, model = self.order, self._subject.model
         recipe = RECIPES[order.drafter]
-        layers = StateReading(model, self._subject.checksum, self.places.states).layers
-        sizes = recipe.sizes(model.network.shape, layers)
+        sizes = self._sizes
         shared = shared_with(model, corpus, HEAD_TOKENS)
         network = new_network(order.drafter, sizes, shared, torch.Generator().manual_seed(order.seed))
         network.to(shared.head.device)
-        weights = sum(parameter.numel() for parameter in network.parameters())
-        _need_memory(weights, shared.head.numel())
         seen = int(recipe.epochs * corpus.tokens)
         schedule = Schedule(seen, 3600 * order.hours, recipe.learning_rate, max(1, seen // _MEASUREMENTS))
         about = {"method": order.drafter, "options": sizes.options(), "seed": order.seed, "data": _digest(sources)}
@@ -185,16 +181,3 @@ def command(order: Order) -> str:
 
 def _digest(sources: list[str]) -> str:
     return hashlib.blake2b("".join(sources).encode(), digest_size=8).hexdigest()
-
-
-def _need_memory(weights: int, head: int) -> None:
-    """Refuse what will not fit.
-
-    Raises:
-        NotEnoughMemory: with what it needs and what there is.
-    """
-    # Weights, gradients and two moments in float32; head rows in two formats; a batch and its logits.
-    needed = weights * 16 + head * 6 + (1 << 30)
-    free = available_bytes(torch.device("cpu"))
-    if free is not None and needed > free:
-        raise NotEnoughMemory(f"training needs about {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are free")

@@ -14,7 +14,7 @@ from specchat.core.best import best_tokens
 from specchat.core.seams import Model
 from specchat.core.states import StateTap, TextStates
 from specchat.models.base.cache_rows import LAZY_TOKENS
-from specchat.training.disk import need_space
+from specchat.training.needs import need_space
 from specchat.training.state_shards import (
     LIKELIEST,
     SHARPNESS,

@@ -4,17 +4,17 @@ import dataclasses
 
 import pytest
 import torch
-from training_kit import REPLY, USER, V, subject, target
+from training_kit import REPLY, USER, V, some_texts, subject, target
 
 from specchat.config import data_dir
 from specchat.config.trained_drafters import read_drafter
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
-from specchat.errors import TrainingError
+from specchat.errors import NotEnoughMemory, TrainingError
 from specchat.models.learned.networks import NETWORKS, load_network, new_network
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.own.text_batch import TextBatch
-from specchat.training import fitting, job, losses, writing
+from specchat.training import fitting, job, losses, needs, writing
 from specchat.training.batch_writer import BatchWriter, Writing
 from specchat.training.corpus import Corpus
 from specchat.training.fitting import Fitting, Schedule, columns_of
@@ -214,6 +214,20 @@ def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     assert trained.figures["chain_tau_held_out"] == max(trained.figures["curve_tau"])
     with pytest.raises(TrainingError, match="'mine' is there already"):
         Job(order(tmp_path), subject(), said.append)
+
+
+def test_what_a_job_takes_is_known_and_refused_before_it_begins(tmp_path, monkeypatch):
+    asked = Job(order(tmp_path, tokens=100_000), subject(), lambda stage: None)
+    network = network_for("hydra", asked._subject.model, Corpus([asked_shard(asked, tmp_path)], STEPS, False))
+    assert asked.needs.weights == sum(parameter.numel() for parameter in network.parameters())
+    assert asked.needs.disk_bytes > 100_000 * 4 * 64 * 2
+    monkeypatch.setattr(needs, "available_bytes", lambda device: 1 << 20)
+    with pytest.raises(NotEnoughMemory, match=r"training needs about 1\.\d GB of memory and 0\.0 GB are free"):
+        asked.run()
+
+
+def asked_shard(asked, tmp_path):
+    return StateReading(asked._subject.model, "", tmp_path).shard(some_texts(3))
 
 
 def test_an_interrupt_keeps_the_best_and_resume_goes_on(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from training_kit import CHECKSUM, some_texts, target
 
 from specchat.core.states import StateTap
 from specchat.errors import TrainingError
-from specchat.training import disk
+from specchat.training import needs
 from specchat.training.state_reading import StateReading, source_of, tapped_layers
 from specchat.training.state_shards import SHARPNESS, is_there, read_shard, shard_file, write_shard
 
@@ -101,7 +101,7 @@ def test_a_shard_whose_tensors_do_not_go_together_is_refused(written, tmp_path):
 
 
 def test_a_disk_without_room_is_told_before_anything_is_read(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(disk, "_SPARE_BYTES", 1 << 60)
+    monkeypatch.setattr(needs, "_SPARE_BYTES", 1 << 60)
     with pytest.raises(TrainingError, match=r"not enough space in .*the states need .* are free; ask for fewer"):
         StateReading(model, CHECKSUM, tmp_path).run([some_texts(3)], lambda done: None)
     assert list(tmp_path.iterdir()) == []
