@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 FEWEST_PLAIN_ROUNDS = 8
 """With fewer plain rounds nothing is claimed."""
 
+_WIDEST = 0.5
+"""A figure whose interval reaches further than this part of it on either side tells nobody anything: it is withheld."""
+
 _Z = 1.959964  # the normal law's 97.5 % point
 
 
@@ -113,6 +116,8 @@ class Gaps:
         if value > most:
             return None
         half = _error_s(stretches, would_be_s) / self.seconds
+        if half > _WIDEST * value:
+            return None
         return Speedup(value, max(0.0, value - half), min(most, value + half), self.plain_rounds)
 
     def _complete(self) -> list[_Stretch]:

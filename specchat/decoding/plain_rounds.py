@@ -8,9 +8,13 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.round import Round
 from specchat.core.seams import Controller
+from specchat.core.speedup import FEWEST_PLAIN_ROUNDS
 
 EVERY = 24
 """One round at least of so many is plain. It changes no text, and costs some 2 % of the speed."""
+
+SOON, EVERY_SOON = FEWEST_PLAIN_ROUNDS * 12, 12
+"""Of a reply's first rounds it is one of 12, so that a reply of ordinary length has enough of them for a figure."""
 
 _GOLDEN = 0.6180339887498949
 """Steps of this size fall evenly, and never in step with anything that repeats, such as another program's bursts."""
@@ -18,25 +22,33 @@ _GOLDEN = 0.6180339887498949
 
 @dataclass
 class PlainRounds:
-    """A controller that has one round in every 24 decoded plainly, unless the controller inside already did."""
+    """A controller that has one round in 12, later in 24, decoded plainly, unless the controller inside already did."""
 
     controller: Controller
-    _done: int = field(default=-1, init=False)  # the last block of 24 rounds that has its plain round
+    _done: int = field(default=-1, init=False)  # the last block of rounds that has its plain round
 
     def plan(self, context: Context) -> Budget:
-        block, place = divmod(context.round, EVERY)
+        block, place, size = _block(context.round)
         if context.round == 0:
             self._done = -1
-        if self._done != block and place == _place(block):
+        if self._done != block and place == _place(block, size):
             return Budget(nodes=0, depth=0, width=0, why="to compare with")
         return self.controller.plan(context)
 
     def observe(self, round: Round) -> None:
         if round.budget.nodes == 0:
-            self._done = round.index // EVERY
+            self._done, _, _ = _block(round.index)
         self.controller.observe(round)
 
 
-def _place(block: int) -> int:
+def _block(round: int) -> tuple[int, int, int]:
+    """Which block a round is in, its place there, and the block's size."""
+    if round < SOON:
+        return *divmod(round, EVERY_SOON), EVERY_SOON
+    block, place = divmod(round - SOON, EVERY)
+    return SOON // EVERY_SOON + block, place, EVERY
+
+
+def _place(block: int, size: int) -> int:
     """Where in this block the plain round is."""
-    return int(EVERY * ((0.5 + block * _GOLDEN) % 1.0))
+    return int(size * ((0.5 + block * _GOLDEN) % 1.0))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from contracts.learning_plugin import Learning, LearningOptions
+from contracts.learning_plugin import Constant, ConstantOptions, Learning, LearningOptions
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -306,6 +306,7 @@ PLUGINS: dict[str, tuple[Table, Method]] = {
                 _method("stateful2", Stateful2, StatefulOptions),
                 _method("trained", Trained, TrainedOptions, needs_weights=True),
                 _method("learning", Learning, LearningOptions),
+                _method("constant", Constant, ConstantOptions, needs_weights=True),
                 _method("riding", Riding, RidingOptions),
                 _method("self_drafting", SelfDrafting),
                 _method("part_of_cache", PartOfCache),

@@ -51,13 +51,15 @@ class Backwards(Letters):
 def supplies(tmp_path):
     weight = shared_network("llama").get_output_embeddings().weight.detach().clone()
     made = trained_folder(tmp_path / "head", {"weight": weight}, "trained")
-    return Supplies(Letters(V), Backwards(V), TrainedDrafters("tiny", (made,)))
+    other = trained_folder(tmp_path / "constant", {"token": torch.tensor(3)}, "constant")
+    return Supplies(Letters(V), Backwards(V), TrainedDrafters("tiny", (made, other)))
 
 
 DRAFTERS_OF_TESTS = [
     {"drafter": "stateful"},
     {"drafter": "trained", "method_options": {"trained.layer": 1}},
     {"drafter": "learning"},
+    {"drafter": "constant"},
     {"drafter": "riding", "width": 1},
     {"drafter": "riding", "width": 1, "method_options": {"riding.adapted": True}},
     {"drafter": "self_drafting"},
@@ -200,7 +202,7 @@ def test_members_and_drafters_have_noise_of_their_own(build):
 
 
 def test_a_trained_drafter_is_built_from_the_weights_that_are_named_or_the_newest(build, supplies, tmp_path):
-    (newest,) = supplies.trained.fitting
+    newest = supplies.trained.choose("trained")
     older = trained_folder(tmp_path / "older", load_file(newest.weights), "trained")
     both = dataclasses.replace(supplies, trained=TrainedDrafters("tiny", (newest, older)))
     for name, expected in (("", newest), ("older", older)):

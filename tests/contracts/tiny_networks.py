@@ -29,21 +29,25 @@ def sizes_for(method: str, hidden: int, layers: int) -> Sizes:
             return EagleSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8)
 
 
-def tiny_trained(method: str, target: Weights) -> TrainedDrafter:
-    """A trained drafter of this method that fits the target's sizes. It can guess two thirds of the tokens."""
-    return _made(method, target.hidden_size, target.layers, target.vocab_size)
+def tiny_trained(method: str, target: Weights, share: float = 2 / 3) -> TrainedDrafter:
+    """A trained drafter of this method that fits the target's sizes.
+
+    Args:
+        share: which part of all tokens are frequent ones, that it can guess.
+    """
+    return _made(method, target.hidden_size, target.layers, target.vocab_size, share)
 
 
-def all_tiny_trained(target: Weights) -> TrainedDrafters:
+def all_tiny_trained(target: Weights, share: float = 2 / 3) -> TrainedDrafters:
     """One of each method."""
-    return TrainedDrafters("tiny", tuple(tiny_trained(method, target) for method in NETWORKS))
+    return TrainedDrafters("tiny", tuple(tiny_trained(method, target, share) for method in NETWORKS))
 
 
 @cache
-def _made(method: str, hidden: int, layers: int, vocab_size: int) -> TrainedDrafter:
-    folder = Path(_FOLDERS.name) / f"{method}-{hidden}-{layers}-{vocab_size}"
+def _made(method: str, hidden: int, layers: int, vocab_size: int, share: float) -> TrainedDrafter:
+    folder = Path(_FOLDERS.name) / f"{method}-{hidden}-{layers}-{vocab_size}-{share:.2f}"
     folder.mkdir()
-    sizes, tokens = sizes_for(method, hidden, layers), torch.arange(vocab_size * 2 // 3)
+    sizes, tokens = sizes_for(method, hidden, layers), torch.arange(round(share * vocab_size))
     shared = SharedWeights(torch.nn.Identity(), tokens, torch.empty(0))
     save_weights(new_network(method, sizes, shared, torch.Generator().manual_seed(3)), folder / WEIGHTS)
     return write_drafter(

@@ -1,17 +1,21 @@
-"""The engine as a process with a drafter that learns: over restarts, between commands, and after damage."""
+"""The engine as a process with drafters that learn or were trained: over restarts, between commands, after damage."""
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import torch
+from contracts.trained import trained_folder
 from test_engine_process import Driver
 
 from specchat.config import state_dir
 from specchat.config.drafter_states import DrafterStateFile, erase_state
 from specchat.engine.protocol import events as ev
+from specchat.models.inspect.trained_drafters import own_drafters_dir
 
 TESTS = Path(__file__).parents[1]
 SERVE = f"""
@@ -91,3 +95,32 @@ def test_learning_survives_restarts_and_damage_is_erased_on_request_and_never_ke
     erase_state("learning")
     write(driver, 2)
     assert not file.exists()
+
+
+def refused(driver, **changes):
+    """What the engine says to a change that it refuses."""
+    driver.engine.send(ev.Change(changes))
+    while not isinstance(event := driver._next(), ev.Failed):
+        assert not isinstance(event, ev.Changed)
+    assert event.exit_code == 2
+    return event.message
+
+
+def test_a_trained_drafter_is_used_once_it_is_here_and_a_wrong_one_stops_nothing_else(engine):
+    driver = engine()
+    driver.load(drafter="none", max_tokens=6)
+    assert "drafter 'constant' needs weights trained for scripted" in refused(driver, drafter="constant")
+    sha256 = hashlib.sha256(b"scripted").hexdigest()
+    token = {"token": torch.tensor(3)}
+    trained_folder(own_drafters_dir() / "three", token, "constant", sha256)
+    trained_folder(own_drafters_dir() / "stranger", token, "constant", "ab" * 32)
+    trained_folder(own_drafters_dir() / "torn", token, "constant", sha256).weights.write_bytes(b"x")
+    driver.send(ev.Change({"drafter": "constant"})).until(ev.Changed)
+    driver.reply(1)
+    guessed = {
+        (node, draw.proposer) for done in driver.rounds() for draw in done.tree.draws for node in done.tree.tokens[1:]
+    }
+    assert guessed == {(3, "constant")}
+    for name, why in (("stranger", "trained for tiny, not for scripted"), ("torn", "has 1 bytes"), ("thre", "'three'")):
+        assert why in refused(driver, method_options={"constant.weights": name})
+    driver.reply(2)

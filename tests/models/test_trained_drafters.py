@@ -14,6 +14,7 @@ from contracts.trained import trained_folder
 from typer.testing import CliRunner
 
 from specchat.cli.models import app
+from specchat.cli.pair_states import known_pairs
 from specchat.config import config_dir, load_catalog, private_dir
 from specchat.config.drafter_states import DrafterStateFile
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
@@ -22,6 +23,7 @@ from specchat.errors import CombinationError, ConfigError, UsageError, WeightsEr
 from specchat.models import fetch
 from specchat.models.inspect import trained_drafters as inspect
 from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters, own_drafters_dir
+from specchat.tui.draw.pair_rows import Shelf, pair_rows
 
 TENSORS = {"weight": torch.ones(3, 4)}
 TARGET_SHA = hashlib.sha256(b"scripted").hexdigest()
@@ -249,6 +251,21 @@ def test_a_shipped_drafter_is_not_removed(home):
     trained_folder(home / "shipped" / "with-specchat", TENSORS, "trained", TARGET_SHA)
     assert "came with specchat" in str(run("remove", "with-specchat", "--yes").exception)
     assert "ready at" in run("pull", "with-specchat").output
+
+
+def test_the_pairs_name_the_drafters_trained_for_their_target(home):
+    made_here("works")
+    made_here("torn").weights.write_bytes(b"x")
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder))
+    pairs = {pair.name: pair for pair in known_pairs()}
+    words = {said.split()[0]: said for said in pairs["scripted"].trained}
+    assert words["works"] == "works (trained)"
+    assert words["named"] == "named (trained, specchat models pull named)"
+    assert words["torn"].startswith("torn (cannot be used: ")
+    rows, _ = pair_rows(Shelf([pairs["scripted"]]), 0, 0, 200, 12, lambda key, text: text)
+    assert "trained drafters: " in "".join(text for row in rows for text, _ in row)
+    assert pairs["smol"].trained == ()
 
 
 def test_what_a_drafter_has_learnt_is_listed_and_erased_by_name():

@@ -171,3 +171,10 @@ async def test_nothing_ticks_while_nothing_happens():
         pump._tick = lambda: (ticks.append(1), original())
         await d.pilot.pause(0.3)
         assert ticks == []
+
+
+async def test_a_notice_of_the_engine_stands_in_the_chat_whether_a_pair_is_ready_or_not():
+    async with driving(loaded=False) as d:
+        await d.hear(hello(), ev.Notice("first of them"), ready(), ev.Notice("drafter hydra: it starts with nothing"))
+        assert "drafter hydra: it starts with nothing" in d.screen()
+        assert "first of them" in d.screen()

@@ -76,7 +76,7 @@ def test_below_eight_plain_rounds_no_speed_up_is_shown():
 def test_a_speed_up_that_was_withheld_says_so():
     figures = counted(rounds_of())
     figures.finish(ev.Finished(1, "end", "", stats_of(rounds_of(), speedup=None, plain_rounds=9), 1.0))
-    assert panel(figures)[1] == "speed-up —  withheld: it would exceed τ"
+    assert panel(figures)[1] == "speed-up —  withheld: too uncertain"
 
 
 def test_a_speed_up_without_its_interval_is_not_believed():

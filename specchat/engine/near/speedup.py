@@ -27,7 +27,7 @@ def source_of(speedup: Speedup | None, plain_rounds: int) -> str:
         return f"{speedup.plain_rounds:,} plain rounds here"
     if plain_rounds < FEWEST_PLAIN_ROUNDS:
         return f"{plain_rounds} of {FEWEST_PLAIN_ROUNDS} plain rounds"
-    return "withheld: it would exceed τ"
+    return "withheld: too uncertain"
 
 
 def speedup_text(speedup: Speedup | None) -> str:

@@ -81,6 +81,16 @@ def listed_drafters(catalog: Catalog, methods: Collection[str]) -> list[ListedDr
     return [*named, *(_here(one, catalog.drafters.get(one.name)) for one in found.values())]
 
 
+def drafters_of(listed: Collection[ListedDrafter], target: ModelSpec) -> list[ListedDrafter]:
+    """Those of the listed that were trained for this target, as far as that is known without hashing its weights."""
+    sha256 = fetch.known_sha256(target)
+
+    def fits(one: ListedDrafter) -> bool:
+        return one.target == target.name if one.drafter is None else one.drafter.target_sha256 == sha256
+
+    return [one for one in listed if fits(one)]
+
+
 def _named(spec: DrafterSpec, methods: Collection[str]) -> ListedDrafter:
     state = fetch.state(spec)
     known = spec.method in methods

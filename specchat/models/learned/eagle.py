@@ -52,6 +52,7 @@ class Eagle(nn.Module):
         self.down = nn.Linear(sizes.inner, d, bias=False)
         self.norm = nn.Parameter(torch.ones(d))
         self.frequencies: Tensor | None = None  # of the rotation, where they are not those of `theta`
+        self._table = torch.empty(0)
 
     def fused(self, features: Tensor) -> Tensor:
         """(…, d) from (…, taps, d) states of the target."""
@@ -77,9 +78,10 @@ class Eagle(nn.Module):
         normed = unit(inputs, sizes.epsilon) * self.state_norm
         pairs = torch.cat([tokens, normed], dim=-1)
         heads = self.qkv(pairs).unflatten(-1, (sizes.heads + 2 * sizes.kv_heads, sizes.head_dim))
-        queries, keys, values = heads.split((sizes.heads, sizes.kv_heads, sizes.kv_heads), dim=-2)
-        turns = self._turns(positions)
-        return normed if sizes.norm_residual else inputs, _rotated(queries, turns), _rotated(keys, turns), values
+        rotating = sizes.heads + sizes.kv_heads
+        rotated = _rotated(heads[..., :rotating, :], self._turns(positions))
+        residual = normed if sizes.norm_residual else inputs
+        return residual, rotated[..., : sizes.heads, :], rotated[..., sizes.heads :, :], heads[..., rotating:, :]
 
     def after_attention(self, residual: Tensor, mixed: Tensor) -> Tensor:
         """(…, d) the layer's output, from (…, d) and (…, heads · head_dim)."""
@@ -122,18 +124,21 @@ class Eagle(nn.Module):
         return Step(self.after_attention(residual, mixed), keys, values)
 
     def _turns(self, positions: Tensor) -> Tensor:
-        """(A, 1, head_dim / 2, 2) cosines and sines of these positions."""
-        if self.frequencies is None:
-            self.frequencies = self.sizes.theta ** -(torch.arange(0, self.sizes.head_dim, 2) / self.sizes.head_dim)
-        angles = positions[:, None] * self.frequencies.to(positions.device)
-        return torch.stack([angles.cos(), angles.sin()], dim=-1)[:, None]
+        """(A, 2, 1, head_dim) cosines and sines of these positions, those of the first half of a head negative."""
+        last = int(positions[-1])
+        if last >= len(self._table):
+            if self.frequencies is None:
+                self.frequencies = self.sizes.theta ** -(torch.arange(0, self.sizes.head_dim, 2) / self.sizes.head_dim)
+            angles = torch.arange(max(2 * last, 512))[:, None] * self.frequencies
+            cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([-angles.sin(), angles.sin()], -1)
+            self._table = torch.stack([cos, sin], dim=1)[:, :, None].to(positions.device)
+        return self._table[positions]
 
 
 def _rotated(heads: Tensor, turns: Tensor) -> Tensor:
     """(…, A, heads, head_dim) rotated by position; the halves of a head hold the two values of each pair."""
-    x, y = heads.chunk(2, dim=-1)
-    cos, sin = turns.unbind(-1)
-    return torch.cat([x * cos - y * sin, y * cos + x * sin], dim=-1)
+    cos, sin = turns.unbind(1)
+    return heads * cos + heads.roll(heads.shape[-1] // 2, dims=-1) * sin
 
 
 def _attend(queries: Tensor, steps: list[Step]) -> Tensor:

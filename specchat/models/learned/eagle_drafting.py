@@ -92,17 +92,27 @@ class EagleDrafting:
         self._room_for(end)
         self._keys[:, place:end] = keys.transpose(0, 1)
         self._values[:, place:end] = values.transpose(0, 1)
-        mixed = F.scaled_dot_product_attention(
-            queries.transpose(0, 1)[None],
-            self._keys[None, :, :end],
-            self._values[None, :, :end],
-            attn_mask=seen,
-            enable_gqa=True,
-        )
+        mixed = _attend(queries, self._keys[:, :end], self._values[:, :end], seen)
         self.passes += 1
-        return network.after_attention(residual, mixed[0].transpose(0, 1).flatten(1))
+        return network.after_attention(residual, mixed)
 
     def _room_for(self, rows: int) -> None:
         if rows > self._keys.shape[1]:
             more = max(rows, 2 * self._keys.shape[1], 512) - self._keys.shape[1]
             self._keys, self._values = (F.pad(kept, (0, 0, 0, more)) for kept in (self._keys, self._values))
+
+
+def _attend(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+    """(n, heads · head_dim). The heads that share keys are rows of one product, so that no keys are copied.
+
+    Args:
+        queries: (n, heads, head_dim).
+        keys, values: (kv_heads, rows, head_dim).
+        seen: (n, rows) bool.
+    """
+    (rows, heads, size), shared = queries.shape, len(keys)
+    grouped = queries.view(rows, shared, heads // shared, size).transpose(0, 1).reshape(shared, -1, size)
+    scores = torch.bmm(grouped * size**-0.5, keys.transpose(1, 2))
+    scores.view(shared, rows, -1, keys.shape[1]).masked_fill_(~seen[:, None], -torch.inf)
+    mixed = torch.bmm(scores.softmax(dim=-1), values)
+    return mixed.view(shared, rows, -1, size).transpose(0, 1).reshape(rows, heads * size)

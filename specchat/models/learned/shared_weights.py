@@ -45,7 +45,8 @@ class SharedWeights:
             unique, place = torch.unique(wanted, return_inverse=True)
             return target.embed(unique.tolist()).to(wanted.device, torch.float32)[place]
 
-        return cls(embed, tokens, target.head_rows(tokens.tolist()))
+        rows = target.head_rows(tokens.tolist()).clone()  # a model's own tensors cannot take part in training
+        return cls(embed, tokens, rows)
 
     def logits(self, normed: Tensor) -> Tensor:
         """(…, R) logits of (…, d) normed states, one for each of `tokens`."""

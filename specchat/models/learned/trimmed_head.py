@@ -82,7 +82,7 @@ class TrimmedHead:
         """What follows (n, d) states."""
         logits, best, totals = self._product.scores(states)
         places = best.numpy()
-        scores = np.take_along_axis(logits.numpy(), places, axis=1).astype(np.float64)
+        scores = logits.numpy()[np.arange(len(places))[:, None], places].astype(np.float64)
         return Guessed(self._tokens[places], scores - totals.numpy()[:, None], self._tokens, logits)
 
     def _frequent_rows(self) -> HeadProduct:

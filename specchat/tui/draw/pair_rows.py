@@ -113,7 +113,8 @@ def _about(shelf: Shelf, pair: PairInfo, width: int) -> list[Row]:
     lines: list[tuple[str, str]] = [(models, "strong")]
     wrong = pair.refusal or shelf.failed.get(pair.name, "")
     lines += [(row, "bad") for row in _wrapped(wrong, width)[:2]] if wrong else []
-    about = " · ".join(part for part in (pair.summary, pair.remark, pair.notes) if part)
+    trained = f"trained drafters: {', '.join(pair.trained)}" if pair.trained else ""
+    about = " · ".join(part for part in (pair.summary, trained, pair.remark, pair.notes) if part)
     lines += [(row, "text") for row in _wrapped(about, width)[: 2 if not wrong else 1]] if about else []
     if memory := _memory(shelf, pair):
         lines.insert(
