@@ -133,7 +133,8 @@ class Fitting:
                     self._save()
                     saved = now
                 progress(standing)
-            self._measure()
+            if standing.curve[-1]["tokens"] < standing.tokens:
+                self._measure()
         finally:
             self._save()
         return standing

@@ -121,9 +121,11 @@ class GraphNetwork:
         return out[:rows]
 
     def _is_special(self, running: Pass) -> bool:
-        """Whether a pass does what no recording does: ask in the middle, or see part of a text through windows."""
+        """Whether a pass does what no recording does: ask in the middle, read several texts, or see part of one through
+        windows."""
         windows = any(view.window is not None for view in self.shape.views)
-        return running.interrupted(self.shape.layers) or (windows and bool(running.plan.borrowed))
+        part_seen = windows and bool(running.plan.borrowed)
+        return running.interrupted(self.shape.layers) or bool(running.plan.places) or part_seen
 
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
         """Do the pass that the buffers describe; False where it cannot be recorded."""
