@@ -8,6 +8,7 @@ from typing import Final
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
 from specchat.registry import NoOptions
@@ -42,3 +43,6 @@ class Comb:
             (guesses,) = drafter.propose(growth.tree, [node], budget.width, context)
             node = growth.consider(node, guesses[: budget.width]).get(0)
         return growth.best_tree()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
