@@ -34,9 +34,11 @@ class Comb:
         del options
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """A frozen tree of at most `budget.nodes` draft nodes, one of which at each depth has children."""
         growth = Growth(context, budget)
         node: int | None = ROOT if budget.nodes > 0 and budget.width > 0 else None
         while node is not None and growth.may_have_children(node):

@@ -210,7 +210,7 @@ class _Rows:
         # Where a window hides what is old, no row need be seen by all.
         self._common = [plan.common if seen is plan.mask else 0 for seen in self._seen]
         self._end = plan.mask.shape[1]
-        self._positions, self._places = array("i", plan.positions), array("i", range(plan.start, self._end))
+        self._positions, self._places = array("i", plan.positions), array("i", plan.written)
         self._keys, self._values = running.cache.room_for(self._end, like)
         self._place_of, self._mlp = _left_out(running.parts, running.cache)
         self._adapters, self._adapter_of = adapters.of(running.riders, len(self.hidden))

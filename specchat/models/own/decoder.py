@@ -50,8 +50,8 @@ class Decoder:
         self.cache = KVCache(self._parts.attention, context_tokens, network.keys_together)
         self._text: CachedText = CachedText(self.cache, source._text if source else None)
         # A tree may reach a little past the end of the context before it is cut.
-        rotations = shape.rotations(context_tokens + 1024) if source is None else source._rotations
-        self._rotations: tuple[Tensor | None, ...] = tuple(
+        rotations = shape.rotations(context_tokens + 1024) if source is None else source.rotations
+        self.rotations: tuple[Tensor | None, ...] = tuple(
             None if table is None else table.to(self.device) for table in rotations
         )
 
@@ -124,5 +124,5 @@ class Decoder:
         self.counters.passes += 1
         self.counters.rows += len(plan.positions)
         network = self.network
-        running = Pass(plan, network.embed, self._rotations, self.cache, self.counters, self._parts, watch, riders)
+        running = Pass(plan, network.embed, self.rotations, self.cache, self.counters, self._parts, watch, riders)
         return network.run(running)

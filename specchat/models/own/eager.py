@@ -141,13 +141,11 @@ class EagerNetwork:
         return tensors.attend(queries, keys[:, : tensors.seen], values[:, : tensors.seen], tensors.masks[kind])
 
     def _tensors(self, running: Pass, seen: list[Tensor]) -> PassTensors:
-        start, end = running.plan.start, running.plan.mask.shape[1]
+        end = running.plan.mask.shape[1]
         keys, values = running.cache.room_for(end, self.like)
-        places = torch.arange(start, end, device=self.device)
-        rotations, masks = (
-            [self.ops.rotations(rotations) for rotations in running.rotations],
-            [self._mask(mask) for mask in seen],
-        )
+        places = to_device(torch.tensor(running.plan.written), self.device)
+        rotations = [self.ops.rotations(rotations) for rotations in running.rotations]
+        masks = [self._mask(mask) for mask in seen]
         adapted = Adapted.of(running.riders, self.prepared, self.device)
         return PassTensors(
             rotations, places, keys, values, end, masks, fused, running.parts, running.cache.place_of, adapted
