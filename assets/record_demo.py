@@ -19,6 +19,8 @@ from pathlib import Path
 from specchat import __version__
 from specchat.engine.near.client import Engine
 from specchat.engine.protocol import events
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Generate, Load
 
 SETTINGS = {"pair": "qwen-coder", "seed": 1, "max_tokens": 320}
 
@@ -53,10 +55,10 @@ def main(file: Path) -> None:
 def _chat(engine: Engine) -> Iterator[events.Event]:
     stream = _heard(engine)
     yield _ready(engine, stream)
-    messages: list[events.Message] = []
+    messages: list[Message] = []
     for number, question in enumerate(QUESTIONS, 1):
-        messages.append(events.Message("user", question))
-        engine.send(events.Generate(number, messages))
+        messages.append(Message("user", question))
+        engine.send(Generate(number, messages))
         reply = ""
         for event in stream:
             if isinstance(event, KEPT):
@@ -67,12 +69,12 @@ def _chat(engine: Engine) -> Iterator[events.Event]:
                 reply += event.tail
                 break
         print(f"> {question}\n\n{reply}\n")
-        messages.append(events.Message("assistant", reply))
+        messages.append(Message("assistant", reply))
 
 
 def _ready(engine: Engine, stream: Iterator[events.Event]) -> events.Ready:
     """The pair."""
-    engine.send(events.Load(SETTINGS))
+    engine.send(Load(SETTINGS))
     for event in stream:
         if isinstance(event, events.Ready):
             return event

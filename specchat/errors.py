@@ -4,7 +4,8 @@
     ├── UsageError                what was asked for does not exist or does not fit (exit code 2)
     │   ├── ConfigError           … in a file: names the file, the table, the key
     │   ├── CombinationError      … parts that cannot work together, and the nearest that can
-    │   └── RecordingError        … a file that is no recording, or one that contradicts itself
+    │   ├── RecordingError        … a file that is no recording, or one that contradicts itself
+    │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
@@ -47,6 +48,10 @@ class CombinationError(UsageError):
 
 class RecordingError(UsageError):
     """A file that is no recording, or one that contradicts itself."""
+
+
+class PromptTooLong(UsageError):
+    """A prompt that leaves no room for a reply in the model's context."""
 
 
 class WeightsError(SpecchatError):
@@ -104,7 +109,7 @@ def short(value: Any) -> str:
 
 
 def cut(text: str, longest: int = 200) -> str:
-    """What somebody else says about a value from outside: on one line, its middle left out where it is long."""
+    """A library's message about a value from outside: on one line, its middle left out where it is long."""
     text = " ".join(text.split())
     half = longest // 2
     return text if len(text) <= longest else f"{text[:half]} … {text[-half:]}"

@@ -15,6 +15,9 @@ from typer.main import get_command
 
 from specchat.cli import app
 from specchat.engine.protocol import events
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Command
+from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
 from specchat.settings import OPTIONS
 
 README = ROOT / "README.md"
@@ -97,7 +100,7 @@ def _check(command: Any, words: list[str], line: str) -> None:
         assert not words or words[0].startswith("-"), f"{line!r} shows {words[0]}, which does not exist"
 
 
-@pytest.mark.parametrize("message", [*get_args(events.Event), *get_args(events.Command)], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("message", [*get_args(events.Event), *get_args(Command)], ids=lambda m: m.__name__)
 def test_every_message_and_field_is_described(message: type[msgspec.Struct]) -> None:
     text = (ROOT / "docs/recording.md").read_text(encoding="utf-8")
     tag = message.__struct_config__.tag
@@ -112,8 +115,8 @@ def test_every_message_and_field_is_described(message: type[msgspec.Struct]) -> 
 
 @pytest.mark.parametrize(
     "part",
-    [events.Tree, events.Draw, events.Verdict, events.Piece, events.Timings, events.Stats, events.Loss, events.Message,
-     events.MethodInfo, events.OptionInfo],
+    [events.Tree, events.Draw, events.Verdict, events.Piece, events.Timings, events.Stats, events.Losslessness,
+     Message, MethodInfo, OptionInfo],
     ids=lambda part: part.__name__,
 )  # fmt: skip
 def test_every_part_of_a_message_is_described(part: type[msgspec.Struct]) -> None:

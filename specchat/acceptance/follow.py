@@ -8,13 +8,13 @@ from typing import Final
 import torch
 
 from specchat.acceptance.walk import walk
-from specchat.core.among import draw_among
-from specchat.core.best import best_token
+from specchat.core.batched_draw import draw_batch
 from specchat.core.context import Context
-from specchat.core.drawing import draw_each
+from specchat.core.device_copy import to_device
+from specchat.core.draw_from_top_k import draw_from_top_k
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
-from specchat.core.transfer import sent
+from specchat.core.top_tokens import best_token
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.core.verdict import Verdict
 from specchat.registry import NoOptions
@@ -61,10 +61,10 @@ class Follow:
         nodes = [node for node in reading.nodes if node in reading.alive]
         logits = reading.logits
         if len(nodes) < len(reading.nodes):
-            logits = logits[sent(torch.tensor([reading.row(node) for node in nodes]), logits.device)]
+            logits = logits[to_device(torch.tensor([reading.row(node) for node in nodes]), logits.device)]
         paths = [tree.path_tokens(node) if context.sampling.penalised else () for node in nodes]
         positions = [context.position(tree, node) for node in nodes]
-        tokens = draw_each(logits, paths, positions, context.sampling, context.counts, context.noise)
+        tokens = draw_batch(logits, paths, positions, context.sampling, context.counts, context.noise)
         drawn = dict(zip(nodes, tokens, strict=True))
 
         def token_after(node: int) -> int:
@@ -77,6 +77,6 @@ class Follow:
         if reading.likeliest is not None and not context.sampling.penalised:
             likeliest = reading.likeliest[reading.row(node)].long()
             position = context.position(tree, node)
-            return draw_among(reading.after(node), likeliest, context.sampling, context.noise, position)
+            return draw_from_top_k(reading.after(node), likeliest, context.sampling, context.noise, position)
         law = context.law_after(tree, node, reading.after(node))
         return law.draw(context.noise, Stream.TARGET, context.position(tree, node))

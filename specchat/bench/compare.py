@@ -29,7 +29,7 @@ class Configuration:
 
 
 def plain_of(settings: Settings) -> Configuration:
-    """The denominator: the same settings without speculation."""
+    """The baseline of every ratio: the same settings without speculation."""
     return Configuration("plain", settings.but({"controller": "off"}))
 
 

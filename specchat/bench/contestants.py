@@ -1,4 +1,4 @@
-"""Who is measured: one configuration of ours over the loaded pair, cold or taught by other prompts' replies."""
+"""The contestants of a benchmark: configurations over the loaded pair, cold or warmed up by other prompts' replies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from specchat.bench.compare import Configuration
 from specchat.bench.energy import EnergyMeter
-from specchat.bench.measured import Work, Written
-from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
+from specchat.bench.measured_reply import Work, Written
+from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 
 if TYPE_CHECKING:
     from specchat.core.costs import Costs
@@ -28,7 +28,7 @@ class Contestant(Protocol):
         """A new question begins: what was learnt from the last one is forgotten, unless it may be kept."""
 
     def warm_up(self, prompt: list[int]) -> None:
-        """Write a few tokens that nobody counts."""
+        """Write a few tokens that are not measured."""
 
     def write(self, prompt: list[int], seed: int) -> Written:
         """Write one reply."""
@@ -80,17 +80,17 @@ class Ours:
         texts: list[str] = []
         by_rows: dict[int, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
         before = self._meter.joules()
-        ended: Ended | None = None
+        ended: ReplyEnded | None = None
         for event in self._conversation.reply(prompt, seed):
             match event:
-                case Spoken(round=round, texts=new):
+                case RoundWritten(round=round, texts=new):
                     tokens += round.emitted
                     texts += new
                     passes, seconds = by_rows[round.rows]
                     by_rows[round.rows] = (passes + 1, seconds + round.timings.verify_s)
-                case Ended():
+                case ReplyEnded():
                     ended = event
-                case Begun():
+                case ReplyStarted():
                     pass
         assert ended is not None, "a reply ends"
         return Written(
@@ -107,7 +107,7 @@ class Ours:
         pair = self._pair
         settings = (configuration or self.configuration).settings
         draft = pair.draft.model if pair.draft else None
-        return Conversation(pair.target.model, draft, pair.vocabulary, settings, self._costs, pair.supplies)
+        return Conversation(pair.target.model, draft, pair.vocabulary, settings, self._costs, pair.resources)
 
     def _empty_caches(self) -> None:
         self._pair.target.model.prefill(())
@@ -115,7 +115,7 @@ class Ours:
             self._pair.draft.model.prefill(())
 
 
-def _work(ended: Ended, by_rows: dict[int, tuple[int, float]]) -> Work:
+def _work(ended: ReplyEnded, by_rows: dict[int, tuple[int, float]]) -> Work:
     """The ledger's figures; what passed on the clock besides drafting and verifying is other work."""
     ledger = ended.ledger
     decode_s = ended.at_s - ended.prefill_s

@@ -1,4 +1,4 @@
-"""Joules, where the device counts them: NVML for NVIDIA cards, RAPL for processors. Absent everywhere else."""
+"""Energy in joules, where the device measures it: NVML for NVIDIA cards, RAPL for processors; None elsewhere."""
 
 from __future__ import annotations
 

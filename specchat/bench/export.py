@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from specchat.bench.measured import Measured
+from specchat.bench.measured_reply import Measured
 from specchat.bench.report import Report
 
 

@@ -1,4 +1,4 @@
-"""The floor: under `goodput` no drafter and no tree policy may be slower than plain decoding."""
+"""`--floor`: checks that under `goodput` no drafter and no tree policy is slower than plain decoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
 FLOOR = 0.97
-"""The least ratio to plain decoding that is let pass: what trials and a busy machine take."""
+"""The least accepted ratio to plain decoding: trials and a busy machine cost a few per cent."""
 
 
 @dataclass(frozen=True)

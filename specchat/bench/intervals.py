@@ -1,4 +1,4 @@
-"""How sure a ratio is: a bootstrap over the questions that were asked."""
+"""Confidence intervals of ratios: a bootstrap over the questions."""
 
 from __future__ import annotations
 

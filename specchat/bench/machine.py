@@ -24,7 +24,7 @@ _PACKAGES = ("torch", "transformers", "llama-cpp-python")
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a reader must know to believe a figure, or to measure it again."""
+    """What is needed to judge a figure or to measure it again."""
 
     made: str
     command: str
@@ -60,7 +60,7 @@ def circumstances() -> Circumstances:
 
 @dataclass(frozen=True)
 class PeakMemory:
-    """The most that was held: by the process on the host, and on the CUDA device where there is one."""
+    """Peak memory: of the process on the host, and on the CUDA device where there is one."""
 
     resident_bytes: int
     cuda_bytes: int | None = None

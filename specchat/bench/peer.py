@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specchat.bench.energy import EnergyMeter
-from specchat.bench.measured import Written
+from specchat.bench.measured_reply import Written
 
 _TRIAL_TOKENS = 24
 _TRIALS = 2

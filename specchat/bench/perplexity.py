@@ -1,4 +1,4 @@
-"""How well a precision still reads: perplexity of a fixed text."""
+"""The quality of a number format: perplexity of a fixed text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROWS = 32
 
 @dataclass(frozen=True)
 class Perplexity:
-    """e to the mean surprise per token: comparable between precisions of one model, not between models."""
+    """e to the mean negative log-probability per token; comparable between precisions of one model only."""
 
     value: float
     tokens: int
@@ -45,7 +45,7 @@ def measure_perplexity(pair: LoadedPair, text: str | None = None) -> Perplexity 
 def _tokens(pair: LoadedPair, text: str) -> list[int]:
     """The text as tokens, without a chat format around it."""
     if pair.target.tokenizer is None:
-        from specchat.models.other.scripted_text import RecitalVocabulary
+        from specchat.models.other.scripted_text import ScriptedVocabulary
 
-        return RecitalVocabulary().encode(text)
+        return ScriptedVocabulary().encode(text)
     return [int(token) for token in pair.target.tokenizer.encode(text)]

@@ -1,4 +1,4 @@
-"""From measured replies to figures: per category and in all, with how sure they are."""
+"""From measured replies to figures, per category and in total, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from specchat.bench.intervals import Interval, ratio_of_totals
 from specchat.bench.machine import Circumstances, PeakMemory
-from specchat.bench.measured import Measured
+from specchat.bench.measured_reply import Measured
 from specchat.bench.perplexity import Perplexity
 from specchat.bench.proof.same_text import SameText
 

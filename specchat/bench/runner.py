@@ -1,4 +1,4 @@
-"""Runs a whole benchmark: for every precision load the pair once, let all contestants race, judge their texts."""
+"""Runs a whole benchmark: for every precision load the pair once, measure all contestants, judge their texts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from specchat.bench.compare import Configuration, parse_configurations, plain_of
-from specchat.bench.loaded import load_pair
 from specchat.bench.machine import circumstances, peak_memory, reset_peak_memory
-from specchat.bench.measured import Measured
+from specchat.bench.measured_reply import Measured
+from specchat.bench.pair_setup import load_pair
 from specchat.bench.perplexity import Perplexity, measure_perplexity
 from specchat.bench.proof.same_text import Comparison, SameText
 from specchat.bench.report import Report, Result, Run, summarise
 from specchat.bench.workloads import Question, Workload
 from specchat.config import load_catalog
+from specchat.config.trained_drafters import NO_TRAINED
+from specchat.decoding.combinations import check_settings, needs_weights
 from specchat.engine.near.race import same_text_promised
 from specchat.errors import UsageError, nearest
 from specchat.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
     from specchat.bench.contestants import Contestant, Ours
-    from specchat.bench.race import Race
+    from specchat.bench.interleaved_run import InterleavedRun
     from specchat.engine.far.loaded_pair import LoadedPair
 
 
@@ -51,7 +53,7 @@ class Plan:
 
 @dataclass
 class Progress:
-    """What a person waiting wants to hear; `step` is called before each reply."""
+    """Progress of the benchmark, for display; `step` is called before each reply."""
 
     say: Callable[[str], None] = lambda what: None
     begin: Callable[[str, int], None] = lambda title, steps: None
@@ -110,14 +112,14 @@ class Bench:
 
 
 class _Precision:
-    """The pair in one number format, and everybody who is measured on it."""
+    """The pair in one number format, and the contestants measured on it."""
 
     def __init__(self, plan: Plan, settings: Settings, progress: Progress) -> None:
         self._plan = plan
         self._settings = settings
         self._progress = progress
         self._pair: LoadedPair | None = None
-        self._race: Race | None = None
+        self._run_over_prompts: InterleavedRun | None = None
         self._perplexity: Perplexity | None = None
         self._ours: list[Ours] = []
         self._peers: list[Contestant] = []
@@ -126,11 +128,11 @@ class _Precision:
 
     @property
     def started(self) -> bool:
-        return self._race is not None and bool(self._race.measured)
+        return self._run_over_prompts is not None and bool(self._run_over_prompts.measured)
 
     def measure(self) -> None:
-        """Load, read the fixed text, race."""
-        from specchat.bench.race import Race
+        """Load, measure perplexity on the fixed text, measure the contestants."""
+        from specchat.bench.interleaved_run import InterleavedRun
 
         self._progress.say(f"loading {self._settings.pair} in {self._settings.dtype}")
         pair = self._pair = load_pair(self._settings, self._progress.say)
@@ -140,7 +142,7 @@ class _Precision:
             self._progress.say("reading the fixed text")
             self._perplexity = measure_perplexity(pair)
         self._ours = self._contestants(pair)
-        race = self._race = Race(
+        run = self._run_over_prompts = InterleavedRun(
             contestants=self._ours,
             encode=lambda messages: pair.vocabulary.encode_chat(messages),
             room=pair.target.model.context_tokens - self._settings.max_tokens - 1,
@@ -150,17 +152,17 @@ class _Precision:
         )
         if self._plan.peers:
             self._peers = self._find_peers(pair, self._plan.workload.questions)
-            race.contestants = [*self._ours, *self._peers]
-        self._progress.begin(f"{pair.name} {pair.precision}", race.steps(self._plan.workload.questions))
-        race.run(self._plan.workload.questions)
+            run.contestants = [*self._ours, *self._peers]
+        self._progress.begin(f"{pair.name} {pair.precision}", run.steps(self._plan.workload.questions))
+        run.run(self._plan.workload.questions)
 
     def result(self, judged: bool) -> Run:
         """The figures so far; texts are compared where `judged`."""
 
-        pair, race = self._pair, self._race
+        pair, run = self._pair, self._run_over_prompts
         assert pair is not None, "asked for after measuring began"
-        assert race is not None, "asked for after measuring began"
-        by_name = {c.name: [m for m in race.measured if m.contestant == c.name] for c in race.contestants}
+        assert run is not None, "asked for after measuring began"
+        by_name = {c.name: [m for m in run.measured if m.contestant == c.name] for c in run.contestants}
         plain = by_name[self._ours[0].name]
         memory = peak_memory(pair.device)
         results = [self._our_result(ours, plain, by_name[ours.name], judged) for ours in self._ours]
@@ -181,7 +183,7 @@ class _Precision:
             memory=memory,
             perplexity=self._perplexity,
             notes=tuple(self._notes),
-            measured=tuple(race.measured),
+            measured=tuple(run.measured),
         )
 
     def _contestants(self, pair: LoadedPair) -> list[Ours]:
@@ -230,8 +232,6 @@ class _Precision:
 
 def _refuse_early(plan: Plan) -> None:
     """Refuse typing errors and parts that do not fit before anything is loaded."""
-    from specchat.config.trained_drafters import NO_TRAINED
-    from specchat.decoding.assemble import check_settings, needs_weights
     from specchat.engine.far.pair_loading import Loader
 
     catalog = load_catalog()

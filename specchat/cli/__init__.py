@@ -19,6 +19,7 @@ from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
 from specchat.cli.own_pairs import add, forget
 from specchat.cli.safe_output import guard_terminals
+from specchat.cli.serve import serve
 from specchat.cli.streams import drop_output, flush_output, open_missing_streams, output_error
 from specchat.cli.train import train
 from specchat.cli.web import web
@@ -119,7 +120,7 @@ def run(
 ) -> None:
     """Write one reply, without the app."""
     if race:
-        from specchat.cli.race import race_once as write
+        from specchat.cli.run_race import race_once as write
     else:
         from specchat.cli.run import run_once as write
 
@@ -167,6 +168,7 @@ def doctor(
 app.command()(bench)
 app.command()(check)
 app.command()(train)
+app.command()(serve)
 app.command()(web)
 
 

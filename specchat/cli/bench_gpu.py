@@ -15,7 +15,7 @@ def bench_gpu(settings: dict[str, Any], save: Path | None) -> int:
     A pair with a draft model is measured against transformers' assisted generation; the target of one without is
     widened.
     """
-    from specchat.bench.gpu.checking import check
+    from specchat.bench.gpu.run_parts import check
     from specchat.bench.gpu.setup import Setup
     from specchat.config import load_catalog
     from specchat.models import fetch

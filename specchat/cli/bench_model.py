@@ -97,7 +97,7 @@ def bench_model(settings: dict[str, Any], request: Request) -> int:
 
 def _plan(settings: dict[str, Any], request: Request) -> Plan:
     """Everything that can be refused is, before prompts are fetched and models loaded."""
-    from specchat.bench.loaded import prepare_environment, settings_in_force
+    from specchat.bench.pair_setup import prepare_environment, settings_in_force
 
     chosen = settings_in_force(settings, max_tokens=_MAX_TOKENS, seed=0)
     prepare_environment(chosen.threads)  # before torch is imported

@@ -92,7 +92,7 @@ def import_chat(
     files: Annotated[list[Path], typer.Argument(help="files that `specchat chats export --format json` wrote")],
 ) -> None:
     """Take in chats that were exported as JSON: all of them, or none."""
-    from specchat.store.interchange import read_file, take_in
+    from specchat.store.chat_json import read_file, take_in
 
     read = [read_file(file) for file in files]
     with writing() as chats, chats.transaction():

@@ -35,7 +35,7 @@ def check(
     right, one that is always wrong, and the law of what is sampled. Where a check could pass by not looking, a
     planted fault must be caught. Exit code 1 if any of them fails.
     """
-    from specchat.bench.loaded import prepare_environment, settings_in_force
+    from specchat.bench.pair_setup import prepare_environment, settings_in_force
 
     chosen = settings_in_force(settings)
     prepare_environment(chosen.threads)

@@ -59,7 +59,7 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from specchat.bench.loaded import load_pair, settings_in_force
+    from specchat.bench.pair_setup import load_pair, settings_in_force
     from specchat.bench.plots import Curve, accept_plot_file, draw_costs
     from specchat.decoding.breakdown import break_down
     from specchat.decoding.plain import measure_plain

@@ -34,10 +34,10 @@ def add(
         return
     from specchat.config import load_catalog
     from specchat.config.own_pairs import write_pair
-    from specchat.models.inspect.add_pair import Adoption
+    from specchat.models.inspect.add_pair import NewPair
 
     with TemporaryDirectory() as scratch:
-        adoption = Adoption(load_catalog(), Path(scratch))
+        adoption = NewPair(load_catalog(), Path(scratch))
         pair = adoption.pair(name, target, draft, summary)
     for remark in adoption.remarks:
         typer.echo(f"note: {remark}", err=True)

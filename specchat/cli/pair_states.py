@@ -11,7 +11,7 @@ from specchat.models import fetch
 from specchat.models.fetch import State
 from specchat.models.fetch.state import StateKind
 from specchat.models.inspect.memory import free_bytes, has_graphics_card
-from specchat.models.inspect.pair_check import fit_of
+from specchat.models.inspect.pair_check import check_pair
 from specchat.models.inspect.trained_drafters import ListedDrafter, drafters_of, listed_drafters
 from specchat.tui.state.pair_info import PairInfo
 
@@ -27,7 +27,7 @@ def judged(info: PairInfo) -> PairInfo:
     """The same pair with whether it would work on this machine; reads what its files say of themselves."""
     catalog = load_catalog()
     pair = catalog.pair(info.name)
-    fit = fit_of(catalog.models_of(pair), settings_of(pair).dtype)
+    fit = check_pair(catalog.models_of(pair), settings_of(pair).dtype)
     return replace(
         info,
         needed_bytes=fit.needed_bytes,

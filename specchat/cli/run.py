@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 
 from specchat.cli.flags import Output
-from specchat.cli.run_output import Sinks
+from specchat.cli.run_output import Outputs
 from specchat.cli.start_engine import engine_log, start_engine
 from specchat.cli.streams import piped_text
 from specchat.engine.near.client import Engine
 from specchat.engine.near.speedup import speedup_of, speedup_text
 from specchat.engine.protocol import events
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Cancel, Generate, Load
 from specchat.errors import EngineError, SpecchatError, UsageError
 
 _REPLY = 1
@@ -38,8 +40,8 @@ def death(event: events.Died) -> EngineError:
     return EngineError(f"the engine died (exit code {event.returncode}){f': {last}' if last else ''}")
 
 
-Writes = Callable[[Engine, Sinks, list[events.Message]], int]
-"""Has an engine answer messages, tells the sinks, and returns the exit code."""
+Writes = Callable[[Engine, Outputs, list[Message]], int]
+"""Has an engine answer messages, tells the outputs, and returns the exit code."""
 
 
 def run_once(
@@ -47,7 +49,7 @@ def run_once(
 ) -> int:
     """Write one reply and return the exit code."""
     return with_engine(
-        lambda process, sinks, messages: _Run(process, sinks, settings, messages).go(),
+        lambda process, outputs, messages: _Run(process, outputs, settings, messages).go(),
         prompt, settings, output, record, system, engine,
     )  # fmt: skip
 
@@ -62,12 +64,12 @@ def with_engine(
     engine: str,
 ) -> int:
     """Start an engine for one question, and let it go whatever happens."""
-    messages = [events.Message("system", system)] if system else []
-    messages.append(events.Message("user", asked(prompt)))
-    with Sinks(output, record) as sinks:
+    messages = [Message("system", system)] if system else []
+    messages.append(Message("user", asked(prompt)))
+    with Outputs(output, record) as outputs:
         process = start_engine(engine, settings)
         try:
-            return write(process, sinks, messages)
+            return write(process, outputs, messages)
         finally:
             process.close()
             with suppress(OSError):
@@ -79,9 +81,9 @@ class _Run:
     """One reply, from loading to its end."""
 
     engine: Engine
-    sinks: Sinks
+    outputs: Outputs
     settings: dict[str, Any]
-    messages: list[events.Message]
+    messages: list[Message]
     interrupted: bool = False
     started: events.Started | None = None
     tokens: list[int] = field(default_factory=list)
@@ -90,7 +92,7 @@ class _Run:
     def go(self) -> int:
         before = signal.signal(signal.SIGINT, self._interrupt)
         try:
-            self.engine.send(events.Load(self.settings))
+            self.engine.send(Load(self.settings))
             for event in self.engine.events():
                 code = self._on(event)
                 if code is not None:
@@ -107,15 +109,15 @@ class _Run:
         if self.started is None or self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
-        threading.Thread(target=self.engine.send, args=(events.Cancel(_REPLY),), daemon=True).start()
+        threading.Thread(target=self.engine.send, args=(Cancel(_REPLY),), daemon=True).start()
 
     def _on(self, event: events.Event) -> int | None:
-        self.sinks.event(event)
+        self.outputs.event(event)
         match event:
             case events.Loading():
-                self.sinks.loading(event)
+                self.outputs.loading(event)
             case events.Ready():
-                self.engine.send(events.Generate(_REPLY, self.messages))
+                self.engine.send(Generate(_REPLY, self.messages))
             case events.Started():
                 self.started = event
             case events.RoundDone():
@@ -126,7 +128,7 @@ class _Run:
                 self._finish(event)
                 return 130 if self.interrupted else 0
             case events.Notice():
-                self.sinks.notice(event.text)
+                self.outputs.notice(event.text)
             case events.Failed():
                 raise EngineFailure(event)
             case events.Died():
@@ -135,7 +137,7 @@ class _Run:
 
     def _say(self, text: str) -> None:
         self.text.append(text)
-        self.sinks.text(text)
+        self.outputs.text(text)
 
     def _finish(self, finished: events.Finished) -> None:
         assert self.started is not None, "a reply starts before it finishes"
@@ -151,10 +153,10 @@ class _Run:
             "seed": self.started.seed,
             "stats": msgspec.to_builtins(finished.stats),
         }
-        self.sinks.summary(result, _line(finished.stats))
+        self.outputs.summary(result, stats_line(finished.stats))
 
 
-def _line(stats: events.Stats) -> str:
+def stats_line(stats: events.Stats) -> str:
     """The figures of a reply in one line."""
     return (
         f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "

@@ -46,7 +46,7 @@ class Record:
             self.problem = self.problem or f"--record {self._file} is not complete: {error.strerror}"
 
 
-class Sinks:
+class Outputs:
     """One run's output; entered, it writes the recording's header."""
 
     def __init__(self, output: Output, record: Path | None) -> None:
@@ -55,7 +55,7 @@ class Sinks:
         self._record = Record(record) if record is not None else None
         self._shown = False
 
-    def __enter__(self) -> Sinks:
+    def __enter__(self) -> Outputs:
         self.event(
             events.Header(
                 version=events.PROTOCOL,
@@ -86,12 +86,12 @@ class Sinks:
 
     def text(self, text: str) -> None:
         if self._output is Output.text:
-            self._clear_progress()
+            self.clear_progress()
             sys.stdout.write(visible(text))
             sys.stdout.flush()
 
     def notice(self, text: str) -> None:
-        self._clear_progress()
+        self.clear_progress()
         print(f"specchat: {one_line(text)}", file=sys.stderr)
 
     def loading(self, event: events.Loading) -> None:
@@ -104,16 +104,17 @@ class Sinks:
         self._shown = True
 
     def summary(self, result: dict[str, Any], line: str) -> None:
-        """The end: one object, or a line about it for whoever watches."""
+        """The end: one object, or one line on standard error where that is a terminal."""
         if self._output is Output.json:
-            self._clear_progress()
+            self.clear_progress()
             print(msgspec.json.encode(result).decode())
         elif self._output is Output.text:
             print()
             if self._progress:
                 sys.stderr.write(line + "\n")
 
-    def _clear_progress(self) -> None:
+    def clear_progress(self) -> None:
+        """Take the line of progress away."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -11,7 +11,7 @@ from specchat.tui.system.window_size import bound_environment
 
 
 def take_terminal() -> ExitGuard:
-    """Make sure that somebody can see the app; what comes back ends it when nobody can any more.
+    """Make sure there is a terminal for the app; what is returned ends the app when the terminal goes away.
 
     Raises:
         UsageError: input or output is no terminal (and no browser stands in for one).

@@ -43,7 +43,7 @@ class Request:
 
 def run_training(request: Request, output: Output) -> int:
     """Train, and print what came of it; the exit code."""
-    from specchat.bench.loaded import prepare_environment, settings_in_force
+    from specchat.bench.pair_setup import prepare_environment, settings_in_force
 
     settings = settings_in_force({"pair": request.pair, "threads": request.threads})
     target = load_catalog().model(load_catalog().pair(request.pair).target)
@@ -79,7 +79,7 @@ def _subject(settings: Settings, target: ModelSpec) -> Subject:
     Raises:
         UsageError: it runs through transformers, which reads no texts side by side.
     """
-    from specchat.bench.loaded import load_pair
+    from specchat.bench.pair_setup import load_pair
     from specchat.decoding.assemble import sampling
     from specchat.models import fetch
     from specchat.models.own.decoder import Decoder

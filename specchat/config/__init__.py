@@ -1,9 +1,7 @@
 """Where specchat keeps things, and what models.toml, config.toml and mirrors.toml say, as frozen values."""
 
 from specchat.config.catalog import load_catalog, users_models
-from specchat.config.layers import flat, settings_of, shipped_settings
-from specchat.config.mirrors import load_mirrors
-from specchat.config.places import (
+from specchat.config.directories import (
     cache_dir,
     config_dir,
     data_dir,
@@ -12,6 +10,8 @@ from specchat.config.places import (
     shipped_file,
     state_dir,
 )
+from specchat.config.layers import flat, settings_of, shipped_settings
+from specchat.config.mirrors import load_mirrors
 from specchat.config.tables import PACKAGE
 from specchat.config.user import AppOptions, user_app, user_keys, user_settings, users_config
 from specchat.config.values import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from specchat.config.directories import config_dir, shipped_file
 from specchat.config.mirrors import load_mirrors, with_mirrors
-from specchat.config.places import config_dir, shipped_file
 from specchat.config.strict import Place
 from specchat.config.tables import read_drafters, read_models, read_pairs, refuse_unknown_models, refuse_unknown_target
 from specchat.config.toml_file import parse, parse_if_there

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.config.places import private_dir, state_dir
+from specchat.config.directories import private_dir, state_dir
 from specchat.config.strict import NAME
 from specchat.errors import StoreError, UsageError, nearest, short
 

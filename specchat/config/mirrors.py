@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from specchat.config.places import config_dir, expanded
+from specchat.config.directories import config_dir, expanded
 from specchat.config.strict import Place
 from specchat.config.tables import accept_checksum, accept_file_name, index_source
 from specchat.config.toml_file import parse_if_there

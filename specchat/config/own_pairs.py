@@ -9,7 +9,7 @@ from typing import Any
 import tomlkit
 
 from specchat.config.catalog import load_catalog, users_models
-from specchat.config.places import shipped_file
+from specchat.config.directories import shipped_file
 from specchat.config.strict import Place
 from specchat.config.toml_file import parse
 from specchat.config.values import HubSource, ModelSpec, PairSpec, PathSource

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from specchat.config.places import expanded
+from specchat.config.directories import expanded
 from specchat.config.strict import NAME, Place
 from specchat.config.values import (
     COMPANION_SUFFIXES,

@@ -1,4 +1,4 @@
-"""A TOML file of the user as text and as tables: whatever bytes stand there, the answer is tables or one line."""
+"""A TOML file of the user as text and as tables; any bytes give either tables or a one-line error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specchat.config.strict import Place
 from specchat.errors import ConfigError, cut
 
 _LARGEST_BYTES = 4 << 20
-"""Nobody writes so much by hand, and some readers take time with the square of the length."""
+"""Far more than is written by hand; some parsers take time quadratic in the length."""
 
 _DEEPEST = 16
 """Nothing that is read here is nested deeper than five levels; what walks tables may call itself for each."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specchat.config.places import config_dir
+from specchat.config.directories import config_dir
 from specchat.config.strict import Place
 from specchat.config.toml_file import parse_if_there
 from specchat.errors import nearest, short

@@ -23,7 +23,7 @@ DRAFTER_FILES = ("drafter.toml", "weights.safetensors")
 
 @dataclass(frozen=True)
 class ModelFile:
-    """One file of a model. Size and SHA-256 are None where nobody vouches for them."""
+    """One file of a model. Size and SHA-256 are None where they are not known."""
 
     name: str
     size: int | None = None
@@ -62,7 +62,7 @@ class PathSource:
 
 @dataclass(frozen=True)
 class ScriptedSource:
-    """No weights at all: a machine without a language model, for tests and for trying the interface."""
+    """No weights: a scripted text, for tests and for trying the interface."""
 
 
 Source = HubSource | IndexSource | PathSource | ScriptedSource

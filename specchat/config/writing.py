@@ -11,7 +11,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Item, Table
 
-from specchat.config.places import private_dir
+from specchat.config.directories import private_dir
 from specchat.config.strict import Place
 from specchat.config.toml_file import parse_if_there, tables
 from specchat.errors import ConfigError

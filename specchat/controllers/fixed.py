@@ -12,13 +12,17 @@ from specchat.registry import NoOptions
 
 
 class Fixed:
-    """Plan the user's width, depth and nodes."""
+    """Plan the user's width, depth and nodes in every round.
+
+    specchat's own: the baseline that other controllers are compared with.
+    """
 
     def __init__(self, options: NoOptions, budget: Budget, costs: Costs | None = None) -> None:
         del options, costs
         self._budget = dataclasses.replace(budget, why="fixed by you")
 
     def plan(self, context: Context) -> Budget:
+        """The user's own budget."""
         return self._budget
 
     def observe(self, round: Round) -> None:

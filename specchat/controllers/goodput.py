@@ -1,13 +1,13 @@
-"""Speculate as hard as pays: expected tokens per predicted second, learnt while it runs."""
+"""Chooses the budget with the highest goodput: expected tokens per predicted second, learnt while running."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
-from specchat.controllers.experience import UNKNOWN_RATE, Experience
 from specchat.controllers.learnt_costs import LearntCosts
 from specchat.controllers.options import GoodputOptions
+from specchat.controllers.round_statistics import UNKNOWN_RATE, RoundStatistics
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
@@ -17,13 +17,13 @@ _NODE_SHARE = 0.004
 """What growing and judging a node takes on the host, as a share of a token (some 15 µs where one takes 4 ms)."""
 
 _NOTICED = 0.02
-"""What a round may cost beside its nodes, as a share of a plain one, before anybody asks whether it pays."""
+"""Fixed cost of a round, as a share of a plain one, above which the controller checks whether drafting pays."""
 
 _TRIAL_ROUNDS = 4
 """Rounds of drafting at the beginning, before anything is concluded from them."""
 
 _SETTLED = 8
-"""Rounds without a guess after which what pays is worked out again."""
+"""Rounds without a guess after which the budget is computed again."""
 
 _TRIAL = "a trial: may guesses pay again?"
 
@@ -35,18 +35,18 @@ class Goodput:
     depth, over the time predicted for drafting and verifying it. The best k is taken; where that is 0 the round is
     plain. With one acceptance rate a for all depths E(k) is (1 − a^(k+1)) / (1 − a).
 
-    What a row costs, in tokens that could have been written meanwhile, is the least chance a guess must have to earn
-    its row (the budget's prices; where memory is what a pass waits for, the first rows cost next to nothing). Drafters
-    overrate or underrate themselves, so prices are corrected by how their promises came true. A drafter that costs
-    next to nothing and says how sure it is needs no depth chosen for it: the prices take what pays and leave the
-    rest, down to nothing at all.
+    A row's cost, in tokens that could have been written in its time, is the least acceptance probability that a guess
+    must have to be drafted (the budget's prices; where a pass is bound by memory, the first rows cost next to nothing).
+    Drafters' probabilities are not calibrated, so prices are divided by the measured calibration. A drafter that needs
+    no model pass and gives probabilities needs no depth chosen for it: the prices decide which guesses are drafted,
+    possibly none.
 
-    While nothing is drafted nothing is learnt, so the drafter is tried again now and then, less often each time it
-    fails. A draft model is tried only when a reply begins: catching up later would cost more than a trial can tell.
-    Until then no passes of it are allowed, and what else the drafter has to say (`merge` looks up too) is judged by
-    itself. What a drafter has from its riders it has for the round after them, so its trials take two rounds.
+    Rounds without drafts give no acceptance statistics, so drafting is tried again now and then, less often after each
+    trial that fails. A draft model is tried only when a reply begins: reading the text it missed would cost more than
+    a trial is worth. Until then no passes of it are allowed, and the guesses that need no pass (`merge` has such) are
+    judged separately. Results of riders are available one round later, so a trial with riders takes two rounds.
 
-    Rows that ride along, and the time that learning takes where there are drafts, are part of what speculating costs.
+    Riders' rows and the time for learning count as costs of speculation.
 
     Reference: Liu et al., SmartSpec, arXiv:2406.14066. Differs: acceptance is tracked per depth, and nodes are chosen
     by their own chances instead of a length for all.
@@ -56,17 +56,17 @@ class Goodput:
         self._ceiling = budget
         self._probe_every = options.probe
         self._costs = LearntCosts(costs)
-        self._all = Experience(options.memory, budget.depth)  # of rounds in which models might run
-        self._free = Experience(options.memory, budget.depth)  # of rounds in which they might not
+        self._all = RoundStatistics(options.memory, budget.depth)  # of rounds in which models might run
+        self._free = RoundStatistics(options.memory, budget.depth)  # of rounds in which they might not
         self._patience = options.probe
-        self._known: tuple[Experience, Budget | None] | None = None  # what paid when it was last worked out
+        self._known: tuple[RoundStatistics, Budget | None] | None = None  # what paid when it was last worked out
 
     def plan(self, context: Context) -> Budget:
         """The budget with the highest predicted goodput, within the user's own."""
         ceiling, seen = self._ceiling, self._all
         if ceiling.nodes == 0:
             return dataclasses.replace(ceiling, why="no nodes: fixed by you")
-        if seen.sure_of_itself and not self._rounds_cost_too_much(seen):
+        if seen.free_with_probabilities and not self._rounds_cost_too_much(seen):
             return self._what_pays(seen) or self._plain_or_trial(seen)
         depth, goodput = self.best_depth()
         if depth > 0 or seen.drafting_rounds < _TRIAL_ROUNDS:
@@ -75,7 +75,7 @@ class Goodput:
             return self._plain_or_trial(seen)
         if context.round == 0:
             return Budget(1, 1, 1, why=_TRIAL)
-        plan = self._what_pays(self._free) if self._free.sure_of_itself else None
+        plan = self._what_pays(self._free) if self._free.free_with_probabilities else None
         return dataclasses.replace(plan or self._plain_or_trial(self._free), passes=False)
 
     def observe(self, round: Round) -> None:
@@ -91,7 +91,7 @@ class Goodput:
         best, best_goodput = 0, self._plain_goodput(self._all)
         expected, reach, rate = 1.0, 1.0, UNKNOWN_RATE
         for depth in range(1, self._ceiling.depth + 1):
-            rate = self._all.accepted[depth - 1].given(rate)  # where nobody has been yet it is as the depth before
+            rate = self._all.accepted[depth - 1].given(rate)  # an unseen depth has the rate of the depth before
             reach *= rate
             expected += reach
             goodput = expected / self._round_s(depth)
@@ -99,10 +99,10 @@ class Goodput:
                 best, best_goodput = depth, goodput
         return best, best_goodput
 
-    def _what_pays(self, seen: Experience) -> Budget | None:
-        """As deep as the user allows, at the prices of today; None where no guess can pay them.
+    def _what_pays(self, seen: RoundStatistics) -> Budget | None:
+        """As deep as the user allows, at the current prices; None where no guess can be worth its price.
 
-        Rounds without a guess hardly change what pays, so they are not made dearer by working it out again.
+        Rounds without a guess hardly change the prices, so these are not computed again after each of them.
         """
         if self._known is None or self._known[0] is not seen:
             rows = seen.rows(math.ceil(seen.nodes.value))
@@ -112,12 +112,12 @@ class Goodput:
             self._known = seen, self._drafting(self._ceiling.depth, prices) if prices[0] < 1.0 else None
         return self._known[1]
 
-    def _plain_goodput(self, seen: Experience) -> float:
+    def _plain_goodput(self, seen: RoundStatistics) -> float:
         """Tokens per second of rounds without guesses."""
         return 1.0 / (self._costs.one_s + seen.plain_learn_s.value)
 
-    def _rounds_cost_too_much(self, seen: Experience) -> bool:
-        """Whether what a round with guesses costs before its first node eats up what guesses bring."""
+    def _rounds_cost_too_much(self, seen: RoundStatistics) -> bool:
+        """Whether the fixed cost of a round with guesses is higher than what guesses gain."""
         one_s = self._costs.one_s
         extra_s = self._costs.verify_s(seen.rows(0)) - one_s + seen.learn_s.value - seen.plain_learn_s.value
         return extra_s > _NOTICED * one_s and self.best_depth()[0] == 0
@@ -132,12 +132,12 @@ class Goodput:
         rows = self._all.rows(nodes)
         return self._costs.verify_s(rows) + depth * self._all.level_s.value + self._all.learn_s.value
 
-    def _prices(self, seen: Experience, goodput: float) -> tuple[float, ...]:
+    def _prices(self, seen: RoundStatistics, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
         node_s = seen.level_s.value if seen.passes else _NODE_SHARE * self._costs.one_s
-        worth = goodput / max(0.02, seen.kept_promises.value)
-        # Where the step from one row to two is the dearest, as in float32, each row's cost is at least the mean of the
-        # rows that are likely.
+        worth = goodput / max(0.02, seen.calibration.value)
+        # Where the second row costs more than later ones, as in float32, each row's marginal cost is at least the mean
+        # cost of the likely rows.
         likely = max(2, math.ceil(seen.nodes.value))
         least_s = (self._costs.verify_s(seen.rows(likely)) - self._costs.one_s) / likely
         each = 1.0 + seen.riders_per_row.value  # rows that come with a node, its own included
@@ -149,8 +149,8 @@ class Goodput:
                 break  # no later row is cheaper, and no guess pays more
         return tuple(prices)
 
-    def _plain_or_trial(self, seen: Experience) -> Budget:
-        """No guesses; now and then a single one, less often each time that nothing comes of it."""
+    def _plain_or_trial(self, seen: RoundStatistics) -> Budget:
+        """No guesses; now and then a trial with a single one, less often after each trial that fails."""
         due = seen.plain_rounds >= self._patience
         if not due and not seen.primed:
             return Budget(nodes=0, depth=0, width=0, why=self._why_plain(seen))
@@ -158,7 +158,7 @@ class Goodput:
             seen.plain_rounds, self._patience = 0, self._patience * 2
         return Budget(1, 1, 1, why=_TRIAL)
 
-    def _why_plain(self, seen: Experience) -> str:
+    def _why_plain(self, seen: RoundStatistics) -> str:
         kept = f"guesses came true {self._all.accepted[0].value:.0%} of the time".replace("%", " %")
         left = self._patience - seen.plain_rounds
         when = "with the next reply" if self._all.passes else f"in {left} round" + "s" * (left != 1)

@@ -1,4 +1,4 @@
-"""What a verification costs by its rows: a profile, corrected by what rounds really took."""
+"""Verification time by number of rows: a measured profile, corrected by the times of real rounds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ UNKNOWN_ROW = 0.1
 class LearntCosts:
     """Seconds of a verification by rows: the profile's, corrected by what rounds really took.
 
-    A longer context or a busy machine makes all passes dearer, so what rounds take is first of all one factor on the
-    whole curve. Were every number of rows corrected by itself, those that occur would part from those that do not,
-    and the row between them would look dear or cheap for no reason. The curve itself changes slowly.
+    A longer context or a busy machine slows all passes alike, so round times first correct one factor on the whole
+    curve. If each number of rows were corrected separately, frequent ones would drift apart from rare ones, and the
+    marginal cost between them would be wrong. The shape of the curve changes slowly.
     """
 
     def __init__(self, costs: Costs | None) -> None:

@@ -10,8 +10,9 @@ class Budget:
     """How hard to speculate in a round. 0 nodes is plain decoding.
 
     Args:
-        prices: for the first node, the second, …: the least chance to stand (the product of the probabilities down to
-            it) that earns it its row, never falling; the last holds for all that follow. Empty: nodes cost nothing.
+        prices: for the first node, the second, …: the least acceptance probability (the product of the probabilities
+            down to the node) at which it is worth its row, never falling; the last holds for all that follow. Empty:
+            nodes cost nothing.
         why: what made the controller choose so, in a few words for the screen.
         passes: whether drafters may run passes of draft models.
     """
@@ -25,9 +26,9 @@ class Budget:
 
     @property
     def floor(self) -> float:
-        """The least chance that earns any node its row."""
+        """The least acceptance probability at which any node is worth its row."""
         return self.prices[0] if self.prices else 0.0
 
     def price(self, node: int) -> float:
-        """The least chance that earns the node its row; the first node is 1."""
+        """The least acceptance probability at which this node is worth its row; the first node is 1."""
         return self.prices[min(node, len(self.prices)) - 1] if self.prices else 0.0

@@ -8,7 +8,7 @@ import operator
 from dataclasses import dataclass
 
 _NOISE = 0.95
-"""A pass may come out so much cheaper than a smaller one: medians of equal passes differ by a few per cent."""
+"""A pass may be measured this much faster than a smaller one: medians of equal passes differ by a few per cent."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Costs:
 
     @property
     def plausible(self) -> bool:
-        """No pass of more rows was cheaper than one of fewer, rounding and noise apart: else something disturbed it."""
+        """Whether times grow with rows, up to measurement noise; otherwise something disturbed the measurement."""
         return all(_never_cheaper(points) for points in (self.verify, self.draft))
 
 
 def marginal(points: tuple[tuple[int, float], ...], count: int) -> list[float]:
-    """What the second row costs, the third, … `count` of them: slopes of the highest curve below the points that never
-    bends down, so that they never fall.
+    """Marginal cost in seconds of the second row, the third, … `count` of them: slopes of the lower convex hull of the
+    points, so they never fall.
 
     Args:
         points: at least two, ascending.

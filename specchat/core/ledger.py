@@ -1,4 +1,4 @@
-"""The rounds so far in figures: acceptance length, rates, speeds."""
+"""Totals over rounds: acceptance length, acceptance rate, speed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specchat.core.round import Round, Timings
 
 @dataclass
 class Ledger:
-    """Adds rounds up. Acceptance length τ counts the bonus token; the acceptance rate does not."""
+    """Sums over rounds. The acceptance length τ counts the bonus token; the acceptance rate does not."""
 
     rounds: int = 0
     tokens: int = 0

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.core.transfer import sent
+from specchat.core.device_copy import to_device
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -63,10 +63,10 @@ class Noise:
     def gumbels(self, stream: Stream, positions: Sequence[int], tokens: Tensor) -> Tensor:
         """The same for several positions at once: (n, C) float64 for (n, C) token ids, a row per position."""
         keys = torch.tensor([[_signed(self._key(stream, position, ()))] for position in positions], dtype=torch.int64)
-        return _uniform_of_(tokens * _signed(_GOLDEN) + sent(keys, tokens.device)).log_().neg_().log_().neg_()
+        return _uniform_of_(tokens * _signed(_GOLDEN) + to_device(keys, tokens.device)).log_().neg_().log_().neg_()
 
     def above(self, stream: Stream, position: int, vocab_size: int, threshold: float) -> Tensor:
-        """The tokens of a vocabulary whose Gumbel noise at a position may exceed a threshold: int64, ascending.
+        """The tokens of a vocabulary whose Gumbel noise at a position may exceed a threshold: (C,) int64, ascending.
 
         None that exceeds it is missing. Whole numbers alone are computed for all tokens, a tenth of the work of their
         noise: the uniform number that the noise is made of grows with it.

@@ -1,4 +1,4 @@
-"""What a network says after the nodes it read, and what it did for that."""
+"""Logits and states of the nodes that a network read, and counters of its work."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specchat.core.best import best_tokens
 from specchat.core.states import TextStates
+from specchat.core.top_tokens import best_tokens
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _best(logits: Tensor, likeliest: Tensor | None, rows: Sequence[int], count: 
 
 @dataclass
 class Counters:
-    """What a model has done since it was loaded; tests read them, so that no saving is only claimed."""
+    """What a model has computed since it was loaded. Tests use these counters to check that work was really saved."""
 
     passes: int = 0
     rows: int = 0

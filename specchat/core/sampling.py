@@ -1,4 +1,4 @@
-"""From raw logits to the law the target really samples from, and one draw from it."""
+"""From raw logits to the distribution the target samples from, and a draw from it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specchat.core.best import best_token, best_tokens
 from specchat.core.noise import Noise, Stream
+from specchat.core.top_tokens import best_token, best_tokens
 from specchat.core.truncation import truncate
 
 HEAD = 1024
@@ -63,6 +63,12 @@ class Law:
 
     ids: Tensor | None
     logprobs: Tensor
+
+    @classmethod
+    def of(cls, p: Tensor) -> Law:
+        """The law of (V,) float64 probabilities."""
+        ids = torch.nonzero(p).squeeze(1)
+        return cls(ids, p[ids].log())
 
     def draw(self, noise: Noise, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> int:
         """One token by Gumbel-max. Synchronises with the device."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -118,7 +118,22 @@ Proposal = Sequence[Sequence[Guess]]
 
 
 class Drafter(Protocol):
-    """What probably follows these nodes?"""
+    """What probably follows these nodes?
+
+    A drafter made of others says which in its options (`drafters.members.WrapperOptions`), and its line in the table
+    says what it requires of a pair (`registry.Method.requires`): both are read without importing the drafter.
+    """
+
+    @staticmethod
+    def draw_kinds(options: Any, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
+        """The kinds of draws it makes where a rule wants them: what a rule may rely on.
+
+        A class without this declaration promises points alone, whatever its members promise.
+
+        Args:
+            options: the drafter's.
+            members: for each drafter it is made of, the kinds that one promises.
+        """
 
     @property
     def taps(self) -> Collection[int]:
@@ -152,6 +167,9 @@ class Drafter(Protocol):
     @property
     def passes(self) -> int:
         """Forward passes of draft models so far."""
+
+    def close(self) -> None:
+        """Let go of what it holds: it is not used again."""
 
 
 class TrainedNetwork(Protocol):
@@ -204,6 +222,14 @@ class TreePolicy(Protocol):
     """Which guesses deserve a place?"""
 
     @property
+    def keeps_draws(self) -> bool:
+        """Whether no draw gets its place, or loses it, because of its own token, so that sampled draws keep their law.
+
+        Declared by the class; one that does not declare it promises nothing. Kinds of draws for which it cannot
+        promise this stand in `unsuited_draws`.
+        """
+
+    @property
     def taps(self) -> Collection[int]:
         """Layers of the target whose states it wants to find in the round's reading."""
 
@@ -213,6 +239,9 @@ class TreePolicy(Protocol):
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen tree below the root, within the budget; of the root alone where the budget is 0 or nothing is
         proposed."""
+
+    def observe(self, round: Round) -> None:
+        """Learn from a round: which guesses stood, what the passes took."""
 
 
 class AcceptanceRule(Protocol):
@@ -256,7 +285,3 @@ class Engine(Protocol):
 
     def round(self, context: Context) -> Round:
         """Do one round and append what it emits to the context's history."""
-
-
-TreeTransform = Callable[[TokenTree], TokenTree]
-"""Tree → frozen tree: merge, fuse, prune, unfold."""

@@ -1,4 +1,4 @@
-"""How much sooner a reply came than plain decoding would have written it, by the plain rounds the reply itself had."""
+"""The speed-up of a reply over plain decoding, estimated from the plain rounds within the same reply."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 FEWEST_PLAIN_ROUNDS = 8
-"""With fewer plain rounds nothing is claimed."""
+"""With fewer plain rounds no speed-up is reported."""
 
 _WIDEST = 0.5
 """A figure whose interval reaches further than this part of it on either side tells nobody anything: it is withheld."""
@@ -35,7 +35,7 @@ class Speedup:
 
 @dataclass
 class _Stretch:
-    """The rounds that one plain round speaks for: those nearer to it than to any other plain round.
+    """The rounds that one plain round stands for: those nearer to it than to any other plain round.
 
     Args:
         plain_s: the plain round's own gap.
@@ -98,7 +98,7 @@ class Gaps:
     def speedup(self) -> Speedup | None:
         """Tokens × mean gap of plain rounds ÷ all gaps; None where too few rounds were plain, or nothing was drafted.
 
-        Each plain round speaks for the tokens around it. So the mean is one over the whole reply also where a
+        Each plain round is weighted by the tokens around it. So the mean is one over the whole reply also where a
         controller decoded plainly for a part of it, and the context was shorter there or the machine busier.
 
         All gaps are known. What is not known is how long plain rounds would have taken in the places of the others,

@@ -1,4 +1,4 @@
-"""The token tree: proposals laid flat, parents first, with the story of how every child was drawn."""
+"""The token tree: proposals in a flat list, parents first, with a record of how every child was drawn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT: Final = 0
 
 
 class DrawKind(Enum):
-    """What may be said about a draw's distribution.
+    """What is guaranteed about a draw's distribution.
 
     `IID` and `WOR` (without replacement) promise: given everything that decided whether this draw happens and
     stays, its token is distributed as the recorded q. Whatever cannot promise that is a `POINT`.
@@ -36,6 +36,7 @@ class Guess(NamedTuple):
             for rules that compare; that promises nothing about how the token was chosen.
         logprob: log-probability the drafter gives it, where it knows one; for showing and for ordering.
         proposer: the drafter's name.
+        source: index in the text of the token it is a copy of, for guesses that are copied from there.
     """
 
     token: int
@@ -43,6 +44,11 @@ class Guess(NamedTuple):
     q: Tensor | None = None
     logprob: float | None = None
     proposer: str = ""
+    source: int | None = None
+
+    def as_point(self) -> Guess:
+        """The same guess without a claim about how its token was drawn."""
+        return self if self.kind is DrawKind.POINT else self._replace(kind=DrawKind.POINT)
 
 
 class Draw(NamedTuple):

@@ -13,8 +13,8 @@ class Reason(Enum):
     """Why a node stands or does not."""
 
     ACCEPTED = "accepted"
-    REJECTED = "rejected"  # the target was asked after its parent and went elsewhere
-    UNREACHED = "unreached"  # its parent does not stand, so nobody asked
+    REJECTED = "rejected"  # its parent stands, and the target's token there was another
+    UNREACHED = "unreached"  # its parent does not stand, so it was not judged
     PRUNED = "pruned"  # dropped in the middle of the target's pass
     CUT = "cut"  # accepted, but the reply ended before it
 

@@ -1,4 +1,4 @@
-"""Where two replies to one prompt part, and whether rounding explains it: ties told apart from faults."""
+"""Where two replies to one prompt first differ, and whether rounding explains it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from specchat.decoding.teacher_forcing import (
     forced,
     read_after,
 )
+from specchat.errors import UsageError
 
 _CALIBRATION_TOKENS = 48
 _CALIBRATION_ROWS = (2, 8, 17)
 
 
 @dataclass(frozen=True)
-class Parting:
+class FirstDivergence:
     """The first place at which a reply is not plain decoding's.
 
     Args:
@@ -49,13 +50,18 @@ class Comparer:
         self._exact = exact
         self._moved: float | None = None
 
-    def parting(
+    def first_divergence(
         self, prompt: Sequence[int], plain: Sequence[int], other: Sequence[int], sampling: Sampling, seed: int
-    ) -> Parting | None:
+    ) -> FirstDivergence | None:
         """Where the other reply leaves plain decoding's to the same prompt with the same seed; None: nowhere.
 
         Reads the target, whose cache then holds something else.
+
+        Raises:
+            UsageError: a token that the target does not know.
         """
+        if (token := max([0, *plain, *other])) >= (size := self._target.vocab_size):
+            raise UsageError(f"token {token} is outside the vocabulary of {size}")
         place = first_difference(plain, other)
         if place is None:
             return None
@@ -68,7 +74,7 @@ class Comparer:
             if margin.preferred == margin.token:  # plain's token, from this pass, is the other's: seen from there
                 margin = judge.margin(prompt, plain, place, logits)
         allowed = 0.0 if self._exact else allowed_gap(self._disturbance(prompt, plain), judge.sampling)
-        return Parting(margin, allowed)
+        return FirstDivergence(margin, allowed)
 
     def _disturbance(self, prompt: Sequence[int], plain: Sequence[int]) -> float:
         if self._moved is None:

@@ -1,4 +1,4 @@
-"""A plain round now and then, so that a reply can be compared with plain decoding on its own clock."""
+"""Inserts a plain round now and then, so that a reply's speed can be compared with plain decoding."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ VERIFY_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 DRAFT_ROWS = (1, 4)
 
 CONTEXT_TOKENS = 512
-"""Tokens of context at which passes are timed, unless somebody asks for others."""
+"""Tokens of context at which passes are timed by default."""
 
 _WARM, _TIMED = 2, 9
 _WARM_UP = 10
@@ -30,7 +30,7 @@ def measure_costs(
     verify_rows: Sequence[int] = VERIFY_ROWS,
     context_tokens: int = CONTEXT_TOKENS,
 ) -> Costs | None:
-    """Time passes of the target and of the draft model; None where somebody interrupted. Leaves caches empty."""
+    """Time passes of the target and of the draft model; None if interrupted. Leaves caches empty."""
     verify = _curve(target, verify_rows, context_tokens, interrupted)
     drafting = _curve(draft, DRAFT_ROWS, context_tokens, interrupted) if draft is not None else ()
     return None if verify is None or drafting is None else Costs(verify, drafting)

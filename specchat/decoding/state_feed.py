@@ -1,4 +1,4 @@
-"""Gives a drafter the target's states of the text: of every token exactly once, whatever happens to the text."""
+"""Gives a drafter the target's states of the text: of every token exactly once, also after edits and cuts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from specchat.core.device_copy import to_device
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.states import StateTap, TextStates
-from specchat.core.transfer import sent
 from specchat.core.tree import ROOT
 
 
@@ -47,7 +47,7 @@ class StateFeed:
         if tap is None:
             return
         path = (ROOT, *round.verdict.path)
-        rows = sent(torch.tensor([reading.row(node) for node in path]), reading.logits.device)
+        rows = to_device(torch.tensor([reading.row(node) for node in path]), reading.logits.device)
         states = {layer: reading.taps[layer][rows] for layer in tap.layers}
         tokens = tuple(round.tree.tokens[node] for node in path)
         read = TextStates(round.start - 1, tokens, states)

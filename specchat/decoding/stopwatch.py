@@ -1,4 +1,4 @@
-"""The clock of a reply: it stands still while somebody lets the reply wait, so that watching costs no speed."""
+"""The clock of a reply: it stops while the reply is held, so that pauses do not count in its speed."""
 
 from __future__ import annotations
 

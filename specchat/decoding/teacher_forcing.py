@@ -1,4 +1,4 @@
-"""Plain decoding, forced along a text: what it would have said at every place, and by how much."""
+"""Teacher forcing: plain decoding along a given text, with the margin of its own token at every place."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TOP = 10
 """Logits that could win: how far passes of different sizes differ is measured on these."""
 
 _SLACK = 2.0
-"""How much further than measured two passes may differ: the largest of a few dozen places is not the largest of all."""
+"""Factor on the measured difference between passes: the largest of a few dozen places is not the largest of all."""
 
 
 @dataclass(frozen=True)
 class Margin:
-    """How far plain decoding prefers its own token to the one that stands in a text.
+    """By how much plain decoding prefers its own token to the one in a text.
 
     Args:
         place: index in the reply.

@@ -8,7 +8,7 @@ from specchat.drafters.options import (
     TokenRecyclingOptions,
     TrainedNetworkOptions,
 )
-from specchat.registry import Method, Table
+from specchat.registry import DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
     "drafter",
@@ -31,7 +31,7 @@ DRAFTERS = Table(
         "a smaller model with the same tokens guesses level by level",
         "Speculative Decoding arXiv:2211.17192; coupled draws after arXiv:2408.07978",
         options=DraftModelOptions,
-        needs_draft_model=True,
+        requires=(DRAFT_MODEL,),
     ),
     Method(
         "token_recycling",
@@ -53,7 +53,7 @@ DRAFTERS = Table(
         "a small trained network guesses token after token from the target's last state",
         "Hydra arXiv:2402.05109",
         options=TrainedNetworkOptions,
-        needs_weights=True,
+        requires=(TRAINED_WEIGHTS,),
     ),
     Method(
         "medusa",
@@ -61,7 +61,7 @@ DRAFTERS = Table(
         "small trained heads guess all depths at once from the target's last state",
         "Medusa arXiv:2401.10774",
         options=TrainedNetworkOptions,
-        needs_weights=True,
+        requires=(TRAINED_WEIGHTS,),
     ),
     Method(
         "eagle",
@@ -69,7 +69,7 @@ DRAFTERS = Table(
         "a trained decoder layer guesses from the target's states of the whole text",
         "EAGLE-3 arXiv:2503.01840",
         options=TrainedNetworkOptions,
-        needs_weights=True,
+        requires=(TRAINED_WEIGHTS,),
     ),
     Method(
         "merge",
@@ -79,3 +79,6 @@ DRAFTERS = Table(
         options=MergeOptions,
     ),
 )
+
+REFERENCE = "reference"
+"""The proposer of guesses from a text that the reply is expected to follow (see `reference.py`)."""

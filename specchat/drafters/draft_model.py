@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.core.best import best_tokens
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.request import Rider
@@ -16,10 +15,11 @@ from specchat.core.round import Round
 from specchat.core.sampling import Law, penalise
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
+from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.points import Scores, Tokens, coupled, points_of
+from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
@@ -42,8 +42,8 @@ class DraftModel:
     text_tap: StateTap | None = None
 
     @staticmethod
-    def draw_kinds(options: DraftModelOptions) -> frozenset[DrawKind]:
-        """The kinds of draws it can make: forced to its favourites or to the target's noise, points alone."""
+    def draw_kinds(options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+        """All kinds; forced to its favourites or to the target's noise, points alone."""
         return frozenset(DrawKind) if options.drawing == "auto" else frozenset({DrawKind.POINT})
 
     def __init__(self, options: DraftModelOptions, parts: Parts) -> None:
@@ -51,13 +51,14 @@ class DraftModel:
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
         self._drawing = options.drawing
-        self._kinds = self.draw_kinds(options)
+        self._kinds = self.draw_kinds(options, ())
         self._tree: TokenTree | None = None
         self._logits: dict[int, Tensor] = {}
         self._best: dict[int, tuple[Tokens, Scores]] = {}
 
     @property
     def passes(self) -> int:
+        """Forward passes of the draft model since it was loaded."""
         return self._model.counters.passes
 
     def start(self, history: Sequence[int]) -> None:
@@ -81,6 +82,7 @@ class DraftModel:
         return [said.get(node, ()) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None: it needs nothing of the target's pass but the reading."""
         return ()
 
     def observe(self, round: Round) -> None:
@@ -89,11 +91,15 @@ class DraftModel:
             self._model.keep(self._tree.follow(round.emitted))
             self._forget_tree()
 
+    def close(self) -> None:
+        """Forget the tree; the model is the pair's."""
+        self._forget_tree()
+
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
             return [self._drawn(tree, node, width, context) for node in nodes]
         tokens, logprobs = self._favourites(tree, nodes, context)
-        if self._drawing == "coupled" or (self._drawing == "auto" and not context.sampling.greedy):
+        if self._drawing != "top" and not context.sampling.greedy:  # the noise counts nothing at temperature 0
             positions = [context.position(tree, node) for node in nodes]
             tokens, logprobs = coupled(tokens, logprobs, positions, context)
         points = points_of(tokens, logprobs, width, "draft_model")

@@ -1,4 +1,4 @@
-"""Several drafters in one tree: the same guess is one child, and how far to trust whom is learnt on the way."""
+"""Several drafters in one tree: equal guesses share a child, and how often each drafter is right is learnt."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from specchat.core.context import Context
 from specchat.core.reading import Reading
 from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Drafter, Proposal
+from specchat.core.seams import Proposal
 from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters import DRAFTERS
 from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
 
 _HABIT = 8.0
-"""How many trials of experience a guess's own probability counts for."""
+"""Weight of a guess's own probability, in observed trials."""
 
 _first = itemgetter(0)
 
@@ -33,26 +32,34 @@ Cell = tuple[tuple[str, int], ...]
 
 
 class Merge:
-    """Asks all members about every node and merges what they say by token, the most trusted first.
+    """Asks all members about every node and merges their guesses by token, the most probable first.
 
-    How likely a token is to stand is learnt for every combination of proposers and their sureness, from the nodes
-    where the text showed what followed, whether or not the guess had got a place in the tree. A token that several
-    propose is one guess, with all their names.
+    A token's acceptance probability is learnt for every combination of proposers and their claimed probabilities, from
+    all nodes on the path that the text took, whether or not the guess had a place in the tree. A token that several
+    members propose is one guess that carries all their names.
 
-    A member that runs a model is asked only where no other is sure: a long quotation is looked up, what is new is
-    drafted.
+    A member that runs a model is asked only at nodes where no other member has a guess of at least `sure`: quotations
+    are looked up, new text is drafted.
+
+    One drafter may be a member more than once, with different options; its numbered names are then trusted apart.
 
     Sampled draws of a member come first, untouched and in their order: only points may be reordered or left out by
     token. Beside points they get half of the width.
 
-    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (merging by trie); Quan et al., RASD, arXiv:2503.03434
-    (retrieved and drafted tokens in one tree); Oliaro et al., SuffixDecoding, arXiv:2411.04975 (looking up first).
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (merging by trie); Oliaro et al., SuffixDecoding,
+    arXiv:2411.04975 (looking up first).
     Differs: guesses are ordered by learnt acceptance, not pruned; who is asked is decided node by node.
     """
 
+    @staticmethod
+    def draw_kinds(options: MergeOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+        """Those of all members together, since it leaves sampled draws untouched."""
+        return frozenset({DrawKind.POINT}).union(*members)
+
     def __init__(self, options: MergeOptions, parts: Parts) -> None:
-        self._members: list[Drafter] = [parts.member(name, place) for place, name in enumerate(options.members)]
-        self._models = {index for index, name in enumerate(options.members) if DRAFTERS[name].runs_a_network}
+        self._members = parts.members()
+        self._models = {index for index, choice in enumerate(parts.choices) if choice.runs_a_network}
+        self._numbers = _numbers([choice.name for choice in parts.choices])
         self._sure = options.sure
         self._trust = _Trust()
         self._riders = [0] * len(self._members)  # how many of each member ride along in this round
@@ -60,6 +67,7 @@ class Merge:
 
     @property
     def taps(self) -> Collection[int]:
+        """Layers of the target that any member wants, ascending."""
         return sorted({layer for member in self._members for layer in member.taps})
 
     @property
@@ -78,22 +86,26 @@ class Merge:
 
     @property
     def passes(self) -> int:
+        """Forward passes of all members' draft models so far."""
         return sum(member.passes for member in self._members)
 
     def start(self, history: Sequence[int]) -> None:
+        """Let every member begin; what was learnt about their guesses stays."""
         self._said.clear()
         for member in self._members:
             member.start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) the members' guesses merged by token; members that run a model are asked last, and only where needed."""
         said: dict[int, list[Sequence[Guess]]] = {node: [()] * len(self._members) for node in frontier}
         for index, member in sorted(enumerate(self._members), key=lambda pair: pair[0] in self._models):
             nodes = [node for node in frontier if index not in self._models or not self._is_sure(said[node])]
             for node, guesses in zip(nodes, member.propose(tree, nodes, width, context) if nodes else (), strict=True):
-                said[node][index] = guesses
+                said[node][index] = _numbered(guesses, self._numbers.get(index))
         return [self._merged(tuple(tree.path_tokens(node)), said[node], width) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """All members' riders, one member after the other; links between riders are renumbered."""
         riders: list[Rider] = []
         for index, member in enumerate(self._members):
             own, before = member.riders(tree), len(riders)
@@ -105,13 +117,18 @@ class Merge:
         return riders
 
     def observe(self, round: Round) -> None:
-        """Learn whom to trust, then let every member learn; each sees the rows of its own riders alone."""
+        """Update the acceptance rates, then let every member learn; each sees the rows of its own riders alone."""
         self._learn(round.emitted)
         self._said.clear()
         ends = list(itertools.accumulate(self._riders, initial=0))
         for member, (start, end) in zip(self._members, itertools.pairwise(ends), strict=True):
             own = _with_riders(round.reading, start, end)
             member.observe(round if own is round.reading else dataclasses.replace(round, reading=own))
+
+    def close(self) -> None:
+        self._said.clear()
+        for member in self._members:
+            member.close()
 
     def _is_sure(self, said: Sequence[Sequence[Guess]]) -> bool:
         """Whether one of these points is so likely that no model need be asked."""
@@ -162,19 +179,34 @@ class _Trust:
         return (hits + _HABIT * candidate.claimed) / (trials + _HABIT)
 
 
+def _numbers(names: Sequence[str]) -> dict[int, int]:
+    """Place → 1, 2, … for the members whose name comes more than once."""
+    return {place: names[: place + 1].count(name) for place, name in enumerate(names) if names.count(name) > 1}
+
+
+def _numbered(guesses: Sequence[Guess], number: int | None) -> Sequence[Guess]:
+    """The guesses with a number behind their proposer's name: members of one name are trusted apart."""
+    if number is None:
+        return guesses
+    return [
+        guess._replace(proposer="+".join(f"{name} {number}" for name in guess.proposer.split("+"))) for guess in guesses
+    ]
+
+
 def _by_token(said: Sequence[Sequence[Guess]]) -> list[_Candidate]:
     """The points of all members, merged by token, in the order they were first said."""
     found: dict[int, _Candidate] = {}
     for guesses in said:
-        for rank, (token, kind, q, logprob, proposer) in enumerate(guesses):
-            if kind is not DrawKind.POINT:
+        for rank, guess in enumerate(guesses):
+            if guess.kind is not DrawKind.POINT:
                 continue
-            claim = 0.5 ** (rank + 1) if logprob is None else min(1.0, math.exp(logprob))
-            cell: Cell = ((proposer, _sureness(claim)),)
-            if (before := found.get(token)) is not None:
+            claim = 0.5 ** (rank + 1) if guess.logprob is None else min(1.0, math.exp(guess.logprob))
+            cell: Cell = ((guess.proposer, _sureness(claim)),)
+            q = guess.q
+            if (before := found.get(guess.token)) is not None:
                 cell, claim = before.cell + cell, max(before.claimed, claim)
                 q = q if before.q is None else before.q
-            found[token] = _Candidate(token, cell, claim, q)
+            found[guess.token] = _Candidate(guess.token, cell, claim, q)
     return list(found.values())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from specchat.core.context import Context
 from specchat.core.request import Rider
@@ -15,14 +15,17 @@ from specchat.registry import NoOptions
 
 
 class Nothing:
-    """No guess for any node."""
+    """No guess for any node, so that every round is plain decoding.
+
+    specchat's own.
+    """
 
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
 
     @staticmethod
-    def draw_kinds(options: NoOptions) -> frozenset[DrawKind]:
+    def draw_kinds(options: NoOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         """No draws, so there is none that a rule could not judge."""
         return frozenset(DrawKind)
 
@@ -33,10 +36,15 @@ class Nothing:
         """Nothing to remember."""
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) empty proposals."""
         return [() for _ in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None."""
         return ()
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""

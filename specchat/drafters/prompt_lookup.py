@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from specchat.core.context import Context
 from specchat.core.request import Rider
@@ -13,11 +14,11 @@ from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import PromptLookupOptions
 from specchat.drafters.parts import Parts
-from specchat.errors import UsageError
+from specchat.drafters.points import points_alone
 from specchat.structures.ngrams import NgramIndex
 
 _HABIT = 8.0
-"""How many trials of experience the first guess at a rate counts for."""
+"""Weight of the rate assumed at the beginning, in observed trials."""
 
 _RANKS = 4
 """Continuations whose rates are told apart; later ones share the last."""
@@ -37,39 +38,49 @@ class PromptLookup:
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
+    draw_kinds = staticmethod(points_alone)
+    names_sources: Final = True
 
     def __init__(self, options: PromptLookupOptions, parts: Parts) -> None:
-        if options.min_ngram > options.max_ngram:
-            raise UsageError(
-                f"prompt_lookup.min_ngram = {options.min_ngram} is above prompt_lookup.max_ngram = {options.max_ngram}"
-            )
         self._index = NgramIndex(options.min_ngram, options.max_ngram)
         self._seen: dict[tuple[int, int], tuple[int, int]] = {}  # (length of the run, rank) → hits, trials
 
     def start(self, history: Sequence[int]) -> None:
+        """Index this history; only what is new, where it continues the one before."""
         self._index.become(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node up to `width` tokens, each with the rate at which its kind was right."""
         if len(self._index) != len(context.history):  # a first round without `start`, or rounds not observed
             self.start(context.history)
         tail = context.history[-self._index.max_ngram :]
         return [self._guesses([*tail, *tree.path_tokens(node)], width) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None: it needs nothing of the target's pass but the reading."""
         return ()
 
     def observe(self, round: Round) -> None:
+        """Count which continuations were right, and index the emitted tokens."""
         tail = list(round.history[-self._index.max_ngram :])
         for token in round.emitted:
             self._learn(self._index.continuations(tail, _RANKS), token)
             self._index.append(token)
             tail = [*tail, token][-self._index.max_ngram :]
 
+    def close(self) -> None:
+        """Nothing outlives it."""
+
     def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
-        found = self._index.continuations(run[-self._index.max_ngram :], width)
+        run = run[-self._index.max_ngram :]
         return [
-            Guess(token, logprob=math.log(self._rate(size, rank)), proposer="prompt_lookup")
-            for rank, (token, size) in enumerate(found)
+            Guess(
+                token,
+                logprob=math.log(self._rate(size, rank)),
+                proposer="prompt_lookup",
+                source=self._index.place(run, size, token),
+            )
+            for rank, (token, size) in enumerate(self._index.continuations(run, width))
         ]
 
     def _learn(self, found: Sequence[tuple[int, int]], following: int) -> None:

@@ -17,6 +17,7 @@ from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts
+from specchat.drafters.points import points_alone
 from specchat.structures.suffix_nodes import Place
 from specchat.structures.suffix_tree import SuffixTree
 
@@ -24,11 +25,11 @@ _room = operator.itemgetter(0)
 
 
 @dataclass
-class Sketch:
+class Continuation:
     """A drafted continuation: what may follow a run, how likely each token is there, and what follows that."""
 
     chance: float = 1.0
-    children: dict[int, Sketch] = field(default_factory=dict)
+    children: dict[int, Continuation] = field(default_factory=dict)
 
 
 class Suffix:
@@ -49,13 +50,14 @@ class Suffix:
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
+    draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: SuffixOptions, parts: Parts) -> None:
         self._options = options
         self._local = SuffixTree(options.depth)
         self._past = SuffixTree(options.depth)
         self._reply: list[int] = []
-        self._sketches: dict[tuple[int, ...], Sketch] = {}  # path below the root → what was drafted after it
+        self._continuations: dict[tuple[int, ...], Continuation] = {}  # path below the root → what was drafted after it
 
     def start(self, history: Sequence[int]) -> None:
         """Remember the reply that ended, and index what is new in the history."""
@@ -63,17 +65,23 @@ class Suffix:
         self._index(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node up to `width` tokens of the continuation drafted there, the most likely first."""
         if len(self._local) != len(context.history):  # a first round without `start`, or rounds not observed
             self._index(context.history)
         return [self._guesses(tuple(tree.path_tokens(node)), width, context) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None: it needs nothing of the target's pass but the reading."""
         return ()
 
     def observe(self, round: Round) -> None:
+        """Index the emitted tokens; the continuations drafted for this round are dropped."""
         self._local.extend(round.emitted)
         self._reply.extend(round.emitted)
-        self._sketches.clear()
+        self._continuations.clear()
+
+    def close(self) -> None:
+        """Nothing outlives it."""
 
     def _index(self, history: Sequence[int]) -> None:
         """Make the text's own tree hold exactly this history; only the new part, where it goes on from before."""
@@ -82,7 +90,7 @@ class Suffix:
             self._local.clear()
             known = 0
         self._local.extend(history[known:])
-        self._sketches.clear()
+        self._continuations.clear()
 
     def _remember_reply(self) -> None:
         self._past.extend(self._reply)
@@ -92,26 +100,26 @@ class Suffix:
             self._past.forget_oldest()
 
     def _guesses(self, path: tuple[int, ...], width: int, context: Context) -> list[Guess]:
-        sketch = self._sketches.get(path)
-        if sketch is None:
+        continuation = self._continuations.get(path)
+        if continuation is None:
             longest = self._options.depth
-            sketch = self._draft([*context.history[-longest:], *path][-longest:])
-            self._sketches[path] = sketch
-        for token, child in sketch.children.items():
-            self._sketches.setdefault((*path, token), child)
-        best = heapq.nlargest(width, sketch.children.items(), key=lambda item: item[1].chance)
+            continuation = self._draft([*context.history[-longest:], *path][-longest:])
+            self._continuations[path] = continuation
+        for token, child in continuation.children.items():
+            self._continuations.setdefault((*path, token), child)
+        best = heapq.nlargest(width, continuation.children.items(), key=lambda item: item[1].chance)
         return [Guess(token, logprob=math.log(child.chance), proposer="suffix") for token, child in best]
 
-    def _draft(self, text: Sequence[int]) -> Sketch:
+    def _draft(self, text: Sequence[int]) -> Continuation:
         """The continuation of the match that should save most tokens."""
-        best, most = Sketch(), 0.0
+        best, most = Continuation(), 0.0
         for tree in (self._local, self._past):
             for limit, place in sorted(self._starts(tree, text), key=_room, reverse=True):
                 if limit <= most:
                     break  # no path is worth more than 1, so neither this one nor one with less room can save more
-                sketch, saved = self._continue(place, limit)
+                continuation, saved = self._continue(place, limit)
                 if saved > most:
-                    best, most = sketch, saved
+                    best, most = continuation, saved
         return best
 
     def _starts(self, tree: SuffixTree, text: Sequence[int]) -> Iterator[tuple[int, Place]]:
@@ -127,13 +135,13 @@ class Suffix:
                 key=lambda start: start[0],
             )
 
-    def _continue(self, place: Place, limit: int) -> tuple[Sketch, float]:
+    def _continue(self, place: Place, limit: int) -> tuple[Continuation, float]:
         """The `limit` likeliest continuations of a place, best first, and the sum of their path probabilities."""
-        root = Sketch()
+        root = Continuation()
         saved, order = 0.0, itertools.count()
-        heap: list[tuple[float, int, float, int, Sketch, Place]] = []
+        heap: list[tuple[float, int, float, int, Continuation, Place]] = []
 
-        def push(above: Sketch, at: Place, value: float) -> None:
+        def push(above: Continuation, at: Place, value: float) -> None:
             followed = at.followed
             for token, longer in at.next(least=followed * self._options.min_probability / value):
                 chance = longer.count / followed
@@ -142,7 +150,7 @@ class Suffix:
         push(root, place, 1.0)
         while heap and limit > 0:
             value, _, chance, token, above, at = heapq.heappop(heap)
-            above.children[token] = child = Sketch(chance)
+            above.children[token] = child = Continuation(chance)
             saved -= value
             limit -= 1
             push(child, at, -value)

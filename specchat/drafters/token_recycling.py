@@ -1,4 +1,4 @@
-"""What the target nearly said is worth remembering: for every token, the successors it last thought likely."""
+"""For every token, the successors to which the target last gave the highest logits; they are proposed again."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import TokenRecyclingOptions
 from specchat.drafters.parts import Parts
+from specchat.drafters.points import points_alone
 from specchat.structures.successors import Successors
 
 _HABIT = 32
-"""How many tokens of experience the first guess at acceptance by rank counts for."""
+"""Weight of the acceptance rates assumed at the beginning, in observed tokens."""
 
 
 class TokenRecycling:
@@ -31,13 +32,15 @@ class TokenRecycling:
     among the successors of the token before it.
 
     Reference: Luo et al., Turning Trash into Treasure: Token Recycling, arXiv:2408.08696. Differs: a token that was
-    never seen proposes nothing instead of zeros; where a token occurs twice in a tree, the accepted node has the last
-    word; the tree is the policy's business (`template` is the paper's), so ranks carry probabilities.
+    never seen proposes nothing instead of zeros; where a token occurs twice in a tree, the accepted
+    node's successors are kept; the tree is chosen by the policy (`template` is the paper's), so ranks carry
+    probabilities.
     """
 
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
+    draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: TokenRecyclingOptions, parts: Parts) -> None:
         self._remember = options.remember
@@ -50,15 +53,21 @@ class TokenRecycling:
             self._forget()
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node up to `width` successors of its token, by rank."""
         logprobs = [math.log(hits / self._seen) for hits in self._hits[:width]]
         return [self._guesses(tree.tokens[node], logprobs) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None: it needs nothing of the target's pass but the reading."""
         return ()
 
     def observe(self, round: Round) -> None:
+        """Count at which rank emitted tokens stood, and store the top k after every verified node."""
         self._count_ranks([round.tree.tokens[0], *round.emitted])
         self._learn(round)
+
+    def close(self) -> None:
+        """Nothing outlives it."""
 
     def _guesses(self, token: int, logprobs: Sequence[float]) -> list[Guess]:
         pairs = zip(self._successors.after(token), logprobs, strict=False)

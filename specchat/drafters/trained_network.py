@@ -8,18 +8,19 @@ from itertools import groupby
 import numpy as np
 import torch
 
-from specchat.core.best import best_tokens
 from specchat.core.context import Context
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.sampling import penalise
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
+from specchat.core.top_tokens import best_tokens
 from specchat.core.trained import Guessed
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.points import Scores, Tokens, coupled, points_of
+from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
+from specchat.drafters.points import points_alone
 
 _CANDIDATES = 64
 
@@ -36,6 +37,7 @@ class TrainedNetworkDrafter:
     """
 
     taps: Sequence[int] = ()
+    draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: TrainedNetworkOptions, parts: Parts) -> None:
         self._network = parts.network(options.tokens)
@@ -73,6 +75,9 @@ class TrainedNetworkDrafter:
     def observe(self, round: Round) -> None:
         """Forget the tree. What was accepted comes as states of the text."""
         self._tree = None
+
+    def close(self) -> None:
+        """Nothing to let go of: the network is its own."""
 
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""

@@ -16,22 +16,25 @@ from specchat.models.base.network import Network
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.cuda.choose import cuda_network
 from specchat.models.files.config_file import CONFIG, is_tokens, read_config
+from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.families import FAMILIES
 from specchat.models.files.foreign_errors import first_line, one_line
 from specchat.models.files.gguf_file import converted_folder
+from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.json_file import read_object
 from specchat.models.files.number_limits import shown
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.files.tokenizer_files import same_tokenizer
-from specchat.models.files.weight_source import GgufSource, RoundedSource, TensorSource, WeightSource
+from specchat.models.files.weight_source import WeightSource
 from specchat.models.inspect.memory import needed_bytes
-from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, portrait
+from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.network import NativeNetwork
 from specchat.models.other.reference import ReferenceModel
 from specchat.models.other.reference_network import load_network
 from specchat.models.other.scripted import ScriptedModel
-from specchat.models.other.scripted_text import RecitalVocabulary, recital_says
+from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.layer_weights import Builder
@@ -81,7 +84,7 @@ def load_model(
         kernels: who multiplies whole-number weights on a processor: native, torch, or whichever is faster here.
 
     Raises:
-        ModelError: an architecture whose cache cannot be rewound, a precision that is not to be had for it, or
+        ModelError: an architecture whose cache cannot be rewound, a precision that is not available for it, or
             weights that do not fit into memory.
     """
     say("configuration")
@@ -166,8 +169,8 @@ def _tokenizer(folder: Path, beside: Loaded | None) -> Any:
 def load_scripted(spec: ModelSpec, role: str) -> Loaded:
     """The machine without weights, as target or as draft."""
     memory, pace_s = _RECITAL[role]
-    vocabulary = RecitalVocabulary()
-    model = ScriptedModel(vocabulary.size, recital_says(vocabulary, memory), pace_s=pace_s)
+    vocabulary = ScriptedVocabulary()
+    model = ScriptedModel(vocabulary.size, scripted_says(vocabulary, memory), pace_s=pace_s)
     return Loaded(spec.name, model, None, vocabulary.eos_ids, 0, "float32")
 
 
@@ -238,7 +241,7 @@ def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: s
     Raises:
         NotEnoughMemory: with what it needs and what there is.
     """
-    seen = portrait(path)
+    seen = describe_model(path)
     # On CUDA perhaps 8 bits, and a table of embeddings.
     others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"
     needed = needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)

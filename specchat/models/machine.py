@@ -47,7 +47,7 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
         own: whether our own decoder runs the model; transformers' networks take float32 and bfloat16 only.
 
     Raises:
-        UsageError: a precision that is not to be had here.
+        UsageError: a precision that this machine does not support.
     """
     if wanted == "auto" and device.type == "cpu":
         quantised = quantised and own and multiplies("int4", device)
@@ -80,7 +80,7 @@ def multiplies(precision: str, device: torch.device) -> bool:
 
 
 def _native_works() -> bool:
-    """Whether our own kernels can be had, which multiply both."""
+    """Whether the native kernels, which multiply both, are available."""
     from specchat.models.native.build import NativeUnavailable
     from specchat.models.native.kernels import kernels_for
 

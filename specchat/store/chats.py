@@ -15,7 +15,7 @@ from specchat.errors import StoreError, UsageError, nearest
 from specchat.store.records import Chat, Facts, Message, Status, Summary, now
 
 KEPT_DELETED = timedelta(days=7)
-"""How long a deleted chat can be had back."""
+"""How long a deleted chat can be restored."""
 
 _CHAT = "id, title, created, updated, renamed, system, leaf, sent_from"
 _MESSAGE = "id, parent, role, content, created, status, pieces, facts"
@@ -64,7 +64,7 @@ class Chats:
         )  # fmt: skip
 
     def update(self, chat: str, message: Message) -> None:
-        """Write what a reply has become so far, or as it ended: then nobody writes on it any more."""
+        """Write what a reply has become so far, or as it ended: then nothing more is written to it."""
         content, pieces, facts = _sound(message.content), _packed(message.pieces), _packed(message.facts)
         self._sql.execute(
             "UPDATE messages SET content = ?1, pieces = ?2, facts = ?3, status = ?4,"
@@ -77,7 +77,7 @@ class Chats:
         self._sql.execute("UPDATE chats SET title = ?, renamed = 1 WHERE id = ?", (title, id))
 
     def delete(self, id: str, deleted: bool = True) -> None:
-        """Put a chat away, or take it back."""
+        """Mark a chat as deleted, or restore it."""
         self._sql.execute("UPDATE chats SET deleted = ? WHERE id = ?", (now() if deleted else None, id))
 
     def remove(self, id: str) -> None:
@@ -98,7 +98,7 @@ class Chats:
             )
 
     def owners(self) -> list[str | None]:
-        """Who says to be writing a reply."""
+        """Names of the processes that have unfinished replies."""
         rows = self._sql.execute("SELECT DISTINCT owner FROM messages WHERE status = 'streaming'")
         return [row[0] for row in rows]
 
@@ -184,7 +184,7 @@ class Chats:
 
 
 def _as_query(words: str) -> str:
-    """Every word as a beginning, quoted: nothing the user types is the query language's."""
+    """Every word as a quoted prefix, so that nothing the user types is read as query syntax."""
     return " ".join(f'"{word}"*' for word in re.findall(r"\w+", words))
 
 

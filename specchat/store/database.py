@@ -31,7 +31,7 @@ class Opened:
 
 
 def default_path() -> Path:
-    """Where the chats are unless somebody says otherwise."""
+    """The default path of the chats."""
     return state_dir() / "chats.db"
 
 
@@ -84,7 +84,7 @@ def is_damage(error: BaseException | None) -> bool:
 
 
 class _Damaged(sqlite3.DatabaseError):
-    """What looking at every page found."""
+    """The result of an integrity check that failed."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
@@ -110,7 +110,7 @@ def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
 
 
 def _close_to_others(path: Path) -> None:
-    """What was said is its owner's alone, also where an older program or a copy left the file open to all."""
+    """Make the file readable by its owner alone, also where an older program or a copy left it open."""
     for tail in ("", "-wal", "-shm"):
         with suppress(OSError):  # not there, or not ours to close
             path.with_name(path.name + tail).chmod(0o600)
@@ -124,7 +124,7 @@ def _connect(path: Path | str, uri: bool = False) -> sqlite3.Connection:
 
 
 def _decoded(text: bytes) -> str:
-    """A byte that is no text must not keep every chat from being listed."""
+    """Decode a column leniently: one byte that is no text must not prevent all chats from being listed."""
     return text.decode("utf-8", "replace")
 
 
@@ -200,7 +200,7 @@ def _move_aside(path: Path) -> Path:
 
 
 def _alone(path: Path) -> filelock.BaseFileLock:
-    """Two specchats that start at once must not both migrate, or move aside what the other has just made."""
+    """Hold a lock: two processes that start at once must not both migrate, or move aside a file just made."""
     return filelock.FileLock(path.with_name(path.name + ".lock"), timeout=BUSY_S, mode=0o600)
 
 

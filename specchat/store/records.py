@@ -17,7 +17,7 @@ _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9
 
 
 class Facts(Struct, frozen=True):
-    """How one reply was made. The dictionaries hold what the engine said, in its own words."""
+    """How one reply was made. The dictionaries hold fields of the engine's events, unchanged."""
 
     pair: str = ""
     seed: int | None = None
@@ -71,7 +71,7 @@ class Summary(Struct, frozen=True):
 
 
 def new_id() -> str:
-    """A name nobody else will think of, short enough to be typed."""
+    """A random id, short enough to be typed."""
     return "".join(secrets.choice(_LETTERS) for _ in range(10))
 
 
@@ -91,6 +91,6 @@ def is_time(text: str) -> bool:
 
 
 def title_of(text: str) -> str:
-    """What a chat is called until somebody names it: its first words."""
+    """A chat's title until the user names it: its first words."""
     words = " ".join(text[: 4 * _TITLE_CHARACTERS].split())
     return words if len(words) <= _TITLE_CHARACTERS else words[: _TITLE_CHARACTERS - 1].rstrip() + "…"

@@ -1,4 +1,4 @@
-"""Writes chats down on a thread of its own, so that no disk keeps anybody waiting."""
+"""Writes chats on a thread of its own, so that a slow disk blocks neither the app nor the engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from specchat.errors import StoreError
 from specchat.store.chats import Chats
 from specchat.store.database import is_damage, open_to_write, saying
-from specchat.store.presence import Presence, is_gone, sweep
+from specchat.store.process_lock import ProcessLock, is_gone, sweep
 
 FLUSH_S = 0.8
 """A reply that is being written is flushed this often."""
@@ -47,7 +47,7 @@ class Writer:
         self._growing: dict[str, Job] = {}  # latest wins
         self._flush_at = self._not_before = 0.0
         self._connection: sqlite3.Connection | None = None
-        self._presence: Presence | None = None
+        self._presence: ProcessLock | None = None
         self.problem = ""  # why nothing is being saved
         self._busy = self._closing = self._damaged = False
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
@@ -139,7 +139,7 @@ class Writer:
                 self._write_alone(chats, name, job)
 
     def _write_alone(self, chats: Chats, name: str, job: Job) -> None:
-        """A job that contradicts what another specchat did meanwhile must not keep the others from being done."""
+        """Write jobs one by one, so that one that contradicts what another specchat did does not block the others."""
         try:
             with chats.transaction():
                 job(chats, name)
@@ -149,7 +149,7 @@ class Writer:
     def _open(self) -> tuple[sqlite3.Connection, str]:
         folder = self._path.parent / "running"
         if self._presence is None:
-            self._presence = Presence(folder)
+            self._presence = ProcessLock(folder)
         if self._connection is None:
             opened = open_to_write(self._path, suspected=self._damaged)
             self._connection, self._damaged = opened.connection, False
@@ -180,4 +180,4 @@ class Writer:
 
 
 def _open_early(chats: Chats, name: str) -> None:
-    """The first job: what stands in the way of saving is told at once, not at the first message."""
+    """The first job: opens the file, so that a problem with saving is reported at once, not at the first message."""

@@ -1,4 +1,4 @@
-"""For every token the k tokens that last seemed likely after it, in a table of V × k numbers."""
+"""For every token the k tokens last recorded as likely after it, in a table of V × k numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often every short run of tokens occurred in some texts, and what followed it: a suffix tree with counts."""
+"""A suffix tree with counts: how often every run of tokens up to a length occurred, and what followed it."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from specchat.core.among import draw_among
-from specchat.core.best import best_token
+from specchat.core.draw_from_top_k import draw_from_top_k
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Sampling, law
+from specchat.core.top_tokens import best_token
 from specchat.models.base.cache_rows import common_prefix
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.own.text_batch import TextBatch
 
 _MOST_ROWS = 128
@@ -101,7 +101,7 @@ class BatchWriter:
                 drawing.add(text)
         return more, drawing
 
-    def _draw(self, text: int, said: Said, row: int) -> None:
+    def _draw(self, text: int, said: HeadOutput, row: int) -> None:
         writing = self._running[text]
         likeliest = None if said.likeliest is None else said.likeliest[row]
         token = _drawn(said.logits[row], likeliest, writing)
@@ -120,4 +120,4 @@ def _drawn(logits: Tensor, likeliest: Tensor | None, writing: Writing) -> int:
         return best_token(logits) if likeliest is None else int(likeliest[0])
     if likeliest is None:
         return law(logits, sampling).draw(noise, Stream.TARGET, position)
-    return draw_among(logits, likeliest.long(), sampling, noise, position)
+    return draw_from_top_k(logits, likeliest.long(), sampling, noise, position)

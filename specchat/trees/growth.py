@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.trees.worth import after_drawing, chances
+from specchat.trees.guess_probabilities import acceptance_probabilities, probability_once_drawn
 
 
 @dataclass
@@ -25,22 +25,24 @@ class _Place:
 class Growth:
     """Every guess considered so far, and the tree of those that may still earn a row.
 
-    A guess is worth the product of the chances down to it. In the end the places are ordered by their worth, and the
-    n-th best stays if its worth is at least the budget's n-th price; all policies obey prices by this. Worth never
-    grows downwards and prices never fall, so no child stays without its parent, and whether a sampled draw stays never
-    depends on its token: what its token brings about is worth no more than the draw itself (see `best_first`).
+    A guess's worth is the product of the probabilities down to it. In the end the guesses are sorted by worth, and the
+    n-th best stays if its worth is at least the budget's n-th price. All policies apply prices in this way. Worth never
+    grows with depth and prices never fall, so no child stays without its parent. Whether a sampled draw stays never
+    depends on its token: what grows below the token is worth no more than the draw itself (see `best_first`).
     """
 
-    def __init__(self, context: Context, budget: Budget, floor: float = 0.0) -> None:
+    def __init__(self, context: Context, budget: Budget, floor: float = 0.0, decay: float = 1.0) -> None:
         """The root alone.
 
         Args:
             floor: guesses worth less than this get no place, whatever the prices.
+            decay: factor on the worth of a guess for every level it lies below the root.
         """
         self.tree = TokenTree(context.root, context.vocab_size)
         self._context = context
         self._budget = budget
         self._floor = floor
+        self._decay = decay
         self._places: list[_Place] = []
         self._ranked: list[float] = []  # the N largest worths, negative: the largest first
         self._value: dict[int, float] = {ROOT: 1.0}  # what a sure child of this node would be worth
@@ -56,7 +58,7 @@ class Growth:
 
     def may_have_children(self, node: int) -> bool:
         """Whether a child of this node could stay, if nothing better came any more."""
-        return self.tree.depths[node] < self._budget.depth and self._pays(self._value[node])
+        return self.tree.depths[node] < self._budget.depth and self._pays(self._value[node] * self._decay)
 
     def consider(self, parent: int, guesses: Sequence[Guess]) -> dict[int, int]:
         """Give every guess a place to compete with that is not beaten already.
@@ -64,10 +66,10 @@ class Growth:
         Returns:
             Rank among the guesses → node, of the nodes that are new.
         """
-        value, size = self._value[parent], len(self.tree)
+        value, size = self._value[parent] * self._decay, len(self.tree)
         points: dict[int, _Place] = {}
         new: dict[int, int] = {}
-        for rank, (guess, chance) in enumerate(zip(guesses, chances(guesses), strict=True)):
+        for rank, (guess, chance) in enumerate(zip(guesses, acceptance_probabilities(guesses), strict=True)):
             worth, sampled = value * chance, guess.kind is not DrawKind.POINT
             if not sampled and guess.token in points:
                 points[guess.token].guesses.append(guess)
@@ -75,7 +77,7 @@ class Growth:
             elif self._pays(worth):
                 place = self._take_place(worth, parent, guess)
                 child = self.tree.add(parent, guess)
-                below = worth * after_drawing(guesses, rank) if sampled else worth
+                below = worth * probability_once_drawn(guesses, rank) if sampled else worth
                 self._value[child] = max(below, self._value.get(child, 0.0))
                 if child == size:
                     new[rank] = child

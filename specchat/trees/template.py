@@ -8,10 +8,11 @@ from typing import Final
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter
-from specchat.core.tree import ROOT, TokenTree
-from specchat.trees.growth import Growth
+from specchat.core.tree import TokenTree
 from specchat.trees.options import RankPath, TemplateOptions
+from specchat.trees.ranks import grow_by_ranks
 
 
 class Template:
@@ -21,13 +22,12 @@ class Template:
     with the paths of most worth; or the paths of most worth altogether, which is the best static tree for that
     many nodes. A path is worth the product of its ranks' acceptance rates. The budget's width bounds the ranks, its
     depth the paths, and its nodes keep the paths of most worth. Within the shape the budget's prices decide, by the
-    chances that the drafter gives its guesses: where rows are dear, only its likely part is drafted.
+    probabilities that the drafter gives its guesses: where rows are dear, only its likely part is drafted.
 
     The shape looks at ranks and never at tokens, and has no rank without the better ones, so draws keep their law.
 
     Reference: Luo et al., Token Recycling, arXiv:2408.08696, for the counts 8, 21, 25, 15, 8, 3 (80 nodes). Differs:
-    which nodes get those children is our rule. Chen et al., Sequoia, arXiv:2402.12374, for the best static tree
-    from acceptance rates by rank; where rates fall with the rank, taking the best first reaches its optimum.
+    which nodes get those children, and the choice of the paths of most worth, are specchat's own.
     """
 
     keeps_draws: Final = True
@@ -40,23 +40,15 @@ class Template:
         self._known: dict[tuple[int, int, int], Mapping[RankPath, int]] = {}
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
+
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        growth = Growth(context, budget)
-        children = self._children(budget)
-        level: dict[RankPath, int] = {(): ROOT}
-        while level := {
-            path: node for path, node in level.items() if path in children and growth.may_have_children(node)
-        }:
-            width = max(children[path] for path in level)
-            proposal = drafter.propose(growth.tree, list(level.values()), width, context)
-            level = {
-                (*path, rank): child
-                for (path, node), guesses in zip(level.items(), proposal, strict=True)
-                for rank, child in growth.consider(node, guesses[: children[path]]).items()
-            }
-        return growth.best_tree()
+        """A frozen tree of at most 1 + `budget.nodes` nodes within the shape, without guesses below their price."""
+        return grow_by_ranks(drafter, context, budget, self._children(budget))
 
     def shape(self, budget: Budget) -> tuple[RankPath, ...]:
         """The paths that fit into the budget, parents first and better ranks first."""

@@ -7,16 +7,16 @@ import torch
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.models.loading import Loaded
 from specchat.models.other.scripted import ScriptedModel
-from specchat.models.other.scripted_text import RecitalVocabulary, recital_says
+from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
 from specchat.settings import Settings
 
 
 def quick_pair(precision: str = "float32", target: object = None) -> LoadedPair:
     """Target and draft model of the scripted pair, without their pretended slowness."""
-    vocabulary = RecitalVocabulary()
+    vocabulary = ScriptedVocabulary()
 
     def loaded(name: str, memory: int) -> Loaded:
-        model = ScriptedModel(vocabulary.size, recital_says(vocabulary, memory))
+        model = ScriptedModel(vocabulary.size, scripted_says(vocabulary, memory))
         return Loaded(name, model, None, vocabulary.eos_ids, 0, precision)
 
     main = loaded("scripted", 6)

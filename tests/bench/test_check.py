@@ -11,23 +11,23 @@ from racers import quick_pair, quick_settings
 from specchat.acceptance.follow import Follow
 from specchat.bench.proof.check_law import check_law
 from specchat.bench.proof.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
+from specchat.bench.proof.checked_combination import CheckedCombination
 from specchat.bench.proof.effort import Effort
 from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED
-from specchat.bench.proof.subject import Subject
 from specchat.core.noise import Stream
 from specchat.core.sampling import Law
 from specchat.core.tree import ROOT
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.models.other.scripted import ScriptedModel, random_says
-from specchat.models.other.scripted_text import RecitalVocabulary
+from specchat.models.other.scripted_text import ScriptedVocabulary
 
 EFFORT = Effort(prompts=2, tokens=20, seeds=2, sampled_tokens=12, twin_tokens=16, adversary_tokens=12, samples=300)
-SAYS = random_says(RecitalVocabulary().size, seed=2, memory=2, sharpness=1.0)
+SAYS = random_says(ScriptedVocabulary().size, seed=2, memory=2, sharpness=1.0)
 ALL = (check_greedy, check_seeded, check_twin, check_adversary, check_law)
 
 
-class Endless(RecitalVocabulary):
+class Endless(ScriptedVocabulary):
     """No token ends a reply, so that random text goes on."""
 
     def __init__(self) -> None:
@@ -35,9 +35,9 @@ class Endless(RecitalVocabulary):
         self.eos_ids = frozenset()
 
 
-def subject(target=None, exact: bool = True, vocabulary: Vocabulary | None = None, **settings) -> Subject:
-    target = target or ScriptedModel(RecitalVocabulary().size, SAYS)
-    return Subject(target, None, vocabulary or Endless(), quick_settings(**settings), EFFORT, exact)
+def subject(target=None, exact: bool = True, vocabulary: Vocabulary | None = None, **settings) -> CheckedCombination:
+    target = target or ScriptedModel(ScriptedVocabulary().size, SAYS)
+    return CheckedCombination(target, None, vocabulary or Endless(), quick_settings(**settings), EFFORT, exact)
 
 
 @pytest.mark.parametrize("check", ALL)
@@ -49,7 +49,7 @@ def test_what_is_right_passes(check):
 @pytest.mark.parametrize("check", ALL)
 def test_the_scripted_pair_passes(check):
     pair = quick_pair()
-    assert check(Subject.of(pair, quick_settings(), EFFORT)).status == PASSED
+    assert check(CheckedCombination.of(pair, quick_settings(), EFFORT)).status == PASSED
 
 
 @pytest.mark.parametrize("rule", ["multi_step", "recursive"])
@@ -98,7 +98,7 @@ class Lopsided(ScriptedModel):
 
 
 def test_a_target_that_depends_on_the_size_of_the_pass_fails():
-    mine = subject(target=Lopsided(RecitalVocabulary().size, SAYS))
+    mine = subject(target=Lopsided(ScriptedVocabulary().size, SAYS))
     assert check_adversary(mine).status == FAILED
 
 
@@ -111,7 +111,7 @@ def test_a_control_that_catches_nothing_fails_the_check():
 
 
 def test_a_twin_that_is_none_fails():
-    target = ScriptedModel(RecitalVocabulary().size, SAYS)
+    target = ScriptedModel(ScriptedVocabulary().size, SAYS)
     target.twin = lambda: ScriptedModel(target.vocab_size, random_says(target.vocab_size, seed=3))
     assert check_twin(subject(target=target)).status == FAILED
 
@@ -126,18 +126,18 @@ def test_a_biased_draw_fails_the_law(monkeypatch):
 
     mine = subject()
     monkeypatch.setattr(Law, "best", lazy)
-    other = subject(target=ScriptedModel(RecitalVocabulary().size, SAYS))
+    other = subject(target=ScriptedModel(ScriptedVocabulary().size, SAYS))
     results = [check_law(mine).status, check_law(other).status]
     assert results == [FAILED, FAILED]
 
 
 def test_too_sure_a_target_is_skipped_not_passed():
     def certain(text):
-        logits = torch.full((RecitalVocabulary().size,), -1e9)
+        logits = torch.full((ScriptedVocabulary().size,), -1e9)
         logits[(text[-1] + 1) % 200] = 0.0
         return logits
 
-    finding = check_law(subject(target=ScriptedModel(RecitalVocabulary().size, certain)))
+    finding = check_law(subject(target=ScriptedModel(ScriptedVocabulary().size, certain)))
     assert finding.status == SKIPPED
 
 

@@ -14,21 +14,21 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from specchat.bench.gpu import bandwidth, checking
-from specchat.bench.gpu.checking import PARTS, check
+from specchat.bench.gpu import bandwidth, run_parts
 from specchat.bench.gpu.clocks import HOST_PARTS, WAIT, HostClock, covered
 from specchat.bench.gpu.gaps import idle_share
 from specchat.bench.gpu.markdown import section
-from specchat.bench.gpu.outcome import Goal, Outcome
+from specchat.bench.gpu.part_result import Goal, Outcome
 from specchat.bench.gpu.prediction import predicted_ratio
-from specchat.bench.gpu.racing import Lane, faults
 from specchat.bench.gpu.random_model import random_model, random_prompt, read_bytes, spoken_tokens
 from specchat.bench.gpu.results import Done, Results
 from specchat.bench.gpu.rounds import PLAIN, Running, wide_trees
+from specchat.bench.gpu.run_parts import PARTS, check
 from specchat.bench.gpu.setup import Setup
 from specchat.bench.gpu.shapes import large, middling
 from specchat.bench.gpu.text import open_small, refuse_models_as_drafters, widened_pair
-from specchat.bench.measured import Measured, Work, Written
+from specchat.bench.gpu.text_comparison import ContestantResult, faults
+from specchat.bench.measured_reply import Measured, Work, Written
 from specchat.bench.proof.same_text import Divergence, SameText
 from specchat.bench.report import Group
 from specchat.core.costs import Costs
@@ -161,14 +161,16 @@ def test_the_wide_trees_are_full(run):
 
 def test_real_text_is_raced_compared_and_predicted(run):
     for widened in outcome_of(run, "text")["figures"]["widened"]:
-        names = [lane["name"] for lane in widened["lanes"]]
+        names = [contestant["name"] for contestant in widened["lanes"]]
         assert names[0] == "plain"
         assert names[-2:] == ["transformers", "transformers prompt lookup"]
         ours = widened["lanes"][1:-2]
         assert len(ours) == 2
-        assert all(lane["predicted_ratio"] > 0 and lane["texts"][1] == TINY.extent.prompts for lane in ours)
-    lanes = {lane["name"]: lane for lane in outcome_of(run, "pair")["figures"]["lanes"]}
-    best = max(lane["tokens_per_s"] for lane in lanes.values() if lane["texts"])
+        assert all(
+            contestant["predicted_ratio"] > 0 and contestant["texts"][1] == TINY.extent.prompts for contestant in ours
+        )
+    lanes = {contestant["name"]: contestant for contestant in outcome_of(run, "pair")["figures"]["lanes"]}
+    best = max(contestant["tokens_per_s"] for contestant in lanes.values() if contestant["texts"])
     (goal,) = outcome_of(run, "pair")["goals"]
     assert goal["value"] == pytest.approx(best / lanes["transformers assisted"]["tokens_per_s"])
 
@@ -191,7 +193,7 @@ def test_a_part_that_breaks_does_not_stop_the_others(tmp_path, monkeypatch):
         raise RuntimeError("out of something")
 
     monkeypatch.setattr(bandwidth, "measure", break_)
-    monkeypatch.setitem(checking.PARTS, "fine", "measures nothing")
+    monkeypatch.setitem(run_parts.PARTS, "fine", "measures nothing")
     monkeypatch.setitem(
         sys.modules, "specchat.bench.gpu.fine", type("Part", (), {"measure": lambda *_: Outcome({"a": 1})})
     )
@@ -305,13 +307,13 @@ def test_a_widened_model_is_never_drafted_for_by_a_model(models):
 
 
 def test_a_text_that_is_not_the_targets_is_a_fault_and_a_tie_is_none():
-    def lane(gap):
+    def contestant(gap):
         same = SameText(1, 2, True, (Divergence("ours", "code-1", 0, Margin(7, 3, 4, gap), allowed=0.5),))
         group = Group("all", 2, 10, 1.0, 1.0, 1.0, ratio=None, with_prompt=None)
-        return Lane("ours", (), group, 1.0, same)
+        return ContestantResult("ours", (), group, 1.0, same)
 
-    assert faults([lane(0.4)]) == ()
-    (fault,) = faults([lane(0.6)])
+    assert faults([contestant(0.4)]) == ()
+    (fault,) = faults([contestant(0.6)])
     assert "code-1" in fault
 
 

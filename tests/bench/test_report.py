@@ -9,7 +9,7 @@ from rich.console import Console
 
 from specchat.bench.export import reply_lines, report_json
 from specchat.bench.machine import PeakMemory, circumstances
-from specchat.bench.measured import Measured, Work, Written
+from specchat.bench.measured_reply import Measured, Work, Written
 from specchat.bench.perplexity import Perplexity
 from specchat.bench.plots import accept_plot_file, draw
 from specchat.bench.proof.same_text import Divergence, SameText

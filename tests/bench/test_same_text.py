@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specchat.bench.measured import Measured, Written
+from specchat.bench.measured_reply import Measured, Written
 from specchat.bench.proof.same_text import Comparison
 from specchat.core.sampling import Sampling
 from specchat.models.other.scripted import ScriptedModel, random_says

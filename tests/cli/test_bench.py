@@ -11,10 +11,10 @@ import typer
 from typer.testing import CliRunner
 
 from specchat.bench import floor
-from specchat.bench.gpu import checking
-from specchat.bench.gpu.checking import Verdict
+from specchat.bench.gpu import run_parts
+from specchat.bench.gpu.run_parts import Verdict
 from specchat.bench.gpu.setup import Setup
-from specchat.bench.race import Race
+from specchat.bench.interleaved_run import InterleavedRun
 from specchat.cli.bench import bench
 from specchat.cli.check import check
 from specchat.drafters import DRAFTERS
@@ -138,7 +138,7 @@ def test_the_check_of_a_gpu_takes_the_weights_of_a_pair(pair, roles, monkeypatch
         asked.update(setup=setup, file=file)
         return Verdict(wrong=("text",))
 
-    monkeypatch.setattr(checking, "check", note)
+    monkeypatch.setattr(run_parts, "check", note)
     monkeypatch.setattr(Setup, "on", classmethod(lambda cls, device, tiny, **fetch: (device, tiny, fetch)))
     monkeypatch.setattr(fetch, "fetch", lambda spec: spec.name)
     file = tmp_path / "r.json"
@@ -148,13 +148,13 @@ def test_the_check_of_a_gpu_takes_the_weights_of_a_pair(pair, roles, monkeypatch
 
 
 def test_an_interruption_prints_what_was_measured(monkeypatch):
-    whole = Race._hold
+    whole = InterleavedRun._hold
 
     def interrupted(self, question, contestants, number):
         yield from whole(self, question, contestants, number)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Race, "_hold", interrupted)
+    monkeypatch.setattr(InterleavedRun, "_hold", interrupted)
     found = run("bench", *QUICK, "--output", "json")
     assert found.exit_code == 130
     report = json.loads(found.stdout)
@@ -167,7 +167,7 @@ def test_an_interruption_before_anything_was_measured_is_no_error(monkeypatch):
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(Race, "_hold", interrupted)
+    monkeypatch.setattr(InterleavedRun, "_hold", interrupted)
     found = run("bench", *QUICK)
     assert found.exit_code == 130
     assert "interrupted" in found.stdout

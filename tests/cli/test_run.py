@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from specchat.cli.flags import Output
-from specchat.cli.run_output import Sinks
+from specchat.cli.run_output import Outputs
 from specchat.decoding.families import methods
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event
 
 PROGRAM = [sys.executable, "-m", "specchat"]
@@ -82,7 +83,7 @@ def test_jsonl_is_the_event_stream_and_the_prompt_may_come_through_a_pipe():
     assert ended.returncode == 0
     events = [decode_event(line) for line in ended.stdout.encode().splitlines()]
     started = next(event for event in events if isinstance(event, ev.Started))
-    assert started.messages == [ev.Message("system", "Be brief."), ev.Message("user", "Hello")]
+    assert started.messages == [Message("system", "Be brief."), Message("user", "Hello")]
     assert isinstance(events[-1], ev.Finished)
     assert isinstance(events[0], ev.Header)
 
@@ -91,7 +92,7 @@ def test_a_prompt_and_a_pipe_go_together():
     ended = run("--output", "jsonl", "--max-tokens", "1", "Sum this up:", text="a text\n")
     events = [decode_event(line) for line in ended.stdout.encode().splitlines()]
     started = next(event for event in events if isinstance(event, ev.Started))
-    assert started.messages == [ev.Message("user", "Sum this up:\n\na text")]
+    assert started.messages == [Message("user", "Sum this up:\n\na text")]
 
 
 # ------------------------------------------------------------------------------------------- interruption
@@ -242,7 +243,7 @@ def test_a_home_where_nothing_can_be_written_still_answers(monkeypatch):
 
 
 def test_a_notice_goes_to_whoever_watches_and_into_no_recording(tmp_path, capsys):
-    with Sinks(Output.text, tmp_path / "r.jsonl") as sinks:
+    with Outputs(Output.text, tmp_path / "r.jsonl") as sinks:
         sinks.event(ev.Notice("drafter hydra: \x1b[2J nothing"))
         sinks.notice("drafter hydra: \x1b[2J nothing")
     said = capsys.readouterr()

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from specchat.engine.protocol import codec
-from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Generate
 from specchat.models.machine import threads_for
 
 SCRIPTED = "run --pair scripted --seed 7 --max-tokens 4"
@@ -75,8 +76,8 @@ def test_a_character_that_the_output_lacks_stops_no_command():
 
 
 def test_half_of_a_surrogate_pair_is_sent_as_a_replacement_character():
-    command = ev.Generate(1, [ev.Message("user", "caf\udce9 \U0001f333")])
-    assert codec.decode_command(codec.encode(command)).messages == [ev.Message("user", "caf\ufffd \U0001f333")]
+    command = Generate(1, [Message("user", "caf\udce9 \U0001f333")])
+    assert codec.decode_command(codec.encode(command)).messages == [Message("user", "caf\ufffd \U0001f333")]
 
 
 def test_more_threads_than_cores_are_refused():

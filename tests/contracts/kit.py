@@ -23,9 +23,10 @@ from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.states import TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.decoding.conversation import Begun, Conversation, Ended, Spoken
+from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.speculate import Speculator
-from specchat.drafters.parts import Parts, Supplies
+from specchat.drafters.choice import choose
+from specchat.drafters.parts import PairResources, Parts
 from specchat.models.learned.loading import trained_network
 from specchat.models.other.scripted import Says, ScriptedModel, random_says
 from specchat.registry import Method, Table
@@ -43,8 +44,9 @@ def every(table: Table) -> list[Any]:
 def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V, **options: Any) -> Drafter:
     """A drafter with its default options, some changed."""
     target = scripted_target(vocab_size)
-    parts = Parts(target, draft, supplies=Supplies(trained=all_tiny_trained(target)), make_network=trained_network)
-    return parts.member(method.name, options=method.make_options(options))
+    resources = PairResources(trained=all_tiny_trained(target))
+    settings = Settings().but({"method_options": {f"{method.name}.{key}": value for key, value in options.items()}})
+    return Parts(target, draft, resources=resources, make_network=trained_network).build(choose(method.name, settings))
 
 
 def begin(drafter: Drafter, history: Sequence[int]) -> None:
@@ -109,6 +111,9 @@ class Letters:
     def token_label(self, token: int) -> str:
         return repr(token)
 
+    def encode_text(self, text: str) -> list[int]:
+        return self.encode(text)
+
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         return [ord(c) - ord("A") for m in messages for c in m["content"]]
 
@@ -158,8 +163,8 @@ class Reply:
 
     tokens: list[int]
     text: str
-    ended: Ended
-    begun: Begun
+    ended: ReplyEnded
+    begun: ReplyStarted
     rounds: list[Round]
 
     @property
@@ -169,12 +174,12 @@ class Reply:
 
 def collect(events: Iterable[Any]) -> Reply:
     """Run a reply to its end."""
-    begun: Begun | None = None
-    spoken: list[Spoken] = []
+    begun: ReplyStarted | None = None
+    spoken: list[RoundWritten] = []
     for event in events:
-        if isinstance(event, Begun):
+        if isinstance(event, ReplyStarted):
             begun = event
-        elif isinstance(event, Spoken):
+        elif isinstance(event, RoundWritten):
             spoken.append(event)
         else:
             ended = event
@@ -187,13 +192,13 @@ def converse(
     target: Model,
     draft: Model | None = None,
     vocabulary: Any = None,
-    supplies: Supplies | None = None,
+    resources: PairResources | None = None,
     **settings: Any,
 ) -> Conversation:
     """A conversation with these settings."""
     vocabulary = vocabulary or Letters(target.vocab_size)
-    supplies = supplies or Supplies(trained=all_tiny_trained(target))
-    return Conversation(target, draft, vocabulary, Settings().but(settings), supplies=supplies)
+    resources = resources or PairResources(trained=all_tiny_trained(target))
+    return Conversation(target, draft, vocabulary, Settings().but(settings), resources=resources)
 
 
 def reply(
@@ -251,7 +256,7 @@ class LookedInto:
     taps: Sequence[int] = ()
 
     def __init__(self, policy: TreePolicy, look: Any) -> None:
-        self.grow, self._hooks = policy.grow, requested(look=look).hooks
+        self.grow, self.observe, self._hooks = policy.grow, policy.observe, requested(look=look).hooks
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         return self._hooks

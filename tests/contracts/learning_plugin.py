@@ -38,6 +38,8 @@ class Constant:
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         return ()
 
+    def close(self) -> None: ...
+
     def start(self, history: Sequence[int]) -> None: ...
 
     def observe(self, round: Round) -> None: ...
@@ -65,6 +67,8 @@ class Learning:
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         return ()
+
+    def close(self) -> None: ...
 
     def observe(self, round: Round) -> None: ...
 

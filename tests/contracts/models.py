@@ -23,7 +23,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.cuda.graphs import GraphNetwork
 from specchat.models.files.families import FAMILIES
-from specchat.models.files.weight_source import TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.network import NativeNetwork
@@ -220,7 +220,7 @@ def native(family: str, context_tokens: int) -> Subject:
     def embedded(rows: Tensor) -> Tensor:
         one = make().network
         plan = Rows().plan_prefix(list(range(len(rows))))
-        table = one.shape.turns(len(rows))
+        table = one.shape.rotations(len(rows))
         cache, parts = KVCache(range(layers), 64, one.keys_together), SubLayers.of_all(layers)
         running = Pass(plan, lambda tokens: rows.clone(), table, cache, Counters(), parts)
         return one.head(one.run(running)).logits[-1]

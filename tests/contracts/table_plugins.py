@@ -24,9 +24,10 @@ from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 from specchat.drafters import DRAFTERS
+from specchat.drafters.members import Member, parse_members
 from specchat.drafters.options import trained_weights
 from specchat.drafters.parts import Parts
-from specchat.registry import Method, NoOptions, Table, option
+from specchat.registry import DRAFT_MODEL, TRAINED_WEIGHTS, Method, NoOptions, Table, option
 from specchat.trees import TREE_POLICIES
 from specchat.trees.expansion import Expansion
 from specchat.trees.options import ExpansionOptions
@@ -45,6 +46,8 @@ class _Quiet:
     def start(self, history: Sequence[int]) -> None: ...
 
     def observe(self, round: Round) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def chain_of(tree: TokenTree, frontier: Sequence[int], tokens: Sequence[int], name: str) -> list[list[Guess]]:
@@ -187,7 +190,7 @@ class Nested(_Quiet):
     """A whole engine over a thinner target writes ahead, with draws whose law is known."""
 
     @staticmethod
-    def draw_kinds(options: NoOptions) -> frozenset[DrawKind]:
+    def draw_kinds(options: NoOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         return frozenset({DrawKind.POINT, DrawKind.IID})
 
     def __init__(self, options: NoOptions, parts: Parts) -> None:
@@ -224,15 +227,70 @@ class Nested(_Quiet):
         return written[:count]
 
 
+@dataclass(frozen=True)
+class FirstOptions:
+    of: str = option("prompt_lookup,suffix", "drafters that are asked in turn")
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return parse_members("of", self.of)
+
+
+class First(_Quiet):
+    """Asks its members in turn about each node; the first that has a guess answers."""
+
+    @staticmethod
+    def draw_kinds(options: FirstOptions, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
+        return set().union(*members)
+
+    def __init__(self, options: FirstOptions, parts: Parts) -> None:
+        self.members = parts.members()
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return sum(member.passes for member in self.members)
+
+    def start(self, history: Sequence[int]) -> None:
+        for member in self.members:
+            member.start(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        said: dict[int, Sequence[Guess]] = dict.fromkeys(frontier, ())
+        for member in self.members:
+            if nodes := [node for node in frontier if not said[node]]:
+                said |= zip(nodes, member.propose(tree, nodes, width, context), strict=True)
+        return [said[node] for node in frontier]
+
+    def observe(self, round: Round) -> None:
+        for member in self.members:
+            member.observe(round)
+
+    def close(self) -> None:
+        for member in self.members:
+            member.close()
+
+
+class Silent(_Quiet):
+    """The same wrapper, which does not say what its draws are worth."""
+
+    def __init__(self, options: FirstOptions, parts: Parts) -> None:
+        self._first = First(options, parts)
+        self.start, self.propose, self.observe = self._first.start, self._first.propose, self._first.observe
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return self._first.passes
+
+
 class OtherTokens(_Quiet):
     """The draft model has another vocabulary; texts go over as bytes."""
 
     def __init__(self, options: NoOptions, parts: Parts) -> None:
         assert parts.draft_model is not None, "the table says that it needs one"
-        assert parts.supplies.vocabulary is not None, "a pair has a vocabulary"
-        assert parts.supplies.draft_vocabulary is not None, "a draft model has one too"
+        assert parts.resources.vocabulary is not None, "a pair has a vocabulary"
+        assert parts.resources.draft_vocabulary is not None, "a draft model has one too"
         self._model = parts.draft_model
-        self._own, self._other = parts.supplies.vocabulary, parts.supplies.draft_vocabulary
+        self._own, self._other = parts.resources.vocabulary, parts.resources.draft_vocabulary
         self._next: list[int] = []
 
     @property
@@ -304,14 +362,16 @@ PLUGINS: dict[str, tuple[Table, Method]] = {
             (
                 _method("stateful", Stateful, StatefulOptions),
                 _method("stateful2", Stateful2, StatefulOptions),
-                _method("trained", Trained, TrainedOptions, needs_weights=True),
+                _method("trained", Trained, TrainedOptions, requires=(TRAINED_WEIGHTS,)),
                 _method("learning", Learning, LearningOptions),
-                _method("constant", Constant, ConstantOptions, needs_weights=True),
+                _method("constant", Constant, ConstantOptions, requires=(TRAINED_WEIGHTS,)),
                 _method("riding", Riding, RidingOptions),
                 _method("self_drafting", SelfDrafting),
                 _method("part_of_cache", PartOfCache),
                 _method("nested", Nested),
-                _method("other_tokens", OtherTokens, needs_draft_model=True),
+                _method("first", First, FirstOptions),
+                _method("silent", Silent, FirstOptions),
+                _method("other_tokens", OtherTokens, requires=(DRAFT_MODEL,)),
             ),
         ),
         (TREE_POLICIES, (_method("drops_some", DropsSome, ExpansionOptions),)),

@@ -19,7 +19,7 @@ from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.core.verdict import Reason
-from specchat.drafters.parts import Supplies
+from specchat.drafters.parts import PairResources
 from specchat.errors import CombinationError
 
 TREE = {"policy": "expansion", "controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 24}
@@ -48,11 +48,11 @@ class Backwards(Letters):
 
 
 @pytest.fixture
-def supplies(tmp_path):
+def resources(tmp_path):
     weight = shared_network("llama").get_output_embeddings().weight.detach().clone()
     made = trained_folder(tmp_path / "head", {"weight": weight}, "trained")
     other = trained_folder(tmp_path / "constant", {"token": torch.tensor(3)}, "constant")
-    return Supplies(Letters(V), Backwards(V), TrainedDrafters("tiny", (made, other)))
+    return PairResources(Letters(V), Backwards(V), TrainedDrafters("tiny", (made, other)))
 
 
 DRAFTERS_OF_TESTS = [
@@ -68,6 +68,9 @@ DRAFTERS_OF_TESTS = [
     {"drafter": "other_tokens", "width": 1},
     {"drafter": "merge", "method_options": {"merge.of": "stateful,stateful2,riding", "stateful2.layer": 2}},
     {"drafter": "merge", "method_options": {"merge.of": "self_drafting,suffix"}},
+    {"drafter": "first", "method_options": {"first.of": "prompt_lookup(min_ngram=3)+merge(of=suffix+self_drafting)"}},
+    {"drafter": "silent", "method_options": {"silent.of": "draft_model(drawing=top)+draft_model(drawing=coupled)"}},
+    {"drafter": "merge", "method_options": {"merge.of": "stateful(layer=0)+stateful(layer=2)+riding(length=1)"}},
     {"drafter": "self_drafting", "policy": "drops_some"},
     {"drafter": "self_drafting", "rule": "looks_twice"},
     {"drafter": "merge", "rule": "looks_twice", "method_options": {"merge.of": "self_drafting,suffix"}},
@@ -86,10 +89,10 @@ def named(settings):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("settings", DRAFTERS_OF_TESTS, ids=named)
-def test_what_the_seams_carry_never_changes_the_text(build, supplies, settings, temperature):
+def test_what_the_seams_carry_never_changes_the_text(build, resources, settings, temperature):
     target, draft = build(), build()
     changes = {**TREE, **settings, "temperature": temperature}
-    said = collect(converse(target, draft, supplies.vocabulary, supplies, **changes).reply(PROMPT, 7))
+    said = collect(converse(target, draft, resources.vocabulary, resources, **changes).reply(PROMPT, 7))
     plain = reply(build(), controller="off", temperature=temperature, max_tokens=24)
     assert said.tokens == plain.tokens
     assert said.ledger.drafted > 0
@@ -103,8 +106,8 @@ def test_every_plug_in_is_assembled():
 # -------------------------------------------------------------------------------------------- what they were given
 
 
-def conversed(build, supplies=None, **settings):
-    conversation = converse(build(), build(), None, supplies, **{**TREE, **settings})
+def conversed(build, resources=None, **settings):
+    conversation = converse(build(), build(), None, resources, **{**TREE, **settings})
     said = collect(conversation.reply(PROMPT, 7))
     return conversation, conversation._speculator, said
 
@@ -201,10 +204,10 @@ def test_members_and_drafters_have_noise_of_their_own(build):
     assert Noise(3) not in noises
 
 
-def test_a_trained_drafter_is_built_from_the_weights_that_are_named_or_the_newest(build, supplies, tmp_path):
-    newest = supplies.trained.choose("trained")
+def test_a_trained_drafter_is_built_from_the_weights_that_are_named_or_the_newest(build, resources, tmp_path):
+    newest = resources.trained.choose("trained")
     older = trained_folder(tmp_path / "older", load_file(newest.weights), "trained")
-    both = dataclasses.replace(supplies, trained=TrainedDrafters("tiny", (newest, older)))
+    both = dataclasses.replace(resources, trained=TrainedDrafters("tiny", (newest, older)))
     for name, expected in (("", newest), ("older", older)):
         _, speculator, _ = conversed(build, both, drafter="trained", method_options={"trained.weights": name})
         assert speculator.drafter.trained is expected

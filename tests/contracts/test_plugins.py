@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from contracts.draw_plugins import Together
 from contracts.kit import (
     Always,
     LookedInto,
@@ -21,16 +22,8 @@ from contracts.kit import (
 )
 from contracts.models import V as NETWORK_V
 from contracts.models import network_models, perturbed, shared_network
-from contracts.plugins import (
-    Alternating,
-    NestedEngine,
-    Pruner,
-    Together,
-    Transformed,
-    backwards,
-    merge,
-    only_first,
-)
+from contracts.nested_engine import NestedEngine
+from contracts.tree_plugins import Alternating, Pruner, Transformed, backwards, merge, only_first
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
@@ -168,7 +161,7 @@ class Merging:
 
     def __init__(self, policy, first, second):
         self._policy, self._first, self._second = policy, first, second
-        self.hooks = policy.hooks
+        self.hooks, self.observe = policy.hooks, policy.observe
 
     def grow(self, drafter, context, budget):
         trees = [self._policy.grow(one, context, budget) for one in (self._first, self._second)]

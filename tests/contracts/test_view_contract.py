@@ -236,11 +236,11 @@ def test_native_rows_that_are_borrowed_say_to_the_bit_what_a_mask_would_make_the
     view = model.view()
     view.borrow(PREFIX, kept)
     tree = random_tree(V, 6, 2)
-    plan = model._rows.plan_tree(tree, None, ())
+    plan = model._text.rows.plan_tree(tree, None, ())
     hidden = [position for position in range(len(PREFIX)) if position not in kept]
     plan.mask[:, hidden] = False
     masked = type(plan)(plan.start, 0, plan.nodes, plan.tokens, plan.positions, plan.mask, common=0)
-    expected = model.network.head(model._run(masked)).logits
+    expected = model.network.head(model._run(masked, None)).logits
     assert torch.equal(view.read(tree).logits, expected)
 
 

@@ -7,9 +7,9 @@ import re
 import pytest
 import torch
 
-from specchat.controllers.experience import expected_accepted, stood_by_depth
 from specchat.controllers.goodput import Goodput
 from specchat.controllers.options import GoodputOptions
+from specchat.controllers.round_statistics import expected_accepted, stood_by_depth
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs, interpolate

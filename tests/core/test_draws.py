@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from specchat.core.drawing import draw_each, penalise_each
+from specchat.core.batched_draw import draw_batch, penalise_batch
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import HEAD, Counts, Sampling, law, penalise
 
@@ -56,7 +56,7 @@ def test_what_is_drawn_together_is_what_is_drawn_one_by_one(penalties, cut, temp
     for seed in range(12):
         rows, row_paths, noise = logits(seed), paths(seed), Noise(seed)
         positions = [100 + len(path) for path in row_paths]
-        together = draw_each(rows, row_paths, positions, sampling, counts(), noise)
+        together = draw_batch(rows, row_paths, positions, sampling, counts(), noise)
         assert together == one_by_one(rows, row_paths, positions, sampling, noise)
 
 
@@ -65,17 +65,17 @@ def test_penalties_are_the_same_to_the_last_bit(penalties):
     sampling = Sampling(1.0, **PENALTIES[penalties])
     rows, row_paths = logits(1), paths(1)
     alone = torch.stack([penalise(row, sampling, counts(), path) for row, path in zip(rows, row_paths, strict=True)])
-    assert torch.equal(penalise_each(rows, sampling, counts(), row_paths), alone)
+    assert torch.equal(penalise_batch(rows, sampling, counts(), row_paths), alone)
     assert torch.equal(rows, logits(1)), "the raw logits stay as they are"
 
 
 def test_another_position_or_path_draws_another_token():
     sampling = Sampling(1.0, frequency_penalty=2.0)
     rows = logits(0, rows=1, spread=0.5).expand(40, -1)
-    same = draw_each(rows, [[]] * 40, [5] * 40, sampling, counts(), Noise(0))
+    same = draw_batch(rows, [[]] * 40, [5] * 40, sampling, counts(), Noise(0))
     assert len(set(same)) == 1
-    assert len(set(draw_each(rows, [[]] * 40, range(40), sampling, counts(), Noise(0)))) > 20
-    shunned = draw_each(rows[:1], [[same[0]] * 50], [5], sampling, counts(), Noise(0))
+    assert len(set(draw_batch(rows, [[]] * 40, range(40), sampling, counts(), Noise(0)))) > 20
+    shunned = draw_batch(rows[:1], [[same[0]] * 50], [5], sampling, counts(), Noise(0))
     assert shunned != same[:1]
 
 
@@ -83,6 +83,6 @@ def test_a_nucleus_too_wide_to_be_found_at_once_is_left_to_be_drawn_alone():
     flat, sharp = torch.zeros(V), logits(0, rows=1)[0]
     sampling = Sampling(1.0, top_p=0.9)
     assert HEAD < 0.9 * V
-    drawn = draw_each(torch.stack([flat, sharp]), [[], []], [3, 4], sampling, counts(), Noise(1))
+    drawn = draw_batch(torch.stack([flat, sharp]), [[], []], [3, 4], sampling, counts(), Noise(1))
     assert drawn[0] is None
     assert drawn[1:] == one_by_one([sharp], [[]], [4], sampling, Noise(1))

@@ -6,6 +6,7 @@ import itertools
 from functools import cache
 
 import pytest
+from contracts.draw_plugins import AllOfThem, Together
 from contracts.kit import (
     PROMPT,
     Always,
@@ -29,7 +30,6 @@ from contracts.kit import (
 )
 from contracts.models import MODELS, perturbed, shared_network
 from contracts.models import V as NETWORK_V
-from contracts.plugins import AllOfThem, Together
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS

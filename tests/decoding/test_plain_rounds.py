@@ -19,7 +19,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Controller
 from specchat.core.speedup import Gaps
 from specchat.decoding import speculate, stopwatch
-from specchat.decoding.conversation import Conversation, Ended, Spoken
+from specchat.decoding.conversation import Conversation, ReplyEnded, RoundWritten
 from specchat.decoding.plain_rounds import EVERY, EVERY_SOON, SOON, PlainRounds
 from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
@@ -95,12 +95,12 @@ def _one_reply(conversation: Conversation, clock: Clock) -> Written:
     would_be_s, clock.round = 0.0, 0
     for event in conversation.reply(PROMPT, 7):
         match event:
-            case Spoken(round=round):
+            case RoundWritten(round=round):
                 rounds.append(round)
                 clock.work(TELLING_S + NODE_TELLING_S * round.tree.drafted)
                 would_be_s += len(round.emitted) * (PASS_S + TELLING_S) * clock.load(clock.round)
                 clock.round += 1
-            case Ended(gaps=gaps):
+            case ReplyEnded(gaps=gaps):
                 tokens = [token for round in rounds for token in round.emitted]
                 return Written(rounds, tokens, gaps, would_be_s / gaps.seconds)
     raise AssertionError("a reply ends")

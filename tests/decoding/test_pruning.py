@@ -20,7 +20,7 @@ from tests.models.test_decoder import V, decoder, network, prompt
 TREE = {"drafter": "draft_model", "policy": "expansion", "controller": "fixed", "width": 4, "depth": 3, "nodes": 12}
 
 
-def spoken(tokens=48, **changes):
+def written(tokens=48, **changes):
     """A text, its rounds, and the node-layers the target spent on it."""
     settings = Settings().but({**TREE, **changes})
     target, draft = decoder(network("llama")), decoder(network("llama, tied"))
@@ -36,8 +36,8 @@ def spoken(tokens=48, **changes):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(("layer", "keep"), [(1, 1), (1, 8), (2, 20)])
 def test_pruning_never_changes_the_text(temperature, layer, keep):
-    plain, _, _ = spoken(temperature=temperature, controller="off")
-    pruned, rounds, _ = spoken(temperature=temperature, prune_layer=layer, prune_keep=keep)
+    plain, _, _ = written(temperature=temperature, controller="off")
+    pruned, rounds, _ = written(temperature=temperature, prune_layer=layer, prune_keep=keep)
     assert pruned == plain
     reasons = [reason for round in rounds for reason in round.verdict.reasons]
     assert Reason.PRUNED in reasons
@@ -62,8 +62,8 @@ def test_a_node_stays_if_its_token_is_likely_after_its_parent():
 
 
 def test_what_is_pruned_is_not_computed():
-    _, whole, spent = spoken()
-    _, pruned, saved = spoken(prune_layer=1, prune_keep=2)
+    _, whole, spent = written()
+    _, pruned, saved = written(prune_layer=1, prune_keep=2)
     per_round = spent / len(whole), saved / len(pruned)
     assert per_round[1] < per_round[0]
     dropped = sum(len(round.reading.pruned) for round in pruned)
@@ -76,10 +76,10 @@ def test_what_is_pruned_is_not_computed():
 
 
 def test_a_node_among_the_kept_ones_stays():
-    _, rounds, _ = spoken(prune_layer=1, prune_keep=V)
+    _, rounds, _ = written(prune_layer=1, prune_keep=V)
     assert not any(round.reading.pruned for round in rounds)
 
 
 def test_plain_rounds_are_not_looked_into():
-    _, rounds, _ = spoken(prune_layer=1, prune_keep=1, controller="off")
+    _, rounds, _ = written(prune_layer=1, prune_keep=1, controller="off")
     assert all(not round.reading.pruned for round in rounds)

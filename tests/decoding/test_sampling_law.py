@@ -8,6 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from contracts.draw_plugins import (
+    AllOfThem,
+    ArgmaxFirst,
+    ForgetsResidual,
+    OneDraw,
+    Residual,
+    SamplingDrafter,
+    StaleCoins,
+    Together,
+)
 from contracts.kit import (
     Always,
     Proposing,
@@ -26,16 +36,6 @@ from contracts.kit import (
     scripted_target,
     speak,
     target_says,
-)
-from contracts.plugins import (
-    AllOfThem,
-    ArgmaxFirst,
-    ForgetsResidual,
-    OneDraw,
-    Residual,
-    SamplingDrafter,
-    StaleCoins,
-    Together,
 )
 
 from specchat.acceptance import ACCEPTANCE_RULES

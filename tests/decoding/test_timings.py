@@ -93,7 +93,7 @@ def test_goodput_plans_on_a_device_as_it_would_on_the_host(monkeypatch):
 
 def test_reading_the_prompt_ends_before_the_first_round_begins(monkeypatch):
     waited = []
-    monkeypatch.setattr(speculate, "wait_for", waited.append)
+    monkeypatch.setattr(speculate, "synchronize", waited.append)
     subject = speculator(Clock(), "cuda", Always(Budget(0)))
     subject.start(context_for().history)
     assert waited == [torch.device("cuda")]

@@ -11,7 +11,7 @@ from contracts.tiny_networks import all_tiny_trained, sizes_for, tiny_trained
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafters, write_drafter
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
-from specchat.drafters.parts import Supplies
+from specchat.drafters.parts import PairResources
 from specchat.models.learned.networks import new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.other.reference import ReferenceModel
@@ -26,7 +26,7 @@ def a_target():
 
 
 def conversed(target, trained, **settings):
-    return converse(target, vocabulary=Letters(V), supplies=Supplies(trained=trained), **{**CHAIN, **settings})
+    return converse(target, vocabulary=Letters(V), resources=PairResources(trained=trained), **{**CHAIN, **settings})
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ FIGURES = r"\d+\stok\s·\s\d"
 
 
 def _without_size(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables but a window's size: pytest's workers inherit one from readline, and it hides the terminal's own."""
+    """The variables without a size: pytest's workers inherit one from readline, and it hides the terminal's own."""
     return {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
 
 

@@ -7,7 +7,9 @@ import subprocess
 import sys
 
 from specchat.engine.protocol import events
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_event, encode
+from specchat.engine.protocol.commands import Generate, Load
 
 ABSENT = ("typer", "textual", "rich", "click", "tomlkit", "platformdirs")
 
@@ -22,8 +24,8 @@ runpy.run_module("specchat.engine", run_name="__main__")
 
 def test_an_engine_needs_neither_typer_nor_textual_nor_rich(tmp_path):
     commands = [
-        events.Load({"pair": "scripted", "max_tokens": 5}),
-        events.Generate(1, [events.Message("user", "hello")]),
+        Load({"pair": "scripted", "max_tokens": 5}),
+        Generate(1, [Message("user", "hello")]),
     ]
     process = subprocess.Popen(
         [sys.executable, "-c", BLOCKED],

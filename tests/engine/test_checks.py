@@ -14,16 +14,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake import hello, ready, rounds_of, started, stats_of
 
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.host import receive
-from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_NODES
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, decode_command, decode_event, encode, lines_of
+from specchat.engine.protocol.commands import Statistics
 
 ROUNDS = rounds_of("one two three four five six seven")
 ROUND = max(ROUNDS, key=lambda round: len(round.verdict.path))
 PATH = ROUND.verdict.path
-STARTED = started([ev.Message("user", "hi")])
+STARTED = started([Message("user", "hi")])
 FINISHED = ev.Finished(1, "end", "", stats_of(ROUNDS), 9.0)
 
 
@@ -125,7 +127,7 @@ def test_events_come_in_an_order_that_can_be(events: list[ev.Event], why: str) -
         reader.read(last)
 
 
-def by_turns() -> list[ev.Event]:
+def alternate() -> list[ev.Event]:
     """Two replies, a round of each in turn."""
     second = [msgspec.structs.replace(event, id=2) for event in (STARTED, *ROUNDS, FINISHED)]
     return [event for pair in zip((STARTED, *ROUNDS, FINISHED), second, strict=True) for event in pair]
@@ -133,13 +135,13 @@ def by_turns() -> list[ev.Event]:
 
 def test_two_replies_may_be_written_by_turns() -> None:
     reader = EventReader()
-    for event in by_turns():
+    for event in alternate():
         assert reader.read(encode(event)) == event
 
 
 def test_where_a_third_reply_begins_the_oldest_is_over() -> None:
     reader = EventReader()
-    for event in [*by_turns()[:4], msgspec.structs.replace(STARTED, id=3)]:
+    for event in [*alternate()[:4], msgspec.structs.replace(STARTED, id=3)]:
         reader.read(encode(event))
     reader.read(encode(msgspec.structs.replace(ROUNDS[1], id=2)))
     with pytest.raises(msgspec.DecodeError, match="reply 1 is not being written"):
@@ -170,13 +172,13 @@ def test_a_command_that_cannot_be_meant_is_refused(line: bytes) -> None:
 
 def test_a_line_without_end_is_one_error_and_the_next_line_is_read() -> None:
     heard: list[ev.Event] = []
-    mailbox = Mailbox()
-    stream = io.BytesIO(b"x" * (3 * LONGEST_LINE_BYTES) + b"\n" + encode(ev.Statistics()))
-    receive(stream, mailbox, heard.append)
+    commands = CommandQueue()
+    stream = io.BytesIO(b"x" * (3 * LONGEST_LINE_BYTES) + b"\n" + encode(Statistics()))
+    receive(stream, commands, heard.append)
     assert [getattr(event, "message", "") for event in heard] == [
         f"a line is no command: the line is longer than {LONGEST_LINE_BYTES:,} bytes"
     ]
-    assert mailbox.pending() == [ev.Statistics()]
+    assert commands.pending() == [Statistics()]
 
 
 def test_lines_that_fit_come_whole() -> None:
@@ -195,5 +197,5 @@ def test_lines_that_fit_come_whole() -> None:
 )
 def test_a_refusal_names_the_command_so_that_nobody_waits_for_it(line: bytes, id: int | None, during: str) -> None:
     heard: list[ev.Event] = []
-    receive(io.BytesIO(line), Mailbox(), heard.append)
+    receive(io.BytesIO(line), CommandQueue(), heard.append)
     assert [(event.id, event.during) for event in heard if isinstance(event, ev.Failed)] == [(id, during)]

@@ -1,4 +1,4 @@
-"""A race hears events and says what to send next; its proof says no more than the events bear out."""
+"""A race hears events and says what to send next; its result says no more than the events bear out."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.near.proof import proof, settings_line
 from specchat.engine.near.race import Race, refuse_plain
+from specchat.engine.near.race_result import race_result, settings_line
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Cancel, Compare, Generate
 from specchat.errors import UsageError
 from specchat.settings import OPTIONS
 
 SETTINGS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}
-LOSS = ev.Loss(True, "the target's own draw decides")
-MESSAGES = [ev.Message("user", "hi")]
+LOSS = ev.Losslessness(True, "the target's own draw decides")
+MESSAGES = [Message("user", "hi")]
 
 
 def race_of(**more: Any) -> Race:
     return Race(MESSAGES, 7, itertools.count(1), **more)
 
 
-def sides(command: Any) -> list[ev.Generate]:
+def sides(command: Any) -> list[Generate]:
     """A command for two replies as one for each, in their order."""
-    return [command, ev.Generate(command.beside.id, command.messages, command.seed, command.beside.apart)]
+    return [command, Generate(command.beside.id, command.messages, command.seed, command.beside.apart)]
 
 
-def begun(command: ev.Generate, loss: ev.Loss = LOSS, **settings: Any) -> ev.Started:
+def begun(command: Generate, loss: ev.Losslessness = LOSS, **settings: Any) -> ev.Started:
     return ev.Started(command.id, MESSAGES, 9, 8, 7, SETTINGS | settings | (command.apart or {}), loss, "smol")
 
 
-def round_of(command: ev.Generate, tokens: list[int], at_s: float, index: int = 0) -> ev.RoundDone:
+def round_of(command: Generate, tokens: list[int], at_s: float, index: int = 0) -> ev.RoundDone:
     count = len(tokens)
     tree = ev.Tree(list(range(count)), [-1, *range(count - 1)], ["x"] * count, [], [None] * count)
     pieces = [ev.Piece(token, f"<{token}>", "target") for token in tokens]
@@ -41,12 +43,12 @@ def round_of(command: ev.Generate, tokens: list[int], at_s: float, index: int = 
     )  # fmt: skip
 
 
-def ended(command: ev.Generate, at_s: float, stop: ev.StopReason = "length") -> ev.Finished:
+def ended(command: Generate, at_s: float, stop: ev.StopReason = "length") -> ev.Finished:
     stats = ev.Stats(1, 1, 0, 0, 1.0, 1.0, 0.0, 0.5, 0.0, 0.1, 0.0)
     return ev.Finished(command.id, stop, "", stats, at_s)
 
 
-def held(plain: list[int], speculative: list[int], loss: ev.Loss = LOSS, **settings: Any) -> tuple[Race, Any]:
+def held(plain: list[int], speculative: list[int], loss: ev.Losslessness = LOSS, **settings: Any) -> tuple[Race, Any]:
     """A race up to its last heat's end: plain one token a round, speculation all in one."""
     race = race_of()
     command: Any = race.begin()
@@ -97,7 +99,7 @@ def test_equal_tokens_end_the_race_without_asking_the_engine():
     race, command = held([1, 2, 3], [1, 2, 3])
     assert command is None
     assert (race.phase, race.same, race.sound) == ("over", True, True)
-    assert proof(race).line == "identical: all 3 tokens are the same, one by one"
+    assert race_result(race).line == "identical: all 3 tokens are the same, one by one"
 
 
 def test_times_leave_the_prompt_out_and_the_ratio_is_per_token():
@@ -119,7 +121,7 @@ def test_a_heat_that_still_runs_is_timed_from_the_end_of_its_prompt():
 
 def test_tokens_that_part_are_compared_by_the_engine():
     race, command = held([1, 2, 3], [1, 9, 3])
-    assert command == ev.Compare(5, MESSAGES, 7, [1, 2, 3], [1, 9, 3], {})
+    assert command == Compare(5, MESSAGES, 7, [1, 2, 3], [1, 9, 3], {})
     assert race.phase == "comparing"
 
 
@@ -131,38 +133,39 @@ def test_tokens_that_part_are_compared_by_the_engine():
          "(passes of different sizes round apart by up to 0.3 in int4)"),
         (ev.Compared(5, 1, "a", "b", 4.0, 0.3), {}, LOSS, "fault", False, "NOT the same for 1 tokens"),
         (ev.Compared(5, 1, "a", "", None, 0.0), {}, LOSS, "fault", False, "where speculation ended"),
-        (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "multi_step", "temperature": 0.8}, ev.Loss(True, "same law"),
+        (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "multi_step", "temperature": 0.8},
+         ev.Losslessness(True, "same law"),
          "law", True, "other letters, same law for 1 tokens, then plain wrote 'a' and speculation 'b': same law"),
-        (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "multi_step"}, ev.Loss(True, "same law"),
+        (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "multi_step"}, ev.Losslessness(True, "same law"),
          "fault", False, "NOT the same"),
-        (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "typical"}, ev.Loss(False, "on purpose"),
+        (ev.Compared(5, 1, "a", "b", 4.0, 0.0), {"rule": "typical"}, ev.Losslessness(False, "on purpose"),
          "law", True, "another text"),
     ],
 )  # fmt: skip
 def test_a_parting_is_a_tie_another_letter_of_the_same_law_or_a_fault(compared, settings, loss, kind, sound, words):
     race, _ = held([1, 2, 3], [1, 9, 3], loss, **settings)
     race.hear(compared)
-    found = proof(race, "int4")
+    found = race_result(race, "int4")
     assert (race.phase, found.kind, race.sound) == ("over", kind, sound)
     assert words in found.line
 
 
 def test_the_same_tokens_under_a_rule_of_the_law_are_not_called_promised():
-    race, _ = held([1, 2], [1, 2], ev.Loss(True, "the law"), rule="recursive", temperature=0.8)
-    assert proof(race).line == "identical here, all 2 tokens; promised is less: the law"
+    race, _ = held([1, 2], [1, 2], ev.Losslessness(True, "the law"), rule="recursive", temperature=0.8)
+    assert race_result(race).line == "identical here, all 2 tokens; promised is less: the law"
 
 
 def test_an_engine_that_cannot_compare_leaves_the_margin_open():
     race, _ = held([1, 2], [1, 3])
     race.hear(ev.Failed("UsageError", "a line is no command", during="protocol"))
-    assert (race.phase, proof(race).kind) == ("over", "open")
+    assert (race.phase, race_result(race).kind) == ("over", "open")
 
 
 def test_an_engine_that_writes_plainly_only_in_name_is_found_out():
     race = race_of(warm_up=False)
     command: Any = race.begin()
     stop = race.hear(ev.Started(command.id, MESSAGES, 9, 8, 7, SETTINGS, LOSS, "smol"))
-    assert stop == ev.Cancel(command.id)
+    assert stop == Cancel(command.id)
     assert race.phase == "failed"
     assert "too old" in race.problem
 
@@ -172,7 +175,7 @@ def test_settings_that_differ_between_the_sides_end_the_race(change):
     race = race_of(warm_up=False)
     plain, other = sides(race.begin())
     race.hear(begun(plain))
-    assert race.hear(begun(other, **change)) == ev.Cancel(plain.id)
+    assert race.hear(begun(other, **change)) == Cancel(plain.id)
     assert race.phase == "failed"
     assert "in the middle of the race" in race.problem
 
@@ -180,7 +183,7 @@ def test_settings_that_differ_between_the_sides_end_the_race(change):
 def test_a_stopped_race_asks_for_nothing_more():
     race = race_of()
     command: Any = race.begin()
-    assert race.stop() == ev.Cancel(command.id)
+    assert race.stop() == Cancel(command.id)
     assert race.hear(ended(command, 1.0, "cancelled")) is None
     assert race.phase == "stopped"
     assert race.stop() is None
@@ -199,7 +202,7 @@ def test_answers_to_others_are_not_heard():
     race = race_of(warm_up=False)
     command: Any = race.begin()
     race.hear(begun(command))
-    other = ev.Generate(99, MESSAGES)
+    other = Generate(99, MESSAGES)
     race.hear(round_of(other, [1], 0.7))
     race.hear(ended(other, 1.0))
     assert race.plain.tokens == []

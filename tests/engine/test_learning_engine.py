@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from contracts.trained import trained_folder
-from test_engine_process import Driver
+from engine_driver import Driver
 
 from specchat.config import state_dir
 from specchat.config.drafter_states import DrafterStateFile, erase_state
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Change, Count, Statistics
 from specchat.models.inspect.trained_drafters import own_drafters_dir
 
 TESTS = Path(__file__).parents[1]
@@ -54,7 +56,7 @@ def leave(drivers):
 def write(driver, id):
     """A reply, and an answer that the engine gives once it has saved what was learnt from it."""
     driver.reply(id)
-    driver.send(ev.Statistics()).until(ev.Totals)
+    driver.send(Statistics()).until(ev.Totals)
 
 
 def kept():
@@ -76,10 +78,10 @@ def test_learning_survives_restarts_and_damage_is_erased_on_request_and_never_ke
     while kept()[1] < 20 and time.monotonic() < deadline:  # idle work, saved when it is done
         time.sleep(0.05)
     assert kept()[1] >= 20
-    driver.send(ev.Change({"method_options": {"learning.slices": 100_000}})).until(ev.Changed)
+    driver.send(Change({"method_options": {"learning.slices": 100_000}})).until(ev.Changed)
     write(driver, 2)
     time.sleep(0.8)  # idle work for minutes has begun
-    driver.send(ev.Count(7, [ev.Message("user", "hi")])).until(ev.Counted)
+    driver.send(Count(7, [Message("user", "hi")])).until(ev.Counted)
 
     (file,) = state_dir().glob("drafters/*/learning/state.bin")
     leave(engine.drivers)
@@ -99,7 +101,7 @@ def test_learning_survives_restarts_and_damage_is_erased_on_request_and_never_ke
 
 def refused(driver, **changes):
     """What the engine says to a change that it refuses."""
-    driver.engine.send(ev.Change(changes))
+    driver.engine.send(Change(changes))
     while not isinstance(event := driver._next(), ev.Failed):
         assert not isinstance(event, ev.Changed)
     assert event.exit_code == 2
@@ -115,7 +117,7 @@ def test_a_trained_drafter_is_used_once_it_is_here_and_a_wrong_one_stops_nothing
     trained_folder(own_drafters_dir() / "three", token, "constant", sha256)
     trained_folder(own_drafters_dir() / "stranger", token, "constant", "ab" * 32)
     trained_folder(own_drafters_dir() / "torn", token, "constant", sha256).weights.write_bytes(b"x")
-    driver.send(ev.Change({"drafter": "constant"})).until(ev.Changed)
+    driver.send(Change({"drafter": "constant"})).until(ev.Changed)
     driver.reply(1)
     guessed = {
         (node, draw.proposer) for done in driver.rounds() for draw in done.tree.draws for node in done.tree.tokens[1:]

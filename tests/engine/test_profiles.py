@@ -12,10 +12,10 @@ import pytest
 
 from specchat.core.costs import Costs
 from specchat.engine.far import idle_measuring, profiles, worker
-from specchat.engine.far.mailbox import Mailbox
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.far.worker import Worker
-from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Load
 
 COSTS = Costs(((1, 0.004), (2, 0.005), (4, 0.008)), ((1, 0.001), (4, 0.002)))
 DISTURBED = Costs(((1, 0.009), (2, 0.005), (4, 0.008)))
@@ -73,8 +73,8 @@ def test_a_file_of_an_earlier_version_counts_as_not_measured(store):
 def loaded(away_from_home: None, monkeypatch: pytest.MonkeyPatch) -> Worker:
     """A worker with a pair, and no waiting for commands that do not come."""
     monkeypatch.setattr(worker, "_IDLE_S", 0.0)
-    one = Worker(Mailbox(), lambda event: None)
-    one._answer(ev.Load({"pair": "scripted"}))
+    one = Worker(CommandQueue(), lambda event: None)
+    one._answer(Load({"pair": "scripted"}))
     return one
 
 
@@ -88,7 +88,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch, *found: Costs) -> list[Costs]:
 def idle(one: Worker, times: int) -> None:
     """So often nothing happens; where everything is known the worker would wait for ever, so a command comes."""
     for _ in range(times):
-        if not one._measuring.due:
+        if not one._idle.measuring.due:
             return
         one._wait()
 
@@ -97,14 +97,14 @@ def test_a_disturbed_measurement_is_made_again(loaded, monkeypatch):
     left = measuring(monkeypatch, DISTURBED, COSTS, COSTS)
     idle(loaded, 9)
     assert len(left) == 1
-    assert loaded._measuring.profile.costs == COSTS
+    assert loaded._idle.measuring.profile.costs == COSTS
 
 
 def test_a_machine_that_is_never_quiet_is_not_measured_for_ever(loaded, monkeypatch):
     left = measuring(monkeypatch, *[DISTURBED] * 9)
     idle(loaded, 9)
     assert len(left) == 6
-    assert loaded._measuring.profile is None
+    assert loaded._idle.measuring.profile is None
 
 
 def test_an_old_profile_is_planned_with_until_a_new_one_is_there(loaded, monkeypatch):
@@ -113,8 +113,8 @@ def test_an_old_profile_is_planned_with_until_a_new_one_is_there(loaded, monkeyp
     data = json.loads(loaded._store.file.read_text())
     data[loaded._pair.key] |= {"verify": costs.verify, "measured": (entry.measured - profiles.OLD * 2).isoformat()}
     loaded._store.file.write_text(json.dumps(data))
-    loaded._answer(ev.Load({"pair": "scripted"}))
-    assert loaded._measuring.profile.costs.verify == costs.verify
+    loaded._answer(Load({"pair": "scripted"}))
+    assert loaded._idle.measuring.profile.costs.verify == costs.verify
     measuring(monkeypatch, COSTS)
     idle(loaded, 1)
-    assert loaded._measuring.profile.costs == COSTS
+    assert loaded._idle.measuring.profile.costs == COSTS

@@ -14,11 +14,13 @@ from fake import hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.near.replay import Player, Recording, timeline
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
+from specchat.engine.protocol.commands import Cancel, Change, Generate, Load, Quit
 from specchat.errors import RecordingError
 
 HEADER = ev.Header(ev.PROTOCOL, "0", "2026-01-01T00:00:00Z")
-QUESTION = [ev.Message("user", "hi")]
+QUESTION = [Message("user", "hi")]
 
 
 def reply(id: int, step_s: float = 0.01) -> list[ev.Event]:
@@ -100,7 +102,7 @@ def test_a_player_says_hello_answers_load_and_plays():
     assert player.drain() == [hello()]
     time.sleep(0.05)
     assert player.drain() == []
-    player.send(ev.Load({}))
+    player.send(Load({}))
     heard = collect(player, ev.Finished)
     assert heard == [ready(), *reply(1)]
     assert woken.is_set()
@@ -111,7 +113,7 @@ def test_a_player_says_hello_answers_load_and_plays():
 
 def test_speed_pause_and_steps():
     player = Player(recording(step_s=30.0))
-    player.send(ev.Load({}))
+    player.send(Load({}))
     player.pause()
     player.drain()
     player.step()
@@ -129,7 +131,7 @@ def test_speed_pause_and_steps():
 
 def test_a_player_can_begin_again():
     player = Player(recording())
-    player.send(ev.Load({}))
+    player.send(Load({}))
     collect(player, ev.Finished)
     player.rewind()
     assert [e for e in collect(player, ev.Finished) if not isinstance(e, ev.Ready)] == reply(1)
@@ -139,18 +141,18 @@ def test_a_player_can_begin_again():
 def test_nothing_can_be_asked_of_a_recording():
     player = Player(recording())
     player.drain()
-    player.send(ev.Generate(3, QUESTION))
-    player.send(ev.Change({"width": 2}))
+    player.send(Generate(3, QUESTION))
+    player.send(Change({"width": 2}))
     assert [(e.during, e.id) for e in player.drain()] == [("generate", 3), ("change", None)]
-    player.send(ev.Cancel(1))
+    player.send(Cancel(1))
     assert player.paused
-    player.send(ev.Quit())
+    player.send(Quit())
 
 
 def test_without_a_recorded_ready_the_reply_tells_what_there_was():
     player = Player(Recording.parse(data(HEADER, *reply(1)), "x"))
     player.pause()
-    player.send(ev.Load({}))
+    player.send(Load({}))
     told = [e for e in player.drain() if isinstance(e, ev.Ready)]
     assert told[0].pair == "smol"
     player.close()

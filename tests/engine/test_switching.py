@@ -9,11 +9,13 @@ import pytest
 
 from specchat.config import config_dir, private_dir
 from specchat.engine.far import worker as worker_module
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.loaded_pair import LoadedPair
-from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.worker import Worker
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Generate, Load
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.settings import Settings
 
@@ -49,13 +51,13 @@ def heard(monkeypatch) -> list[ev.Event]:
 
 def switch(heard: list[ev.Event], **settings: Any) -> list[ev.Event]:
     """What is said to a switch to `new`."""
-    mailbox = Mailbox()
-    worker = Worker(mailbox, heard.append)
-    worker._answer(ev.Load({"pair": "old", "max_tokens": 5}))
+    commands = CommandQueue()
+    worker = Worker(commands, heard.append)
+    worker._answer(Load({"pair": "old", "max_tokens": 5}))
     heard.clear()
-    worker._answer(ev.Load({"pair": "new", **settings}))
+    worker._answer(Load({"pair": "new", **settings}))
     said = list(heard)
-    worker._answer(ev.Generate(1, [ev.Message("user", "What are you?")], 7))
+    worker._answer(Generate(1, [Message("user", "What are you?")], 7))
     return [event for event in said if not isinstance(event, ev.Loading)]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from specchat.cli.chats import _lines
+from specchat.store.chat_json import read_json
 from specchat.store.chats import Chats
-from specchat.store.interchange import read_json
 from specchat.store.records import Chat, Facts, Message
 from specchat.tui.draw.export import FORMATS
 from specchat.tui.state.session import Chat as ChatOnScreen
@@ -43,7 +43,7 @@ def use(chats: Chats) -> list[str]:
         for write in FORMATS.values():
             write(chat, messages)
         screen = ChatOnScreen()
-        screen.adopt(chat, [turn_of(message) for message in messages])
+        screen.open_stored(chat, [turn_of(message) for message in messages])
         screen.messages()
         assert {turn.id for turn in screen.branches} == {message.id for message in messages}
         for turn in screen.turns:

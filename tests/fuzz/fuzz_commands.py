@@ -6,28 +6,41 @@ import io
 import random
 from pathlib import Path
 
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.host import receive
-from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, encode
+from specchat.engine.protocol.commands import (
+    Cancel,
+    Change,
+    Command,
+    Compare,
+    Count,
+    Generate,
+    Load,
+    Pace,
+    Quit,
+    Statistics,
+)
 from tests.fuzz.message_mutations import mutated
 
 ATTEMPTS = 8
 CPU_S = 60.0
 
 _LAST = 999
-_TALK = [ev.Message("user", "hello")]
-_LOAD = ev.Load({"pair": "scripted", "max_tokens": 24, "stop": ["zzz"], "method_options": {}})
-_COMMANDS: list[ev.Command] = [
+_TALK = [Message("user", "hello")]
+_LOAD = Load({"pair": "scripted", "max_tokens": 24, "stop": ["zzz"], "method_options": {}})
+_COMMANDS: list[Command] = [
     _LOAD,
-    ev.Pace(1, rounds=2, gap_s=0.001),
-    ev.Generate(1, _TALK, 7),
-    ev.Change({"width": 3, "temperature": 0.5}),
-    ev.Count(2, _TALK),
-    ev.Generate(3, [ev.Message("system", "short"), *_TALK], None, {"controller": "off", "max_tokens": 4}),
-    ev.Compare(4, _TALK, 7, [1, 2, 3], [1, 2, 4], {"temperature": 0.7}),
-    ev.Cancel(9),
-    ev.Statistics(),
+    Pace(1, rounds=2, gap_s=0.001),
+    Generate(1, _TALK, 7),
+    Change({"width": 3, "temperature": 0.5}),
+    Count(2, _TALK),
+    Generate(3, [Message("system", "short"), *_TALK], None, {"controller": "off", "max_tokens": 4}),
+    Compare(4, _TALK, 7, [1, 2, 3], [1, 2, 4], {"temperature": 0.7}),
+    Cancel(9),
+    Statistics(),
 ]
 
 
@@ -39,16 +52,16 @@ def attempt(seed: int, folder: Path) -> None:
     lines = [encode(command) for command in _COMMANDS]
     if seed % 10:
         lines = [encode(_LOAD), *mutated([line.rstrip(b"\n") for line in lines], rng)]
-    mailbox, reader, heard = Mailbox(), EventReader(), list[ev.Event]()
+    mailbox, reader, heard = CommandQueue(), EventReader(), list[ev.Event]()
 
     def emit(event: ev.Event) -> None:
         heard.append(reader.read(encode(event)))  # an engine says nothing that its reader would refuse
         if isinstance(event, ev.RoundDone) and seed % 10:
-            mailbox.receive(ev.Cancel(event.id))  # it may have been told to wait for a long time between rounds
+            mailbox.receive(Cancel(event.id))  # it may have been told to wait for a long time between rounds
         if isinstance(event, ev.Compared | ev.Failed) and event.id == _LAST:
-            mailbox.receive(ev.Quit())
+            mailbox.receive(Quit())
 
-    last = encode(ev.Compare(_LAST, _TALK, 7, [1], [2]))  # it is answered when nothing else is left to do
+    last = encode(Compare(_LAST, _TALK, 7, [1], [2]))  # it is answered when nothing else is left to do
     receive(io.BytesIO(b"\n".join([*(line.rstrip(b"\n") for line in lines), last])), mailbox, emit)
     Worker(mailbox, emit).run()
     assert getattr(heard[-1], "id", None) == _LAST, f"the engine's last word is {heard[-1]}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, encode
 from tests.fuzz.message_mutations import mutated, shifted
 from tests.fuzz.streams import before_ready, others, reply
@@ -24,7 +25,7 @@ _WALK = ("right", "left", "down", "up", "home", "end")
 def attempt(seed: int, folder: Path) -> None:
     """One stream through one app; every tenth is undamaged and must arrive whole, half of them have one wrong round."""
     rng = random.Random(seed)
-    stream = [*before_ready(), *reply(1, [ev.Message("user", "a question")]), *others()]
+    stream = [*before_ready(), *reply(1, [Message("user", "a question")]), *others()]
     lines = [encode(event) for event in stream]
     stop = len(lines)
     if seed % 10 == 0:

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 from specchat.errors import SpecchatError
+from specchat.store.chat_json import read_file, take_in, write_json
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
-from specchat.store.interchange import read_file, take_in, write_json
 from tests.fuzz.chats import CHAT, MESSAGES, exported_again, keep, use
 
 ATTEMPTS = 60

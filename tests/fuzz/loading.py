@@ -11,18 +11,18 @@ from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.errors import SpecchatError
-from specchat.models.inspect.pair_check import Fit, fit_of
+from specchat.models.inspect.pair_check import PairCheck, check_pair
 from specchat.models.loading import load_model
 
 _MESSAGES = [{"role": "user", "content": "hello"}]
 _LONGEST_LINE = 1000
 
 
-def look_at(path: Path) -> Fit:
+def look_at(path: Path) -> PairCheck:
     """Judge the model as the list of pairs does, which shows what is wrong instead of failing."""
     spec = ModelSpec("fuzzed", (PathSource(path),))
     try:
-        fit = fit_of([spec, spec])
+        fit = check_pair([spec, spec])
     except SpecchatError as error:
         raise AssertionError(f"looking at it failed: {error}") from error
     for line in (*fit.refusals, *fit.remarks):

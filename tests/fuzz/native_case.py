@@ -17,10 +17,11 @@ from gguf.quants import quantize
 from specchat.core.request import Adapter, LayerHook, PassRequest, Rider
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape
+from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.families import FAMILIES, Family
 from specchat.models.files.gguf_formats import Kind
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import RoundedSource, TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.network import NativeNetwork
 from specchat.models.native.packing import _as_c
@@ -156,7 +157,7 @@ def _pass(network: NativeNetwork, random: Random) -> None:
             elif field == "last":
                 layers = range(layers.start, value)
             elif field == "common":
-                rows.view[0].common = value if value > rows.end else min(value, rows.view[0].common)
+                rows.kind[0].common = value if value > rows.end else min(value, rows.kind[0].common)
             else:  # buffers are as long as Python says: less may be said, not more
                 setattr(rows, field, value if value < getattr(rows, field) else rows.capacity + 1)
             kernels.layers(threads, decoder, rows, layers)

@@ -11,12 +11,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tui"))
 from fake import LOSS, SETTINGS, hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 
 TEXT = "A *short* answer:\n\n```python\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nDone. 你好 🎉\n"
 HEADER = ev.Header(ev.PROTOCOL, "0", "2026-01-01T00:00:00Z")
 
 
-def reply(id: int, messages: Sequence[ev.Message]) -> list[ev.Event]:
+def reply(id: int, messages: Sequence[Message]) -> list[ev.Event]:
     """One whole reply."""
     rounds = rounds_of(TEXT, id=id)
     end = ev.Finished(id, "end", " tail", stats_of(rounds), rounds[-1].at_s + 0.1)
@@ -45,6 +46,6 @@ def others() -> list[ev.Event]:
 
 def recording() -> list[ev.Event]:
     """A recording of two replies."""
-    first = [ev.Message("system", "be brief"), ev.Message("user", "hi")]
-    second = [*first, ev.Message("assistant", TEXT + " tail"), ev.Message("user", "and?")]
+    first = [Message("system", "be brief"), Message("user", "hi")]
+    second = [*first, Message("assistant", TEXT + " tail"), Message("user", "and?")]
     return [HEADER, ready(), *itertools.chain(reply(1, first), reply(2, second))]

@@ -16,7 +16,7 @@ from specchat.models.linear_layers.cuda import int8_works
 from specchat.models.loading import own_network
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.fused_ops import PLAIN, Pieces, best_pieces, compiled
+from specchat.models.own.fused_ops import PLAIN, FusedOps, best_ops, compiled
 from specchat.models.own.layer_weights import Builder
 
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -69,7 +69,7 @@ def test_a_row_seen_wrongly_is_a_disagreement():
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_compiled_pieces_say_what_the_plain_ones_say(family):
-    made, why = best_pieces(torch.device("cpu"), lambda: compiled("aot_eager"))
+    made, why = best_ops(torch.device("cpu"), lambda: compiled("aot_eager"))
     assert why == ""
     weights = eager(family).weights
     chosen, why = recorded_network(weights, Repeating, made)
@@ -80,13 +80,13 @@ def test_pieces_that_cannot_be_compiled_are_left_as_they_are():
     def no_compiler():
         raise RuntimeError("no compiler here\nand a long story")
 
-    made, why = best_pieces(torch.device("cpu"), no_compiler)
+    made, why = best_ops(torch.device("cpu"), no_compiler)
     assert made is PLAIN
     assert why.endswith("no compiler here")
 
 
 def test_pieces_that_say_something_else_are_left_out():
-    made, why = best_pieces(torch.device("cpu"), lambda: Pieces(gated=lambda both: both.chunk(2, dim=-1)[0]))
+    made, why = best_ops(torch.device("cpu"), lambda: FusedOps(gated=lambda both: both.chunk(2, dim=-1)[0]))
     assert made is PLAIN
     assert "not compiled" in why
 

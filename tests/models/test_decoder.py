@@ -13,7 +13,8 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.base.windows import within_window
 from specchat.models.files import families
-from specchat.models.files.weight_source import GgufSource, TensorSource
+from specchat.models.files.gguf_source import GgufSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.loading import load_model
 from specchat.models.other.reference import ReferenceModel
 from specchat.models.own.decoder import Decoder

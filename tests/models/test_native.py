@@ -14,7 +14,7 @@ from specchat.models import loading
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_reader import StoredTensor
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.inspect.memory import cpu_flags
 from specchat.models.native import build, kernels
 from specchat.models.native.arena import Arena

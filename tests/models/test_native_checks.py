@@ -18,13 +18,13 @@ from specchat.models.base import prepared_source
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_formats import Kind
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.native import kernels
 from specchat.models.native import network as network_in_c
-from specchat.models.native.handover import pointer
 from specchat.models.native.network import NativeNetwork
 from specchat.models.native.packing import _as_c
 from specchat.models.native.product import LANES
+from specchat.models.native.tensor_pointers import pointer
 
 pytestmark = needs_native
 
@@ -114,10 +114,10 @@ def test_a_product_whose_bytes_are_not_those_of_its_sizes_is_refused():
         lambda c: setattr(c, "rows", 1 << 20),
         lambda c: setattr(c, "end", c.capacity + 1),
         lambda c: setattr(c, "end", 0),
-        lambda c: setattr(c.view[0], "common", c.end + 1),
-        lambda c: setattr(c.view[0], "common", -1),
+        lambda c: setattr(c.kind[0], "common", c.end + 1),
+        lambda c: setattr(c.kind[0], "common", -1),
         lambda c: setattr(c, "capacity", 1000),
-        lambda c: setattr(c.view[0], "mask", None),
+        lambda c: setattr(c.kind[0], "mask", None),
     ],
 )
 def test_rows_that_lie_outside_the_cache_are_refused(monkeypatch, change):

@@ -13,7 +13,7 @@ from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.learned.loading import trained_network
 from specchat.models.learned.networks import NETWORKS
 from specchat.models.native.arena import Arena

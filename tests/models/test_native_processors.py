@@ -11,7 +11,7 @@ from test_decoder import network
 
 from specchat.models import loading
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.inspect.memory import cpu_flags
 from specchat.models.native import build, kernels
 from specchat.models.native.build import NativeUnavailable, find_compiler

@@ -11,9 +11,11 @@ from gguf.quants import quantize
 from test_gguf_reader import written
 from test_native import have, needs_native
 
+from specchat.models.files.derived_sources import PairedSource, RoundedSource
 from specchat.models.files.gguf_reader import GROUP, FourBit
+from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import GgufSource, PairedSource, RoundedSource, TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.packing import Packer
 

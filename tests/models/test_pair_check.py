@@ -14,8 +14,8 @@ from paper_models import TOKENS, folder, gguf, tokenizer
 from specchat.config import ModelSpec, PathSource, ScriptedSource, load_catalog
 from specchat.errors import WeightsError
 from specchat.models.inspect.memory import needed_bytes
-from specchat.models.inspect.model_files import differing_tokens, portrait, token_table
-from specchat.models.inspect.pair_check import fit_of
+from specchat.models.inspect.model_files import describe_model, differing_tokens, token_table
+from specchat.models.inspect.pair_check import check_pair
 
 ROOT = Path(__file__).parents[2]
 OTHERS = ["<s>", "a", "c", "b", "d"]
@@ -26,13 +26,13 @@ def spec(name: str, path: Path) -> ModelSpec:
 
 
 def test_a_gguf_file_says_what_it_is(tmp_path):
-    seen = portrait(gguf(tmp_path / "x.gguf"))
+    seen = describe_model(gguf(tmp_path / "x.gguf"))
     assert (seen.architecture, seen.parameters, seen.context_tokens) == ("llama", 4 * 32 + 32 * 32, 2048)
     assert (seen.quantised, seen.own, seen.refusal, seen.remark) == (True, True, "", "")
 
 
 def test_a_folder_says_what_it_is(tmp_path):
-    seen = portrait(folder(tmp_path / "m"))
+    seen = describe_model(folder(tmp_path / "m"))
     assert (seen.architecture, seen.parameters, seen.context_tokens) == ("llama", 1000, 4096)
     assert (seen.quantised, seen.own, seen.refusal) == (False, True, "")
 
@@ -48,7 +48,7 @@ def test_a_folder_says_what_it_is(tmp_path):
     ],
 )
 def test_shapes_that_cannot_work_are_refused_with_the_reason(tmp_path, config, words):
-    assert words in portrait(folder(tmp_path / "m", **config)).refusal
+    assert words in describe_model(folder(tmp_path / "m", **config)).refusal
 
 
 @pytest.mark.parametrize(
@@ -61,25 +61,25 @@ def test_shapes_that_cannot_work_are_refused_with_the_reason(tmp_path, config, w
     ],
 )
 def test_windows_that_do_not_hurt_are_none_to_complain_of(tmp_path, config):
-    assert portrait(folder(tmp_path / "m", **config)).refusal == ""
+    assert describe_model(folder(tmp_path / "m", **config)).refusal == ""
 
 
 def test_a_gguf_file_without_layers_or_with_state_is_refused(tmp_path):
-    assert "no language model" in portrait(gguf(tmp_path / "a.gguf", layers=False)).refusal
-    assert "state cannot go back" in portrait(gguf(tmp_path / "b.gguf", architecture="mamba")).refusal
+    assert "no language model" in describe_model(gguf(tmp_path / "a.gguf", layers=False)).refusal
+    assert "state cannot go back" in describe_model(gguf(tmp_path / "b.gguf", architecture="mamba")).refusal
 
 
 def test_an_architecture_that_only_transformers_runs_is_remarked(tmp_path):
-    assert "slower" in portrait(gguf(tmp_path / "a.gguf", architecture="gemma2")).remark
+    assert "slower" in describe_model(gguf(tmp_path / "a.gguf", architecture="gemma2")).remark
 
 
 def test_what_cannot_be_read_is_told_with_its_name(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"not at all")
     with pytest.raises(WeightsError, match=r"x\.gguf"):
-        portrait(tmp_path / "x.gguf")
+        describe_model(tmp_path / "x.gguf")
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(WeightsError, match=r"config\.json"):
-        portrait(tmp_path)
+        describe_model(tmp_path)
 
 
 def test_token_tables_are_compared_across_formats(tmp_path):
@@ -106,10 +106,10 @@ def test_a_changed_file_is_read_again(tmp_path):
 
 def test_a_pair_that_fits_has_nothing_against_it_and_its_memory_is_estimated(tmp_path):
     models = [spec("t", gguf(tmp_path / "t.gguf")), spec("d", gguf(tmp_path / "d.gguf"))]
-    fit = fit_of(models)
+    fit = check_pair(models)
     assert (fit.refusals, fit.remarks) == ((), ())
     assert fit.needed_bytes == 2 * needed_bytes(4 * 32 + 32 * 32, "int4", four_bit=0)
-    assert fit_of(models, "float32").needed_bytes == 2 * needed_bytes(4 * 32 + 32 * 32, "float32")
+    assert check_pair(models, "float32").needed_bytes == 2 * needed_bytes(4 * 32 + 32 * 32, "float32")
 
 
 def test_what_a_file_holds_in_more_than_four_bits_takes_more_memory():
@@ -119,22 +119,22 @@ def test_what_a_file_holds_in_more_than_four_bits_takes_more_memory():
 
 
 def test_a_draft_model_with_other_tokens_is_refused_by_name_number_and_example(tmp_path):
-    fit = fit_of([spec("t", gguf(tmp_path / "t.gguf")), spec("d", gguf(tmp_path / "d.gguf", OTHERS))])
+    fit = check_pair([spec("t", gguf(tmp_path / "t.gguf")), spec("d", gguf(tmp_path / "d.gguf", OTHERS))])
     assert fit.refusals == ("d cannot draft for t: 3 tokens of their tables differ, such as 'b'",)
 
 
 def test_a_model_without_weights_drafts_for_no_other(tmp_path):
     scripted = ModelSpec("s", (ScriptedSource(),))
-    assert fit_of([scripted, scripted]).refusals == ()
-    assert "different tokens" in fit_of([spec("t", gguf(tmp_path / "t.gguf")), scripted]).refusals[0]
+    assert check_pair([scripted, scripted]).refusals == ()
+    assert "different tokens" in check_pair([spec("t", gguf(tmp_path / "t.gguf")), scripted]).refusals[0]
 
 
 def test_of_what_is_not_here_only_sizes_are_known():
     catalog = load_catalog()
-    fit = fit_of(catalog.models_of(catalog.pair("qwen-coder")))
+    fit = check_pair(catalog.models_of(catalog.pair("qwen-coder")))
     assert fit.refusals == ()
     assert fit.needed_bytes == sum(needed_bytes(n, "int4") for n in (1_543_714_304, 494_032_768))
-    assert fit_of(catalog.models_of(catalog.pair("qwen3"))).needed_bytes is None
+    assert check_pair(catalog.models_of(catalog.pair("qwen3"))).needed_bytes is None
 
 
 def test_judging_needs_no_torch():

@@ -7,11 +7,11 @@ from contracts.kit import reply
 from specchat.config.values import ModelSpec
 from specchat.decoding.stopping import Stop
 from specchat.models.loading import load_scripted
-from specchat.models.other.scripted_text import PASSAGES, RecitalVocabulary
+from specchat.models.other.scripted_text import PASSAGES, ScriptedVocabulary
 
 
 def test_every_question_gets_a_whole_passage_and_an_end():
-    vocabulary = RecitalVocabulary()
+    vocabulary = ScriptedVocabulary()
     model = load_scripted(ModelSpec("scripted", ()), "target").model
     model._pace_s = 0.0
     heard = set()

@@ -28,7 +28,7 @@ def test_the_rotation_is_the_one_of_transformers(kind, head_dim):
     rotation = {"rope_type": kind, "rope_theta": 500000.0, **ROTATIONS[kind]}
     config = LlamaConfig(hidden_size=512, num_attention_heads=8, head_dim=head_dim, rope_parameters=rotation)
     shape, expected = Shape.of(config), LlamaRotaryEmbedding(config)
-    (view,) = shape.views
+    (view,) = shape.attention_kinds
     assert torch.equal(view.frequencies, expected.inv_freq)
     assert view.rotation_scale == expected.attention_scaling
 

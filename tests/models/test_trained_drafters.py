@@ -23,7 +23,7 @@ from specchat.errors import CombinationError, ConfigError, UsageError, WeightsEr
 from specchat.models import fetch
 from specchat.models.inspect import trained_drafters as inspect
 from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters, own_drafters_dir
-from specchat.tui.draw.pair_rows import Shelf, pair_rows
+from specchat.tui.draw.pair_rows import PairListState, pair_rows
 
 TENSORS = {"weight": torch.ones(3, 4)}
 TARGET_SHA = hashlib.sha256(b"scripted").hexdigest()
@@ -263,7 +263,7 @@ def test_the_pairs_name_the_drafters_trained_for_their_target(home):
     assert words["works"] == "works (trained)"
     assert words["named"] == "named (trained, specchat models pull named)"
     assert words["torn"].startswith("torn (cannot be used: ")
-    rows, _ = pair_rows(Shelf([pairs["scripted"]]), 0, 0, 200, 12, lambda key, text: text)
+    rows, _ = pair_rows(PairListState([pairs["scripted"]]), 0, 0, 200, 12, lambda key, text: text)
     assert "trained drafters: " in "".join(text for row in rows for text, _ in row)
     assert pairs["smol"].trained == ()
 

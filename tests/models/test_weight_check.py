@@ -14,8 +14,8 @@ from specchat.core.tree import TokenTree
 from specchat.errors import ModelError, SpecchatError
 from specchat.models.base.shape import Shape
 from specchat.models.files.families import FAMILIES as HUB_FAMILIES
-from specchat.models.files.weight_source import TensorSource
-from specchat.models.inspect.pair_check import fit_of
+from specchat.models.files.tensor_source import TensorSource
+from specchat.models.inspect.pair_check import check_pair
 from specchat.models.loading import load_model
 from specchat.models.own.layer_weights import Builder
 
@@ -144,7 +144,7 @@ def test_a_configuration_of_the_wrong_kind_names_key_and_value(tmp_path, config,
     path = tiny_folder(tmp_path / "m", config)
     assert words in refusal(path)
     spec = ModelSpec("m", (PathSource(path),))
-    assert len(fit_of([spec]).refusals) <= 1, "looking at it must not fail either"
+    assert len(check_pair([spec]).refusals) <= 1, "looking at it must not fail either"
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"])
@@ -153,7 +153,7 @@ def test_a_text_that_is_no_json_object_is_one_line(tmp_path, file, text):
     path = tiny_folder(tmp_path / "m")
     (path / file).write_bytes(text.encode("utf-8", "surrogateescape"))
     assert str(path) in refusal(path)
-    fit_of([ModelSpec("m", (PathSource(path),))] * 2)
+    check_pair([ModelSpec("m", (PathSource(path),))] * 2)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -261,7 +261,7 @@ def test_an_entry_that_does_not_add_up_is_refused(tmp_path, change, words):
     header, data = header_of(path)
     header[NORM] |= change
     assert words in refusal(with_header(path, header, data))
-    assert words in fit_of([ModelSpec("m", (PathSource(path),))]).refusals[0]
+    assert words in check_pair([ModelSpec("m", (PathSource(path),))]).refusals[0]
 
 
 def test_tensors_that_overlap_are_refused(tmp_path):

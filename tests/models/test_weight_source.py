@@ -10,8 +10,9 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from specchat.config import ModelSpec, PathSource
+from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.gguf_reader import GROUP, FourBit
-from specchat.models.files.weight_source import RoundedSource, TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.loading import load_model
 
 CPU = torch.device("cpu")

@@ -13,7 +13,8 @@ from specchat.decoding.assemble import assemble
 from specchat.decoding.teacher_forcing import forced
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import GgufSource, TensorSource
+from specchat.models.files.gguf_source import GgufSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.loading import own_network
 from specchat.models.other.widened_source import WidenedSource
 from specchat.models.other.widening import Sizes, widened_config

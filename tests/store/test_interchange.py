@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kit import WHEN, answered, chat, said
 
 from specchat.errors import UsageError
+from specchat.store.chat_json import read_file, read_json, take_in, write_json
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
-from specchat.store.interchange import read_file, read_json, take_in, write_json
 from specchat.store.records import Chat, Facts, Message
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -19,7 +19,7 @@ from specchat.store import database
 from specchat.store import writer as writer_module
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
-from specchat.store.presence import Presence, is_gone
+from specchat.store.process_lock import ProcessLock, is_gone
 from specchat.store.records import Message
 from specchat.store.writer import Writer
 
@@ -179,7 +179,7 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from kit import WHEN, answered, chat, said
-from specchat.store.presence import Presence, is_gone
+from specchat.store.process_lock import ProcessLock, is_gone
 from specchat.store.records import Message
 from specchat.store.writer import Writer
 
@@ -233,7 +233,7 @@ def test_a_reply_whose_writer_was_killed_becomes_interrupted_and_keeps_its_text(
 
 def test_what_the_killed_left_behind_is_swept_and_the_living_stay(path: Path) -> None:
     folder = path.parent / "running"
-    alive = Presence(folder)
+    alive = ProcessLock(folder)
     for name in ("old", "young"):
         (folder / f"{name}.lock").touch()
     for name in ("old", alive.name):

@@ -8,7 +8,7 @@ import transformers
 from specchat.core.sampling import Sampling
 from specchat.models.base.shape import Shape
 from specchat.models.files import families
-from specchat.models.files.weight_source import TensorSource
+from specchat.models.files.tensor_source import TensorSource
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.layer_weights import Builder

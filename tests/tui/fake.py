@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Command
+from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
 from specchat.registry import NoOptions, options_of
 from specchat.settings import OPTIONS
 
@@ -119,27 +122,27 @@ def stats_of(rounds: list[ev.RoundDone], **more: Any) -> ev.Stats:
 SETTINGS: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()} | {
     "pair": "smol", "drafter": "prompt_lookup", "policy": "expansion", "width": 4, "nodes": 18,
 }  # fmt: skip
-LOSS = ev.Loss(True, "the target's own draw decides")
+LOSS = ev.Losslessness(True, "the target's own draw decides")
 
 
-def option_infos(options: Any) -> list[ev.OptionInfo]:
+def option_infos(options: Any) -> list[OptionInfo]:
     return [
-        ev.OptionInfo(o.name, o.kind, o.default, o.help, o.unit, o.minimum, o.maximum, list(o.choices), o.live)
+        OptionInfo(o.name, o.kind, o.default, o.help, o.unit, o.minimum, o.maximum, list(o.choices), o.live)
         for o in options
     ]
 
 
 def hello() -> ev.Hello:
-    lookup = [ev.OptionInfo("max_ngram", "int", 3, "longest piece of text looked up", "tokens", 1, 16)]
+    lookup = [OptionInfo("max_ngram", "int", 3, "longest piece of text looked up", "tokens", 1, 16)]
     methods = [
-        ev.MethodInfo("drafter", "prompt_lookup", "what followed these words before", "", "yes", lookup),
-        ev.MethodInfo("drafter", "draft_model", "a smaller model of the family", "", "yes", [], True),
-        ev.MethodInfo("tree policy", "chain", "one child per node", "", "yes"),
-        ev.MethodInfo("tree policy", "expansion", "a fixed number per level", "", "yes"),
-        ev.MethodInfo("acceptance rule", "follow", "the target's own draw decides", "", "yes"),
-        ev.MethodInfo("acceptance rule", "typical", "plausible enough is good enough", "", "no"),
-        ev.MethodInfo("controller", "fixed", "always the same", "", "yes"),
-        ev.MethodInfo("controller", "off", "plain decoding", "", "yes"),
+        MethodInfo("drafter", "prompt_lookup", "what followed these words before", "", "yes", lookup),
+        MethodInfo("drafter", "draft_model", "a smaller model of the family", "", "yes", [], True),
+        MethodInfo("tree policy", "chain", "one child per node", "", "yes"),
+        MethodInfo("tree policy", "expansion", "a fixed number per level", "", "yes"),
+        MethodInfo("acceptance rule", "follow", "the target's own draw decides", "", "yes"),
+        MethodInfo("acceptance rule", "typical", "plausible enough is good enough", "", "no"),
+        MethodInfo("controller", "fixed", "always the same", "", "yes"),
+        MethodInfo("controller", "off", "plain decoding", "", "yes"),
     ]
     assert not options_of(NoOptions)
     return ev.Hello(ev.PROTOCOL, "0", methods, option_infos(OPTIONS.values()), 1)
@@ -154,7 +157,7 @@ def ready(**more: Any) -> ev.Ready:
     return ev.Ready(**(values | more))
 
 
-def started(messages: list[ev.Message], id: int = 1) -> ev.Started:
+def started(messages: list[Message], id: int = 1) -> ev.Started:
     return ev.Started(id, messages, 40, 12, 7, SETTINGS, LOSS, "smol")
 
 
@@ -163,11 +166,11 @@ class FakeLink:
 
     def __init__(self, wake: Callable[[], None] | None = None) -> None:
         self.wake = wake or (lambda: None)
-        self.sent: list[ev.Command] = []
+        self.sent: list[Command] = []
         self.waiting: list[ev.Event] = []
         self.closed = False
 
-    def send(self, command: ev.Command) -> None:
+    def send(self, command: Command) -> None:
         self.sent.append(command)
 
     def drain(self) -> list[ev.Event]:
@@ -185,3 +188,12 @@ class FakeLink:
     def last(self, kind: type) -> Any:
         """The last command of this type."""
         return [c for c in self.sent if isinstance(c, kind)][-1]
+
+
+def nodes_of(round: ev.RoundDone) -> int:
+    return len(round.tree.tokens) + (round.verdict.bonus is not None)
+
+
+def broad() -> ev.RoundDone:
+    """A round with a path of three, siblings and grandchildren."""
+    return next(r for r in rounds_of() if len(r.verdict.path) == 3)

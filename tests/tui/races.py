@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from driving import Driver
+from driving import Driver, driving
 from fake import LOSS, SETTINGS, TEXT, rounds_of, stats_of, tokens_of
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
+from specchat.tui.screens.race import RaceScreen
 
 PLAIN_S, FAST_S = 0.03, 0.05
 """Seconds of a round, plain and speculative."""
@@ -23,20 +27,20 @@ class Clock:
         return self.now
 
 
-def sides(command: ev.Generate) -> dict[str, ev.Generate]:
+def sides(command: Generate) -> dict[str, Generate]:
     """A command for two replies as one for each, by side."""
     assert command.beside is not None
-    other = ev.Generate(command.beside.id, command.messages, command.seed, command.beside.apart)
+    other = Generate(command.beside.id, command.messages, command.seed, command.beside.apart)
     plainly = (command.apart or {}).get("controller") == "off"
     return dict(zip(("plain", "speculative") if plainly else ("speculative", "plain"), (command, other), strict=True))
 
 
-def asked(d: Driver, side: str) -> ev.Generate:
+def asked(d: Driver, side: str) -> Generate:
     """What the engine was asked for last, for one side."""
-    return sides(d.link.last(ev.Generate))[side]
+    return sides(d.link.last(Generate))[side]
 
 
-def begun(command: ev.Generate, loss: ev.Loss = LOSS, **settings: Any) -> ev.Started:
+def begun(command: Generate, loss: ev.Losslessness = LOSS, **settings: Any) -> ev.Started:
     chosen = SETTINGS | settings | (command.apart or {})
     return ev.Started(command.id, command.messages, 40, 39, command.seed or 0, chosen, loss, "smol")
 
@@ -71,7 +75,7 @@ def ended(rounds: list[ev.RoundDone], stop: ev.StopReason = "end", tail: str = "
 
 async def warm_up(d: Driver) -> None:
     """Both sides write a few tokens that nobody counts."""
-    for command in sides(d.link.last(ev.Generate)).values():
+    for command in sides(d.link.last(Generate)).values():
         rounds = plain_rounds(command.id, "one two")
         await d.hear(begun(command), *rounds, ended(rounds, "length"))
 
@@ -103,3 +107,23 @@ async def answer(d: Driver, text: str = "one two three four five six", last: int
         pieces = [*other[-1].pieces[:-1], ev.Piece(last, other[-1].pieces[-1].text, "target")]
         other[-1] = ev.RoundDone(**{**values, "pieces": pieces})
     await d.hear(begun(plain), begun(fast), *rounds, *other, ended(rounds), ended(other))
+
+
+@asynccontextmanager
+async def racing(prompt: str = "Hello", **options: Any) -> AsyncIterator[tuple[Driver, Clock]]:
+    """The app with a race just begun, and a clock that stands still."""
+    async with driving(**options) as d:
+        clock = Clock()
+        d.app.control.races.clock = clock
+        await d.say(f"/race {prompt}")
+        await d.settle()
+        yield d, clock
+
+
+def screen_of(d: Driver) -> RaceScreen:
+    assert isinstance(d.app.screen, RaceScreen)
+    return d.app.screen
+
+
+def shown(d: Driver, part: str) -> str:
+    return d.drawn(screen_of(d).query_one(f"#{part}"))  # type: ignore[arg-type]

@@ -8,9 +8,10 @@ import pytest
 
 from specchat.cli.bench_ui import row_of
 from specchat.engine.protocol import events as ev
-from specchat.tui.bench.beside import ratio
+from specchat.engine.protocol.commands import Generate, Load
 from specchat.tui.bench.budgets import Finding
-from specchat.tui.bench.script import TEXTS, ScriptedLink, rounds_of
+from specchat.tui.bench.engine_speed import ratio
+from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
 
@@ -28,8 +29,8 @@ def test_the_scripted_rounds_write_the_text_at_the_rate(text):
 
 def test_the_scripted_engine_answers_and_ends():
     link = ScriptedLink(lambda: None, TEXTS["prose"], 20, 10_000.0)
-    link.send(ev.Load({}))
-    link.send(ev.Generate(3, []))
+    link.send(Load({}))
+    link.send(Generate(3, []))
     assert link.done.wait(10)
     kinds = [type(event) for event in link.drain()]
     assert kinds[:3] == [ev.Hello, ev.Ready, ev.Started]

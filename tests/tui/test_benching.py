@@ -12,10 +12,16 @@ from races import Clock, answer, warm_up
 
 from specchat.bench.workloads import own_workload
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Cancel, Compare, Generate
 from specchat.tui.screens.bench import BenchScreen
-from specchat.tui.state.race_series import Asked
+from specchat.tui.state.race_series import BenchQuestion
 
-QUESTIONS = [Asked("chat", "Why?"), Asked("code", "How?"), Asked("chat", "When?"), Asked("code", "[red]Where?[/red]")]
+QUESTIONS = [
+    BenchQuestion("chat", "Why?"),
+    BenchQuestion("code", "How?"),
+    BenchQuestion("chat", "When?"),
+    BenchQuestion("code", "[red]Where?[/red]"),
+]
 
 
 @asynccontextmanager
@@ -43,7 +49,7 @@ async def whole(d: Driver, races: int) -> None:
 async def test_every_question_is_raced_on_and_they_take_turns_in_beginning():
     async with benching() as (d, _):
         await whole(d, 4)
-        asked = [c for c in d.link.sent if isinstance(c, ev.Generate)][1:]
+        asked = [c for c in d.link.sent if isinstance(c, Generate)][1:]
         assert [c.messages[0].content for c in asked] == [question.prompt for question in QUESTIONS]
         assert [c.apart.get("controller") for c in asked] == ["off", None, "off", None]
         assert [c.beside.apart.get("controller") for c in asked] == [None, "off", None, "off"]
@@ -91,9 +97,9 @@ async def test_a_time_ends_it_after_the_race_that_runs():
 async def test_escape_stops_and_keeps_the_table_and_a_second_one_leaves():
     async with benching() as (d, _):
         await whole(d, 1)
-        running = d.link.last(ev.Generate)
+        running = d.link.last(Generate)
         await d.pilot.press("escape")
-        assert d.link.sent[-1] == ev.Cancel(running.id)
+        assert d.link.sent[-1] == Cancel(running.id)
         assert "stopped; this is what was measured" in shown(d, "progress")
         assert "1 of 1" in shown(d, "table")
         await d.pilot.press("escape")
@@ -107,7 +113,7 @@ async def test_a_near_tie_is_counted_as_one():
     async with benching("2") as (d, _):
         await warm_up(d)
         await answer(d, last=9999)
-        compare = d.link.last(ev.Compare)
+        compare = d.link.last(Compare)
         await d.hear(ev.Compared(compare.id, 5, "a", "b", 0.01, 0.3, True))
         await answer(d)
         assert "1 of 2 replies are plain decoding's" in shown(d, "outcome")
@@ -120,9 +126,9 @@ async def test_the_table_can_be_copied_and_run_again():
         await d.pilot.press("c")
         assert d.app.clipboard.splitlines()[0].startswith("smol · prompt_lookup · expansion · 18 nodes")
         assert "same text" in d.app.clipboard
-        first = d.link.last(ev.Generate).seed
+        first = d.link.last(Generate).seed
         await d.pilot.press("r")
-        assert d.link.last(ev.Generate).seed == first
+        assert d.link.last(Generate).seed == first
         assert "being written" in shown(d, "table")
 
 
@@ -136,7 +142,7 @@ async def test_a_failure_is_said():
 async def test_an_amount_that_is_none_is_refused_in_one_line(amount):
     async with benching(amount) as (d, _):
         assert "neither a number of questions" in d.drawn(d.app.views.notice)
-        assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
+        assert not any(isinstance(c, Generate) for c in d.link.sent)
 
 
 async def test_without_questions_nothing_begins():

@@ -13,6 +13,8 @@ from fake import SETTINGS, rounds_of, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message as ChatMessage
+from specchat.engine.protocol.commands import Command, Generate
 from specchat.store import writer
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
@@ -46,8 +48,8 @@ async def test_a_question_is_on_the_disk_before_it_is_answered(store):
         send = d.link.send
         seen: list[list[str]] = []
 
-        def sending(command: ev.Command) -> None:
-            if isinstance(command, ev.Generate):
+        def sending(command: Command) -> None:
+            if isinstance(command, Generate):
                 seen.append([message.content for _, messages in kept(store) for message in messages])
             send(command)
 
@@ -96,7 +98,7 @@ async def test_nothing_is_kept_of_an_empty_chat_and_a_new_one_is_another(store):
         await d.pilot.press("ctrl+n")
         await d.say("two")
         await d.reply("second")
-        assert d.link.last(ev.Generate).messages == [ev.Message("user", "two")]
+        assert d.link.last(Generate).messages == [ChatMessage("user", "two")]
     assert sorted(chat.title for chat, _ in kept(store)) == ["one", "two"]
 
 
@@ -153,9 +155,9 @@ async def test_a_chat_comes_back_with_its_branches_figures_and_tokens(store):
         assert "answer two" in d.screen()
         d.app.views.prompt.focus()
         await d.say("go on")
-        messages = d.link.last(ev.Generate).messages
+        messages = d.link.last(Generate).messages
         assert [m.content for m in messages[-3:]] == ["and?", "answer two", "go on"]
-        assert messages[0] == ev.Message("system", "be brief")
+        assert messages[0] == ChatMessage("system", "be brief")
         d.app.control.archive.close()
     (chat, messages), *others = kept(store)
     assert others == []
@@ -178,7 +180,7 @@ async def test_of_a_long_chat_only_the_end_is_on_the_page_and_all_of_it_is_sent(
         assert "message 1999" in d.screen()
         assert len(d.app.views.transcript.views) < 50
         await d.say("more")
-        assert len(d.link.last(ev.Generate).messages) == 2001
+        assert len(d.link.last(Generate).messages) == 2001
         d.app.views.transcript.focus()
         await d.pilot.press("g")
         await d.pilot.pause()
@@ -211,7 +213,7 @@ async def test_a_thought_is_kept_with_its_time_and_left_out_of_what_is_sent_on(s
         assert d.app.chat.last_reply().thought_s == kept(store)[0][1][1].facts.thought_s
         assert "thought for" in d.screen()
         await d.say("and?")
-        assert d.link.last(ev.Generate).messages[1].content == "A greeting."
+        assert d.link.last(Generate).messages[1].content == "A greeting."
 
 
 def test_a_reply_that_was_kept_has_the_same_pieces():

@@ -11,9 +11,10 @@ from driving import Driver, driving
 from textual.widgets import Input, OptionList
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Cancel, Generate
+from specchat.store.chat_json import read_json
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
-from specchat.store.interchange import read_json
 from specchat.store.records import Chat, Message, title_of
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.text import numbers
@@ -65,7 +66,7 @@ async def opened(d: Driver, *keys: str) -> ChatsScreen:
 
 async def settle(d: Driver) -> None:
     await d.pilot.pause()
-    while any(worker.name == "_look" and not worker.is_finished for worker in d.app.workers):
+    while any(worker.name == "_load" and not worker.is_finished for worker in d.app.workers):
         await d.pilot.pause(0.02)
     await d.pilot.pause()
 
@@ -89,7 +90,7 @@ async def test_the_newest_chat_comes_first_and_enter_opens_it(store):
         assert [turn.message().content for turn in d.app.chat.turns] == [CHATS[1][1], CHATS[1][2]]
         assert "Leaves drift in puddles" in d.screen()
         await d.say("another")
-        assert [m.content for m in d.link.last(ev.Generate).messages] == [CHATS[1][1], CHATS[1][2], "another"]
+        assert [m.content for m in d.link.last(Generate).messages] == [CHATS[1][1], CHATS[1][2], "another"]
 
 
 async def test_what_is_typed_is_searched_for_in_titles_and_messages(store):
@@ -143,9 +144,9 @@ async def test_deleting_the_chat_on_the_screen_forgets_it_until_it_goes_on(store
     async with driving(store=store, chat="haiku") as d:
         await d.settle()
         await opened(d, "tab", "down", "d", "escape")
-        await d.hear(ev.Changed(dict(d.app.chat.engine.settings), ev.Loss(True, "")))
+        await d.hear(ev.Changed(dict(d.app.chat.engine.settings), ev.Losslessness(True, "")))
         assert len(titles(store)) == 2
-        assert d.app.control.archive.kept() is None
+        assert d.app.control.archive.stored() is None
         d.app.views.prompt.focus()
         await d.say("go on")
         assert len(titles(store)) == 3
@@ -193,7 +194,7 @@ async def test_opening_another_chat_stops_the_reply_that_is_being_written_and_ke
         text = d.app.chat.running.text
         await opened(d, "down", "enter")
         await d.settle()
-        assert isinstance(d.link.sent[-1], ev.Cancel)
+        assert isinstance(d.link.sent[-1], Cancel)
         assert d.app.chat.title == CHATS[0][1]
         d.app.control.archive.close()
     with open_to_read(store) as connection:

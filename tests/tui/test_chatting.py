@@ -8,6 +8,8 @@ from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Cancel, Count, Generate
 from specchat.tui.widgets.messages import NewerView, OlderView, UserView, text_of
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -19,7 +21,7 @@ def markdown_of(driver) -> str:
 async def test_a_reply_streams_into_markdown_and_ends_with_its_figures():
     async with driving() as d:
         await d.say("How does it work?")
-        assert d.link.last(ev.Generate).messages == [ev.Message("user", "How does it work?")]
+        assert d.link.last(Generate).messages == [Message("user", "How does it work?")]
         rounds = await d.reply()
         told = "".join(piece.text for round in rounds for piece in round.pieces)
         assert d.app.chat.turns[-1].reply.text == told
@@ -58,22 +60,22 @@ async def test_escape_stops_at_the_next_round_and_keeps_the_text():
         await d.say("hi")
         rounds = await d.reply(upto=9, finish=False)
         await d.pilot.press("escape")
-        generate = d.link.last(ev.Generate)
-        assert d.link.last(ev.Cancel) == ev.Cancel(generate.id)
+        generate = d.link.last(Generate)
+        assert d.link.last(Cancel) == Cancel(generate.id)
         await d.hear(ev.Finished(generate.id, "cancelled", "", stats_of(rounds[:9]), 1.0))
         assert d.app.chat.turns[-1].reply.text == "".join(p.text for r in rounds[:9] for p in r.pieces)
         assert d.app.query_one(ReplyView)._figures.text.startswith("stopped")
         await d.say("go on")
-        assert [m.role for m in d.link.last(ev.Generate).messages] == ["user", "assistant", "user"]
+        assert [m.role for m in d.link.last(Generate).messages] == ["user", "assistant", "user"]
 
 
 async def test_a_message_sent_before_the_model_is_ready_waits_and_is_sent():
     async with driving(loaded=False) as d:
         await d.say("too early")
-        assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
+        assert not any(isinstance(c, Generate) for c in d.link.sent)
         assert "too early" in d.drawn(d.app.views.queued_message)
         await d.hear(hello(), ready())
-        assert d.link.last(ev.Generate).messages == [ev.Message("user", "too early")]
+        assert d.link.last(Generate).messages == [Message("user", "too early")]
 
 
 async def test_one_message_waits_while_a_reply_is_written_and_a_second_stays_in_the_prompt():
@@ -85,7 +87,7 @@ async def test_one_message_waits_while_a_reply_is_written_and_a_second_stays_in_
         assert d.app.chat.queued == "second"
         assert d.app.views.prompt.text == "third"
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
-        assert d.link.last(ev.Generate).messages[-1] == ev.Message("user", "second")
+        assert d.link.last(Generate).messages[-1] == Message("user", "second")
 
 
 @pytest.mark.parametrize("key", ["ctrl+j", "shift+enter", "alt+enter"])
@@ -93,7 +95,7 @@ async def test_a_new_line_never_sends(key):
     async with driving() as d:
         await d.pilot.press("a", key, "b")
         assert d.app.views.prompt.text == "a\nb"
-        assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
+        assert not any(isinstance(c, Generate) for c in d.link.sent)
 
 
 async def test_up_brings_back_what_was_sent():
@@ -136,8 +138,8 @@ async def test_five_thousand_pasted_lines_are_sent_whole_and_shown_folded():
         await d.pilot.pause()
         await d.pilot.press("enter")
         await d.pilot.pause()
-        await d.hear(ev.Counted(d.link.last(ev.Count).id, 8000, 8192))
-        assert d.link.last(ev.Generate).messages[0].content == text
+        await d.hear(ev.Counted(d.link.last(Count).id, 8000, 8192))
+        assert d.link.last(Generate).messages[0].content == text
         assert d.app.query_one(UserView).size.height < 40
         assert "4,976 more lines" in d.screen()
 
@@ -164,7 +166,7 @@ async def test_regenerating_replaces_the_last_reply():
         d.app.views.transcript.focus()
         await d.pilot.press("r")
         await d.pilot.pause()
-        assert d.link.last(ev.Generate).messages == [ev.Message("user", "hi")]
+        assert d.link.last(Generate).messages == [Message("user", "hi")]
         assert len(d.app.query(ReplyView)) == 1
         await d.reply("second answer")
         assert "second answer" in d.screen()
@@ -191,12 +193,12 @@ async def test_a_new_chat_forgets_the_old_one_and_what_still_arrives_from_it():
         await d.say("hi")
         rounds = await d.reply(upto=4, finish=False)
         await d.pilot.press("ctrl+n")
-        assert isinstance(d.link.sent[-1], ev.Cancel)
+        assert isinstance(d.link.sent[-1], Cancel)
         await d.hear(rounds[4])
         assert d.app.chat.turns == []
         assert not d.app.query(ReplyView)
         await d.say("fresh")
-        assert d.link.last(ev.Generate).messages == [ev.Message("user", "fresh")]
+        assert d.link.last(Generate).messages == [Message("user", "fresh")]
 
 
 async def test_token_view_shows_every_token_and_flips_back():
@@ -226,7 +228,7 @@ async def test_ctrl_c_stops_first_and_quits_only_when_pressed_twice():
         await d.say("hi")
         await d.reply(upto=3, finish=False)
         await d.pilot.press("ctrl+c")
-        assert isinstance(d.link.sent[-1], ev.Cancel)
+        assert isinstance(d.link.sent[-1], Cancel)
         await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds_of()), 1.0))
         await d.pilot.press("ctrl+c")
         assert d.app.is_running
@@ -240,7 +242,7 @@ async def test_an_engine_that_does_not_stop_cannot_keep_the_user():
         await d.say("hi")
         await d.reply(upto=3, finish=False)
         await d.pilot.press("ctrl+c", "ctrl+c", "ctrl+c")
-        assert sum(isinstance(c, ev.Cancel) for c in d.link.sent) == 1
+        assert sum(isinstance(c, Cancel) for c in d.link.sent) == 1
         assert d.app._exit
 
 
@@ -262,7 +264,7 @@ async def test_a_long_chat_keeps_a_short_page_and_gives_the_rest_back_on_request
             await d.reply(f"answer {number}\n\nand more\n\nand more still")
         page = d.app.views.transcript
         assert len(page.views) < 14
-        assert len(d.link.last(ev.Generate).messages) == 23
+        assert len(d.link.last(Generate).messages) == 23
         page.focus()
         await d.pilot.press("g")
         await d.settle()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from driving import driving
 
-from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Change, Generate, Load
 from specchat.errors import UsageError
 from specchat.tui.control.commands.registry import COMMANDS, find, help_sections, hint
 from specchat.tui.screens.help import HelpScreen
@@ -41,7 +42,7 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
         await d.say("/rety")
         assert "did you mean 'retry'" in d.drawn(d.app.views.notice)
         assert d.app.views.prompt.text == "/rety"
-        assert not any(isinstance(c, ev.Generate) for c in d.link.sent)
+        assert not any(isinstance(c, Generate) for c in d.link.sent)
 
 
 @pytest.mark.parametrize(
@@ -90,20 +91,20 @@ async def test_a_command_that_must_wait_stays_until_the_reply_is_written(said):
 async def test_two_slashes_send_one():
     async with driving() as d:
         await d.say("//usr is a folder")
-        assert d.link.last(ev.Generate).messages[0].content == "/usr is a folder"
+        assert d.link.last(Generate).messages[0].content == "/usr is a folder"
 
 
 async def test_commands_do_what_they_say():
     async with driving() as d:
         await d.say("/drafter draft_model")
-        assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
+        assert d.link.sent[-1] == Change({"drafter": "draft_model"})
         await d.say("/temperature 1")
         assert "no command" in d.drawn(d.app.views.notice)
         d.app.views.prompt.clear()
         await d.say("/set temperature hot")
         assert "is not a number" in d.drawn(d.app.views.notice)
         await d.say("/set dtype float32")
-        assert d.link.last(ev.Load).settings["dtype"] == "float32"
+        assert d.link.last(Load).settings["dtype"] == "float32"
         await d.say("/tree log")
         assert d.app.views.tree_panel.mode == "log"
         await d.say("/tree rivr")
@@ -116,11 +117,11 @@ async def test_the_system_message_goes_first_and_can_be_removed():
     async with driving() as d:
         await d.say("/system Be brief.")
         await d.say("hi")
-        assert d.link.last(ev.Generate).messages[0] == ev.Message("system", "Be brief.")
+        assert d.link.last(Generate).messages[0] == Message("system", "Be brief.")
         await d.reply("ok")
         await d.say("/system -")
         await d.say("again")
-        assert d.link.last(ev.Generate).messages[0].role == "user"
+        assert d.link.last(Generate).messages[0].role == "user"
 
 
 async def test_help_opens_and_closes():

@@ -6,7 +6,8 @@ from driving import Driver, driving
 from fake import hello, ready, stats_of
 
 from specchat.engine.protocol import events as ev
-from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_WISH, newest
+from specchat.engine.protocol.commands import Count, Generate
+from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_REQUEST, turns_to_leave_out
 from specchat.tui.state.turn import Turn
 from specchat.tui.widgets.messages import UserView
 
@@ -14,8 +15,8 @@ LIMIT = 200
 MORE = "one more " + "x" * 240
 
 
-def generates(d: Driver) -> list[ev.Generate]:
-    return [command for command in d.link.sent if isinstance(command, ev.Generate)]
+def generates(d: Driver) -> list[Generate]:
+    return [command for command in d.link.sent if isinstance(command, Generate)]
 
 
 async def small(d: Driver) -> None:
@@ -25,7 +26,7 @@ async def small(d: Driver) -> None:
 async def counted(d: Driver, *tokens: int) -> None:
     """The engine answers so many counts."""
     for number in tokens:
-        await d.hear(ev.Counted(d.link.last(ev.Count).id, number, LIMIT))
+        await d.hear(ev.Counted(d.link.last(Count).id, number, LIMIT))
 
 
 async def full(d: Driver) -> None:
@@ -33,7 +34,7 @@ async def full(d: Driver) -> None:
     await small(d)
     for number in range(3):
         await d.say(f"question {number}")
-        if d.link.sent and isinstance(d.link.sent[-1], ev.Count):
+        if d.link.sent and isinstance(d.link.sent[-1], Count):
             await counted(d, 50)
         await d.reply(f"answer {number} " + "word " * 20)
     await d.say(MORE)
@@ -50,7 +51,7 @@ async def test_what_surely_fits_is_not_counted_first():
     async with driving() as d:
         await d.say("short")
         assert len(generates(d)) == 1
-        assert not any(isinstance(command, ev.Count) for command in d.link.sent)
+        assert not any(isinstance(command, Count) for command in d.link.sent)
 
 
 async def test_what_may_not_fit_is_counted_and_sent_if_it_does():
@@ -118,7 +119,7 @@ async def test_escape_takes_back_what_is_being_counted():
     async with driving(loaded=False) as d:
         await small(d)
         await d.say("x" * 500)
-        asked = d.link.last(ev.Count)
+        asked = d.link.last(Count)
         await d.pilot.press("escape")
         await d.pilot.pause()
         assert d.app.views.prompt.text == "x" * 500
@@ -131,7 +132,7 @@ async def test_another_chat_is_not_bothered_by_the_full_one():
     async with driving(loaded=False) as d:
         await small(d)
         await d.say("x" * 500)
-        asked = d.link.last(ev.Count)
+        asked = d.link.last(Count)
         await d.pilot.press("ctrl+n")
         await d.hear(ev.Counted(asked.id, 300, LIMIT))
         assert not d.app.views.alert.display
@@ -172,7 +173,7 @@ async def test_a_new_chat_begins_from_a_summary_that_the_model_wrote():
     async with driving(loaded=False) as d:
         await full(d)
         await press(d, "summary")
-        assert generates(d)[-1].messages[-1] == ev.Message("user", SUMMARY_WISH)
+        assert generates(d)[-1].messages[-1] == ev.Message("user", SUMMARY_REQUEST)
         await d.reply("We counted questions.")
         asked = generates(d)[-1].messages
         assert asked == [
@@ -199,10 +200,10 @@ async def test_an_engine_that_refuses_a_prompt_leads_to_the_same_offer():
         await d.say("first")
         await d.reply("answer " + "word " * 10)
         await d.say("漢字")
-        if isinstance(d.link.sent[-1], ev.Count):
+        if isinstance(d.link.sent[-1], Count):
             await counted(d, 100)
         words = "the prompt takes 300 tokens and the context of this model holds 200"
-        await d.hear(ev.Failed("UsageError", words, 2, generates(d)[-1].id, "generate"))
+        await d.hear(ev.Failed("PromptTooLong", words, 2, generates(d)[-1].id, "generate"))
         await counted(d, 300, 20)
         assert "Drop oldest" in d.screen()
         await press(d, "leave_out")
@@ -214,15 +215,15 @@ async def test_the_status_line_warns_when_the_context_is_nearly_full():
         await d.hear(hello(), ready(context_tokens=1000))
         await d.say("hi")
         generate = generates(d)[-1]
-        await d.hear(ev.Started(generate.id, generate.messages, 799, 0, 7, {}, ev.Loss(True, ""), "smol"))
+        await d.hear(ev.Started(generate.id, generate.messages, 799, 0, 7, {}, ev.Losslessness(True, ""), "smol"))
         assert "▲" not in d.drawn(d.app.views.status)
-        await d.hear(ev.Started(generate.id, generate.messages, 860, 0, 7, {}, ev.Loss(True, ""), "smol"))
+        await d.hear(ev.Started(generate.id, generate.messages, 860, 0, 7, {}, ev.Losslessness(True, ""), "smol"))
         assert "▲ 860 / 1,000 · 86 %" in d.drawn(d.app.views.status)
 
 
 def test_turns_leave_in_pairs_and_the_last_question_stays():
     turns = [Turn("user" if n % 2 == 0 else "assistant", "x" * 99) for n in range(7)]
-    assert newest(turns, 700, 400) == 4
-    assert newest(turns, 700, 10_000) == 2
-    assert newest(turns, 700, 1) == 6
-    assert newest(turns[:1], 700, 1) == 0
+    assert turns_to_leave_out(turns, 700, 400) == 4
+    assert turns_to_leave_out(turns, 700, 10_000) == 2
+    assert turns_to_leave_out(turns, 700, 1) == 6
+    assert turns_to_leave_out(turns[:1], 700, 1) == 0

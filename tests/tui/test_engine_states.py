@@ -6,6 +6,7 @@ from driving import driving
 from fake import hello, ready, stats_of
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Cancel, Generate, Load
 from specchat.errors import EngineError
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.pairs import PairsScreen
@@ -17,7 +18,7 @@ FAILED = ev.Failed("WeightsError", "model.safetensors: no network", during="load
 
 async def test_the_app_asks_for_its_pair_with_exactly_the_users_settings():
     async with driving(loaded=False, settings={"pair": "smol", "width": 3}) as d:
-        assert d.link.sent == [ev.Load({"pair": "smol", "width": 3})]
+        assert d.link.sent == [Load({"pair": "smol", "width": 3})]
 
 
 async def test_progress_is_shown_while_typing_goes_on():
@@ -41,23 +42,23 @@ async def test_escape_cancels_loading_and_the_pair_before_stays_usable():
         assert "3.4 GB to fetch" in d.screen()
         await d.pilot.press("down", "enter")
         await d.pilot.pause()
-        assert d.link.last(ev.Load).settings["pair"] == "smol-1.7b"
+        assert d.link.last(Load).settings["pair"] == "smol-1.7b"
         await d.hear(FETCHING)
         assert "Esc cancels" in d.drawn(d.app.views.notice)
         await d.pilot.press("escape")
-        assert d.link.sent[-1] == ev.Cancel(None)
+        assert d.link.sent[-1] == Cancel(None)
         await d.hear(ev.Failed("Cancelled", "stopped", during="load"))
         assert "was not loaded" not in d.screen()
         assert not d.app.views.alert.display
         await d.say("still there?")
-        assert len(d.link.last(ev.Generate).messages) == 3
+        assert len(d.link.last(Generate).messages) == 3
 
 
 async def test_a_load_that_does_not_stop_cannot_keep_the_user():
     async with driving(loaded=False) as d:
         await d.hear(hello(), FETCHING)
         await d.pilot.press("ctrl+c", "ctrl+c", "ctrl+c")
-        assert sum(isinstance(c, ev.Cancel) for c in d.link.sent) == 1
+        assert sum(isinstance(c, Cancel) for c in d.link.sent) == 1
         assert d.app._exit
 
 
@@ -72,7 +73,7 @@ async def test_a_failed_first_load_offers_retry_another_pair_and_the_demo(tmp_pa
         assert "Another pair" in screen
         assert "demo" in screen
         await d.pilot.press("f5")
-        assert sum(isinstance(c, ev.Load) for c in d.link.sent) == 2
+        assert sum(isinstance(c, Load) for c in d.link.sent) == 2
         await d.hear(ready())
         assert not d.app.views.alert.display
 
@@ -97,9 +98,9 @@ async def test_a_dead_engine_leaves_the_partial_reply_and_comes_back_on_request(
         await d.settle()
         assert len(d.links) == 2
         assert d.links[0].closed
-        assert d.link.sent == [ev.Load({"pair": "smol"})]
+        assert d.link.sent == [Load({"pair": "smol"})]
         await d.hear(hello(), ready())
-        messages = d.link.last(ev.Generate).messages
+        messages = d.link.last(Generate).messages
         assert [m.content for m in messages] == ["hi", said, "wait for it"]
         assert not d.app.views.alert.display
 
@@ -110,7 +111,7 @@ async def test_changes_accepted_before_a_crash_are_asked_for_again_after_it():
         await d.hear(ev.Changed({**ready().settings, "width": 8}, ready().loss), ev.Died(1, ""))
         await d.pilot.press("f5")
         await d.settle()
-        assert d.link.sent == [ev.Load({"pair": "smol", "width": 8})]
+        assert d.link.sent == [Load({"pair": "smol", "width": 8})]
 
 
 async def test_an_engine_that_cannot_be_started_is_told_in_one_line():
@@ -130,7 +131,7 @@ async def test_a_refused_reply_is_told_and_the_chat_goes_on():
         await d.hear(ev.Failed("EngineError", "the prompt is longer than the context", id=1, during="generate"))
         assert "longer than the context" in d.drawn(d.app.views.notice)
         await d.say("shorter")
-        assert d.link.last(ev.Generate).id == 2
+        assert d.link.last(Generate).id == 2
 
 
 async def test_switching_the_pair_stops_the_running_reply_first():
@@ -138,7 +139,7 @@ async def test_switching_the_pair_stops_the_running_reply_first():
         await d.say("hi")
         rounds = await d.reply(upto=3, finish=False)
         await d.say("/pair qwen")
-        assert d.link.sent[-2:] == [ev.Cancel(1), ev.Load({"pair": "qwen"})]
+        assert d.link.sent[-2:] == [Cancel(1), Load({"pair": "qwen"})]
         await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds[:3]), 0.4), FETCHING, ready(pair="qwen"))
         assert d.app.chat.engine.phase == "ready"
         assert "qwen" in d.drawn(d.app.views.status)
@@ -163,7 +164,7 @@ async def test_the_pairs_are_asked_for_anew_each_time():
 async def test_nothing_ticks_while_nothing_happens():
     async with driving() as d:
         pump = d.app.control.pump
-        assert not (pump._armed)
+        assert not (pump._tick_scheduled)
         assert not (pump._busy)
         assert not (pump._waiting)
         ticks = []

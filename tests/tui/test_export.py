@@ -9,7 +9,7 @@ import pytest
 from driving import driving
 
 from specchat.errors import UsageError
-from specchat.store.interchange import read_json
+from specchat.store.chat_json import read_json
 from specchat.store.records import Chat, Facts, Message
 from specchat.tui.draw import export
 

@@ -13,6 +13,7 @@ from fake import SETTINGS, hello, ready, rounds_of, started, stats_of
 from msgspec.structs import replace
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 from specchat.tui.app import SpecchatApp
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -31,7 +32,7 @@ def hostile(value: Any) -> Any:
 
 
 READY = ready(pair=HOSTILE, target=HOSTILE, draft=HOSTILE, device=HOSTILE, dtype=HOSTILE, notes=[HOSTILE],
-              kernels=HOSTILE, settings=hostile(SETTINGS), loss=ev.Loss(True, HOSTILE))  # fmt: skip
+              kernels=HOSTILE, settings=hostile(SETTINGS), loss=ev.Losslessness(True, HOSTILE))  # fmt: skip
 
 
 @pytest.mark.parametrize("key", ["f1", "f2", "f3", "f4", "f8", "ctrl+o", "ctrl+p", "ctrl+r"])
@@ -48,7 +49,7 @@ async def test_no_string_of_an_event_steers_the_terminal(key: str, monkeypatch) 
             replace(round, why=HOSTILE, tree=replace(round.tree, texts=hostile(round.tree.texts)))
             for round in rounds_of("one two three four five six")
         ]
-        begun = started([ev.Message("user", HOSTILE)])
+        begun = started([Message("user", HOSTILE)])
         await d.hear(replace(begun, settings=hostile(SETTINGS), pair=HOSTILE), *rounds)
         await d.hear(ev.Finished(1, "stop", HOSTILE, stats_of(rounds), 9.0, HOSTILE))
         await d.hear(ev.Failed(HOSTILE, HOSTILE, during=HOSTILE), ev.Counted(1, 2, 3))

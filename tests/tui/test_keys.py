@@ -11,6 +11,7 @@ from driving import driving
 
 from specchat import config
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 from specchat.errors import ConfigError
 from specchat.tui.control import key_bindings
 from specchat.tui.control.app_bindings import APP_BINDINGS
@@ -19,7 +20,7 @@ from specchat.tui.screens.help import HelpScreen
 
 
 def test_every_binding_has_a_name_and_says_what_it_does():
-    assert key_bindings.unnamed() == []
+    assert key_bindings.incomplete_bindings() == []
     assert {"help", "stop", "prompt.send", "transcript.copy", "pace.hold"} <= set(key_bindings.every_key())
 
 
@@ -153,7 +154,7 @@ async def test_a_remapped_key_acts_the_old_one_does_not_and_help_shows_it():
         assert d.app.views.prompt.text == "a\nb"
         await d.pilot.press("ctrl+g")
         await d.pilot.pause()
-        assert d.link.last(ev.Generate).messages[0].content == "a\nb"
+        assert d.link.last(Generate).messages[0].content == "a\nb"
         assert "F9 help" in d.drawn(d.app.views.status)
 
 

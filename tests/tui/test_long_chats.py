@@ -10,6 +10,7 @@ from fake import rounds_of, started, stats_of
 from textual.widgets import Markdown
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.widgets.messages import NewerView, OlderView, text_of
@@ -109,7 +110,7 @@ async def test_what_is_being_read_stays_where_it_is_while_older_messages_arrive(
         page.scroll_to(y=20, animate=False)
         await d.settle()
         before = without_scrollbar(d.screen())
-        assert await page.turn(-1)
+        assert await page.turn_page(-1)
         await d.settle()
         await d.settle()
         assert without_scrollbar(d.screen()) == before
@@ -178,7 +179,7 @@ async def test_a_reply_of_twenty_thousand_tokens_is_shown_whole_and_laid_out_in_
     text = paragraph * 1_000
     async with driving() as d:
         await d.say("write a lot")
-        generate = d.link.last(ev.Generate)
+        generate = d.link.last(Generate)
         await d.hear(started(generate.messages, generate.id))
         rounds = rounds_of(text, id=generate.id, step_s=0.02)
         assert sum(len(round.pieces) for round in rounds) > 20_000

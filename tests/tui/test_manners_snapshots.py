@@ -7,6 +7,7 @@ from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from test_snapshots import app_of, settle
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Count, Generate
 from specchat.tui.state.prompt_history import History
 
 SIZES = [(120, 40), (80, 24)]
@@ -32,7 +33,7 @@ async def ask(pilot, links: list[FakeLink], text: str) -> None:
 
 
 async def answer(pilot, links: list[FakeLink], text: str, upto: int | None = None) -> None:
-    generate = links[0].last(ev.Generate)
+    generate = links[0].last(Generate)
     rounds = rounds_of(text, id=generate.id)
     links[0].put(started(generate.messages, generate.id), *rounds[:upto])
     if upto is None:
@@ -89,7 +90,7 @@ def test_a_full_context(snap_compare, size):
         await answer(pilot, links, "It guesses and checks.")
         await ask(pilot, links, "And then? " * 30)
         for tokens in (260, 90):
-            links[0].put(ev.Counted(links[0].last(ev.Count).id, tokens, 200))
+            links[0].put(ev.Counted(links[0].last(Count).id, tokens, 200))
             await settle(pilot, links[0])
         await pilot.pause()
 

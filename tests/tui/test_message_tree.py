@@ -10,7 +10,7 @@ from driving import Driver, driving
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 from specchat.tui.state.message_tree import Branches
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -78,7 +78,7 @@ def said(d: Driver) -> list[str]:
 
 
 def asked(d: Driver) -> Sequence[str]:
-    return [message.content for message in d.link.last(ev.Generate).messages]
+    return [message.content for message in d.link.last(Generate).messages]
 
 
 def page(d: Driver) -> list[str]:

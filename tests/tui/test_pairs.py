@@ -14,6 +14,7 @@ from paper_models import gguf
 from specchat.cli.pair_states import judged, known_pairs
 from specchat.config import load_catalog, private_dir, user_settings, users_config, users_models
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Cancel, Generate, Load
 from specchat.tui.screens.add_pair import AddPairScreen
 from specchat.tui.screens.pairs import PairsScreen
 
@@ -65,7 +66,7 @@ async def test_a_pair_that_is_not_here_is_fetched_while_the_chat_goes_on(tmp_pat
         (tmp_path / "gate").touch()
         await until(d, "smol-1.7b is here; F4 or /pair smol-1.7b loads it")
         assert "✓ smol-1.7b is here" in d.drawn(d.app.views.status)
-        assert not any(isinstance(command, ev.Load) for command in d.link.sent[1:])
+        assert not any(isinstance(command, Load) for command in d.link.sent[1:])
 
 
 async def test_fetching_can_be_called_off_and_begun_again(tmp_path):
@@ -109,17 +110,17 @@ async def test_without_a_pair_in_use_the_engine_fetches_at_once(tmp_path):
         await d.hear(ev.Failed("WeightsError", "no network", during="load"))
         await d.pilot.press("f4", "down", "enter")
         await d.pilot.pause()
-        assert d.link.last(ev.Load).settings["pair"] == "smol-1.7b"
+        assert d.link.last(Load).settings["pair"] == "smol-1.7b"
 
 
 async def test_a_reply_being_written_is_stopped_and_its_text_kept_when_the_pair_is_switched():
     async with driving() as d:
         await d.say("hi")
         rounds = rounds_of(id=1)[:5]
-        await d.hear(started(d.link.last(ev.Generate).messages), *rounds)
+        await d.hear(started(d.link.last(Generate).messages), *rounds)
         await d.pilot.press("f4", "end", "enter")
         await d.pilot.pause()
-        assert d.link.sent[-2:] == [ev.Cancel(1), ev.Load({"pair": "qwen"})]
+        assert d.link.sent[-2:] == [Cancel(1), Load({"pair": "qwen"})]
         await d.hear(ev.Finished(1, "cancelled", "", stats_of(rounds), 0.4))
         assert d.app.chat.turns[-1].reply.text == "".join(p.text for r in rounds for p in r.pieces)
 
@@ -134,11 +135,11 @@ async def test_a_pair_that_cannot_be_loaded_is_said_loudly_and_the_old_one_stays
         words = " ".join(d.screen().split())
         assert "qwen was not loaded: d cannot draft for t" in words
         await d.say("still there?")
-        assert d.link.last(ev.Generate).messages[-1].content == "still there?"
+        assert d.link.last(Generate).messages[-1].content == "still there?"
         await d.hear(ev.Died(1, ""))
         await d.pilot.press("f5")
         await d.settle()
-        assert d.link.sent[0] == ev.Load({"pair": "smol", "width": 7})
+        assert d.link.sent[0] == Load({"pair": "smol", "width": 7})
 
 
 async def test_what_is_known_to_fail_is_not_even_tried():
@@ -153,7 +154,7 @@ async def test_what_is_known_to_fail_is_not_even_tried():
         await d.pilot.pause()
         assert isinstance(d.app.screen, PairsScreen)
         assert "cannot work" in d.screen()
-        assert not any(isinstance(command, ev.Load) for command in d.link.sent[1:])
+        assert not any(isinstance(command, Load) for command in d.link.sent[1:])
 
 
 async def test_a_pair_of_ones_own_is_added_after_a_look_and_forgotten_after_a_yes(tmp_path):
@@ -210,7 +211,7 @@ async def test_for_an_engine_elsewhere_nothing_is_fetched_or_added_here():
         assert "the engine runs elsewhere" in d.screen()
         await d.pilot.press("down", "enter")
         await d.pilot.pause()
-        assert d.link.last(ev.Load).settings["pair"] == "smol-1.7b"
+        assert d.link.last(Load).settings["pair"] == "smol-1.7b"
 
 
 BROKEN = ["settings = 3", "[[pairs]]", "\x00", "a." * 2000 + "a = 1", "[pairs.smol]\ndepth = 3"]

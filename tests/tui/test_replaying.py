@@ -8,6 +8,7 @@ from fake import hello, ready, rounds_of, started, stats_of
 
 from specchat.engine.near.replay import Player, Recording
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
 from specchat.tui.app import SpecchatApp
 from specchat.tui.widgets.messages import UserView
@@ -18,11 +19,11 @@ def recording(step_s: float = 0.001) -> Recording:
     first = rounds_of("one two three four five six seven eight", id=1, step_s=step_s)
     said = "".join(p.text for r in first for p in r.pieces)
     second = rounds_of("nine ten eleven twelve", id=2, step_s=step_s)
-    question = ev.Message("user", "count")
+    question = Message("user", "count")
     events = [
         ev.Header(ev.PROTOCOL, "0", "x"), hello(), ready(),
         started([question], 1), *first, ev.Finished(1, "end", "", stats_of(first), first[-1].at_s),
-        started([question, ev.Message("assistant", said), ev.Message("user", "go on")], 2), *second,
+        started([question, Message("assistant", said), Message("user", "go on")], 2), *second,
         ev.Finished(2, "end", "", stats_of(second), second[-1].at_s),
     ]  # fmt: skip
     return Recording.parse(b"".join(encode(e) for e in events), "demo.jsonl")

@@ -104,7 +104,9 @@ def test_a_plain_reply_claims_no_drafting():
 @given(st.integers(1, 80), st.integers(0, 20), st.integers(0, 60), st.booleans())
 def test_the_panel_fits_any_room(width, height, count, lossless):
     figures = counted(rounds_of()[:count])
-    facts = Facts(figures, ev.Loss(lossless, "a reason of several words that goes on"), 120, 8192, 2_000_000_000, True)
+    facts = Facts(
+        figures, ev.Losslessness(lossless, "a reason of several words that goes on"), 120, 8192, 2_000_000_000, True
+    )
     rows = stats_rows(facts, width, height)
     assert len(rows) <= height
     if width >= 26:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from driving import Driver, driving
+from driving import driving
 from fake import LOSS, SETTINGS, hello, ready, rounds_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.config import load_catalog, settings_of, shipped_settings, users_config, users_models
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.describe import settings_message
+from specchat.engine.protocol.commands import Change, Load
 from specchat.errors import UsageError
 from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.state.settings_fields import Field, fields_of
@@ -69,7 +68,7 @@ async def test_a_live_change_is_sent_while_a_reply_is_written_and_its_effect_is_
         assert d.app.control.side_panel.form.has_focus
         await d.pilot.press(*["down"] * 5, "right")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"width": 5})
+        assert d.link.sent[-1] == Change({"width": 5})
         assert "4" in d.drawn(d.app.control.side_panel.form)
         await d.hear(changed(width=5))
         assert "‹ 5 ›" in d.drawn(d.app.control.side_panel.form)
@@ -79,7 +78,7 @@ async def test_a_refused_change_is_told_beside_the_field_and_the_value_in_force_
     async with driving() as d:
         await d.pilot.press("f2", "right")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
+        assert d.link.sent[-1] == Change({"drafter": "draft_model"})
         await d.hear(ev.Failed("CombinationError", "draft_model needs a draft model", during="change"))
         drawn = d.drawn(d.app.control.side_panel.form)
         assert "‹ prompt_lookup ›" in drawn
@@ -93,25 +92,25 @@ async def test_while_a_pair_is_loaded_nothing_is_changed_unseen():
     async with driving() as d:
         await d.say("/pair qwen")
         await d.say("/set width 9")
-        assert isinstance(d.link.sent[-1], ev.Load)
+        assert isinstance(d.link.sent[-1], Load)
         assert "once the pair is loaded" in d.drawn(d.app.views.notice)
 
 
 async def test_options_of_methods_are_changed_by_their_full_name():
     async with driving() as d:
         await d.say("/set prompt_lookup.max_ngram 5")
-        assert d.link.sent[-1] == ev.Change({"method_options": {"prompt_lookup.max_ngram": 5}})
+        assert d.link.sent[-1] == Change({"method_options": {"prompt_lookup.max_ngram": 5}})
 
 
 async def test_a_value_can_be_typed_and_escape_leaves_it():
     async with driving() as d:
         await d.pilot.press("f2", "end", "up", "home", *["down"] * 5, "1", "2", "enter")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"width": 12})
+        assert d.link.sent[-1] == Change({"width": 12})
         await d.hear(changed(width=12))
         await d.pilot.press("enter", "backspace", "9", "9", "9", "enter")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"width": 12})
+        assert d.link.sent[-1] == Change({"width": 12})
         assert "1 to 64" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter", "escape", "escape")
         assert d.app.views.prompt.has_focus
@@ -121,12 +120,12 @@ async def test_what_needs_a_reload_is_collected_and_applied_with_load():
     async with driving() as d:
         await d.pilot.press("f2", "slash", *"dtype", "enter", "right", "escape")
         await d.pilot.pause()
-        assert not isinstance(d.link.sent[-1], ev.Change)
+        assert not isinstance(d.link.sent[-1], Change)
         await d.pilot.press("end")
         assert "apply and reload (1 changed)" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("enter")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Load({"pair": "smol", "dtype": "float32"})
+        assert d.link.sent[-1] == Load({"pair": "smol", "dtype": "float32"})
 
 
 async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
@@ -136,7 +135,7 @@ async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
         assert isinstance(d.app.screen, SettingsScreen)
         await d.pilot.press("right")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"drafter": "draft_model"})
+        assert d.link.sent[-1] == Change({"drafter": "draft_model"})
         await d.hear(ev.Failed("CombinationError", "needs a draft model", during="change"))
         assert "✕ needs a draft model" in d.drawn(d.app.control.side_panel.form)
         await d.pilot.press("escape")
@@ -147,7 +146,9 @@ async def test_settings_lie_over_the_chat_where_there_is_no_room_beside_it():
 async def test_a_lossy_combination_is_said_loudly():
     async with driving() as d:
         d.app.control.session.change("rule", "typical")
-        await d.hear(ev.Changed({**SETTINGS, "rule": "typical"}, ev.Loss(False, "typical keeps plausible tokens")))
+        await d.hear(
+            ev.Changed({**SETTINGS, "rule": "typical"}, ev.Losslessness(False, "typical keeps plausible tokens"))
+        )
         assert "! lossy" in d.drawn(d.app.views.stats)
         assert "lossy" in d.drawn(d.app.views.status)
 
@@ -177,7 +178,7 @@ async def test_what_differs_from_its_default_is_marked_and_delete_takes_it_back(
         assert not any(line.startswith("• depth") for line in lines)
         await d.pilot.press("delete")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"width": 2})
+        assert d.link.sent[-1] == Change({"width": 2})
         await d.hear(changed(width=2))
         assert not any(line.startswith("• width") for line in d.drawn(d.app.control.side_panel.form).splitlines())
         sent = len(d.link.sent)
@@ -194,7 +195,7 @@ async def test_a_slash_shows_only_what_fits_and_escape_shows_all_again():
         assert "/penal" in str(d.app.control.side_panel.form.border_title)
         await d.pilot.press("down", "right")
         await d.pilot.pause()
-        assert d.link.sent[-1] == ev.Change({"presence_penalty": 0.1})
+        assert d.link.sent[-1] == Change({"presence_penalty": 0.1})
         await d.pilot.press("escape")
         assert "drafter" in d.drawn(d.app.control.side_panel.form) or "frequency_penalty" in d.drawn(
             d.app.control.side_panel.form
@@ -239,69 +240,3 @@ async def test_other_models_begin_without_an_effect():
 
 
 # ----------------------------------------------------------------------------------------------------- saving
-
-
-async def at_home(d: Driver, **settings: object) -> None:
-    """The pair is ready with what it really starts with, and then some settings were changed."""
-    start = settings_message(settings_of(load_catalog().pair("smol")))
-    await d.hear(ready(settings=start), ev.Changed({**start, **settings}, LOSS))
-
-
-async def test_saving_writes_what_differs_and_says_exactly_what_and_where():
-    async with driving(engine_here=True) as d:
-        await at_home(d, width=4, temperature=0.7)
-        await d.pilot.press("f2")
-        assert "2 not saved" in str(d.app.control.side_panel.form.border_subtitle)
-        await d.pilot.press("s")
-        await d.pilot.pause()
-        assert "temperature = 0.7" in users_config().read_text()
-        assert "width = 4" in users_models().read_text()
-        assert "saved 2 settings" in str(d.app.control.side_panel.form.border_subtitle)
-        words = " ".join(d.screen().split())
-        for word in ("temperature in", "[settings]", "width in", "[pairs.smol.defaults]"):
-            assert word in words
-        assert settings_of(load_catalog().pair("smol")).width == 4
-
-
-async def test_save_pair_keeps_everything_for_this_pair_alone():
-    async with driving(engine_here=True) as d:
-        await at_home(d, width=4, temperature=0.7)
-        await d.say("/save pair")
-        assert not users_config().exists()
-        assert "temperature = 0.7" in users_models().read_text()
-        await d.say("/save")
-        assert "nothing to save" in d.drawn(d.app.views.notice)
-
-
-async def test_an_option_back_at_its_default_is_taken_out_of_the_file():
-    async with driving(engine_here=True) as d:
-        await at_home(d, method_options={"prompt_lookup.max_ngram": 5})
-        await d.say("/save")
-        assert "max_ngram" in users_models().read_text()
-        start = settings_message(shipped_settings(load_catalog().pair("smol")))
-        await d.hear(ev.Changed({**start, "method_options": {"prompt_lookup.max_ngram": 3}}, LOSS))
-        await d.say("/save")
-        assert "max_ngram" not in users_models().read_text()
-
-
-async def test_a_file_that_cannot_be_read_is_told_and_nothing_is_lost():
-    async with driving(engine_here=True) as d:
-        await at_home(d, temperature=0.7)
-        users_config().parent.mkdir(parents=True)
-        users_config().write_text("[settings\n")
-        await d.say("/save")
-        assert "is not TOML" in d.drawn(d.app.views.notice)
-        assert users_config().read_text() == "[settings\n"
-
-
-async def test_where_the_engine_runs_elsewhere_nothing_is_saved_here():
-    async with driving() as d:
-        await d.say("/save")
-        assert "runs elsewhere" in d.drawn(d.app.views.notice)
-        assert not users_config().exists()
-
-
-async def test_a_wrong_word_after_save_is_answered():
-    async with driving(engine_here=True) as d:
-        await d.say("/save all")
-        assert "/save pair" in d.drawn(d.app.views.notice)

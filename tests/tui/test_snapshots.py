@@ -11,6 +11,7 @@ from test_chats_screen import fill
 from test_token_tree import big_round
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.services.chat_archive import ChatArchive
@@ -53,7 +54,7 @@ async def chat(pilot, links: list[FakeLink], upto: int | None, finish: bool) -> 
     pilot.app.views.prompt.write("How does it work?")
     await pilot.press("enter")
     rounds = rounds_of()
-    links[0].put(started(links[0].last(ev.Generate).messages))
+    links[0].put(started(links[0].last(Generate).messages))
     for round in rounds[:upto]:
         links[0].put(round)
     if finish:
@@ -205,7 +206,7 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
         await pilot.pause()
         now = datetime(2026, 1, 31, 12, tzinfo=UTC)
         await app.push_screen(ChatsScreen(app.control.archive, app.key_of, "", "haiku", lambda: now))
-        while any(worker.name == "_look" and not worker.is_finished for worker in app.workers):
+        while any(worker.name == "_load" and not worker.is_finished for worker in app.workers):
             await pilot.pause(0.02)
         await pilot.press("tab")
         await pilot.pause()

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.engine.protocol import events as ev
-from specchat.tui.state.thoughts import Thoughts, closes, spoken
+from specchat.engine.protocol.commands import Generate
+from specchat.tui.state.thoughts import Thoughts, closes, without_thoughts
 from specchat.tui.widgets.reply_view import ReplyView
 from specchat.tui.widgets.thought import ThoughtView
 
@@ -48,15 +49,15 @@ def test_thoughts_are_told_apart_however_the_text_is_cut(text, cuts):
 @given(texts, st.lists(st.integers(0, 100), max_size=12))
 def test_what_is_shown_as_speech_is_what_is_sent_on(text, cuts):
     if text.lstrip().startswith("<think>") or "</think>" not in text:
-        assert told_apart(text, cuts)[1] == spoken(text)
+        assert told_apart(text, cuts)[1] == without_thoughts(text)
 
 
 def test_only_the_beginning_can_be_a_thought():
-    assert spoken("write <think>x</think> in XML") == "write <think>x</think> in XML"
-    assert spoken("  <think>x</think>\n\nfour") == "four"
-    assert spoken("begun by the template</think>\nfour") == "four"
-    assert spoken("<think>never finished") == ""
-    assert spoken("four") == "four"
+    assert without_thoughts("write <think>x</think> in XML") == "write <think>x</think> in XML"
+    assert without_thoughts("  <think>x</think>\n\nfour") == "four"
+    assert without_thoughts("begun by the template</think>\nfour") == "four"
+    assert without_thoughts("<think>never finished") == ""
+    assert without_thoughts("four") == "four"
 
 
 def test_the_end_of_a_thought_is_noticed_once():
@@ -73,7 +74,7 @@ async def test_a_thought_is_shown_live_folds_when_it_is_over_and_unfolds_again()
         view = d.app.query_one(ThoughtView)
         assert "▾ thinking · " in d.screen()
         assert "First I" in d.screen()
-        generate = d.link.last(ev.Generate)
+        generate = d.link.last(Generate)
         rounds = rounds_of(THOUGHT, id=generate.id)
         await d.hear(*rounds[3:], ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
         screen = d.screen()
@@ -97,7 +98,7 @@ async def test_thoughts_are_not_sent_on_and_not_copied_but_kept():
         await d.reply(THOUGHT)
         assert d.app.chat.turns[-1].reply.text == THOUGHT
         await d.say("sure?")
-        assert [m.content for m in d.link.last(ev.Generate).messages] == [
+        assert [m.content for m in d.link.last(Generate).messages] == [
             "2 + 2?", "The answer is **four**.\n", "sure?",
         ]  # fmt: skip
         await d.reply("yes")

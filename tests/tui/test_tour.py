@@ -8,7 +8,8 @@ import pytest
 from driving import driving
 
 from specchat.engine.near.client import Engine
-from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Generate
 from specchat.tui.screens.log import LogScreen
 from specchat.tui.widgets.welcome import Welcome
 
@@ -55,7 +56,7 @@ async def test_typing_goes_to_the_prompt_and_nothing_of_it_is_lost(tmp_path):
     async with driving(toured=tmp_path / "toured") as d:
         await d.pilot.press(*"hello", "enter")
         await d.pilot.pause()
-        assert d.link.last(ev.Generate).messages == [ev.Message("user", "hello")]
+        assert d.link.last(Generate).messages == [Message("user", "hello")]
         assert "Watch it guess" not in d.screen()
         assert not d.app.query(Welcome)
 

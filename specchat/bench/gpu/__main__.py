@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from specchat.bench.gpu.checking import PARTS, check
+from specchat.bench.gpu.run_parts import PARTS, check
 from specchat.bench.gpu.setup import Setup
 from specchat.errors import SpecchatError, UsageError
 

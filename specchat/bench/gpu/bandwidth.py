@@ -1,4 +1,4 @@
-"""How fast the device reads and copies its own memory: what no plain decoding can go beyond."""
+"""The memory bandwidth of the device, which bounds the speed of plain decoding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from specchat.bench.gpu.clocks import best_s
 from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.outcome import Outcome
+from specchat.bench.gpu.part_result import Outcome
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.setup import Setup
 

@@ -1,4 +1,4 @@
-"""How long the device takes, and how long the host: clocks for both."""
+"""Timers for the device and for the host."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from specchat.core.device_copy import synchronize
 from specchat.decoding.speculate import Speculator
 
 _CALLS: dict[str, dict[str, str]] = {
@@ -28,17 +29,11 @@ WAIT = "wait"
 HOST_PARTS = ("plan", "draft", "verify", "judge", "keep", "observe")
 
 
-def wait_for(device: torch.device) -> None:
-    """Return once the device has done everything it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def best_s(run: Callable[[], object], device: torch.device, times: int, warm: int = 2) -> float:
     """The fewest seconds that `run` takes on the device: by its own events where it has them."""
     for _ in range(warm):
         run()
-    wait_for(device)
+    synchronize(device)
     return min(_timed(run, device) for _ in range(times))
 
 
@@ -51,7 +46,7 @@ def busy_s(run: Callable[[], object], device: torch.device) -> float | None:
     try:
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             run()
-            wait_for(device)
+            synchronize(device)
     except RuntimeError:  # some machines let nobody record kernels
         return None
     events = [event for event in profiler.events() or () if event.device_type.name == "CUDA"]
@@ -115,7 +110,7 @@ class _Timed:
             self._clock.add(self._owner, part, began)
             if self._waited_for is not None and part == "verify":
                 began = time.perf_counter()
-                wait_for(self._waited_for)
+                synchronize(self._waited_for)
                 self._clock.add(self._owner, WAIT, began)
             return answer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from specchat.bench.gpu.bandwidth import bandwidth_of
 from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.outcome import Goal, Outcome
+from specchat.bench.gpu.part_result import Goal, Outcome
 from specchat.bench.gpu.random_model import random_model, random_prompt, read_bytes
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.rounds import PLAIN, Running

@@ -1,4 +1,4 @@
-"""Whether the device ever waits for the host: its idle share of a round, and where the host's time goes."""
+"""The device's idle share of a round, and where the host's time goes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from specchat.bench.gpu.clocks import HOST_PARTS, WAIT, HostClock, busy_s
 from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.outcome import Goal, Outcome
+from specchat.bench.gpu.part_result import Goal, Outcome
 from specchat.bench.gpu.random_model import random_model, random_prompt
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.rounds import PLAIN, Running, wide_trees

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specchat.bench.gpu.outcome import Goal, Table
+from specchat.bench.gpu.part_result import Goal, Table
 from specchat.bench.gpu.results import Done
 
 

@@ -8,10 +8,17 @@ from typing import Any
 
 import torch
 
-from specchat.bench.gpu.outcome import Goal, Outcome
-from specchat.bench.gpu.racing import Lane, faults, greedy, lanes_table, race, timed_costs
+from specchat.bench.gpu.part_result import Goal, Outcome
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.setup import Setup
+from specchat.bench.gpu.text_comparison import (
+    ContestantResult,
+    compare_on_text,
+    contestants_table,
+    faults,
+    greedy,
+    timed_costs,
+)
 from specchat.bench.peers.transformers_generate import transformers_peers
 from specchat.config import ModelSpec, PathSource
 from specchat.decoding.vocabulary import TransformersVocabulary
@@ -32,7 +39,7 @@ def measure(setup: Setup, results: Results) -> Outcome:
     peers = transformers_peers(pair, greedy(setup.extent), setup.target, setup.draft)
     for peer in peers:
         peer.threads = pair.threads
-    lanes = race(pair, configurations(setup), peers, setup.extent, costs)
+    contestants = compare_on_text(pair, configurations(setup), peers, setup.extent, costs)
     title = f"{pair.name}: {setup.extent.prompts} of our own prompts, {setup.extent.reply_tokens} tokens, greedy"
     return Outcome(
         figures={
@@ -42,11 +49,11 @@ def measure(setup: Setup, results: Results) -> Outcome:
             "load_s": pair.load_s,
             "verify": list(costs.verify),
             "drafting": list(costs.draft),
-            "lanes": [lane.figures() for lane in lanes],
+            "lanes": [contestant.figures() for contestant in contestants],
         },
-        tables=(lanes_table(title, lanes),),
-        goals=(Goal("best of ours over transformers assisted", best_over_assisted(lanes), WANTED_RATIO),),
-        wrong=faults(lanes),
+        tables=(contestants_table(title, contestants),),
+        goals=(Goal("best of ours over transformers assisted", best_over_assisted(contestants), WANTED_RATIO),),
+        wrong=faults(contestants),
     )
 
 
@@ -69,7 +76,7 @@ def load_pair(setup: Setup, target: Path, draft: Path) -> LoadedPair:
 
 
 def configurations(setup: Setup) -> dict[str, dict[str, Any]]:
-    """What is raced against plain decoding."""
+    """Configurations compared with plain decoding."""
     tree = {"drafter": "draft_model", "policy": "best_first", "controller": "fixed", "width": 4, "depth": 8}
     widest = setup.extent.nodes
     merged = {"drafter": "merge", "controller": "goodput", "method_options": {"merge.of": "suffix,draft_model"}}
@@ -80,10 +87,10 @@ def configurations(setup: Setup) -> dict[str, dict[str, Any]]:
     }
 
 
-def best_over_assisted(lanes: list[Lane]) -> float:
+def best_over_assisted(contestants: list[ContestantResult]) -> float:
     """Seconds a token of transformers' assisted generation over those of our fastest configuration."""
-    ours = max(lane.group.tokens_per_s for lane in lanes if lane.same_text is not None)
-    assisted = next(lane.group.tokens_per_s for lane in lanes if lane.name == _ASSISTED)
+    ours = max(contestant.group.tokens_per_s for contestant in contestants if contestant.same_text is not None)
+    assisted = next(contestant.group.tokens_per_s for contestant in contestants if contestant.name == _ASSISTED)
     return ours / assisted
 
 

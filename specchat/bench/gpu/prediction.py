@@ -1,10 +1,10 @@
-"""What speculation ought to gain by the costs of passes and by what was accepted; the rest is what the host adds."""
+"""The speed-up predicted from the costs of passes and from acceptance; the difference to it is host overhead."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specchat.bench.measured import Measured
+from specchat.bench.measured_reply import Measured
 from specchat.core.costs import Costs
 
 

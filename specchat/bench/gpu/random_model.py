@@ -1,4 +1,4 @@
-"""A model of any shape whose weights are noise made on the device: what it costs is real, what it says is not."""
+"""A model of any shape with random weights made on the device: its costs are real, its text is meaningless."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from torch import Tensor
 
 from specchat.bench.gpu.setup import Setup
 from specchat.models.base.shape import Shape
+from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import RoundedSource, RowChoice, TensorFacts, WeightSource
+from specchat.models.files.weight_source import RowChoice, TensorFacts, WeightSource
 from specchat.models.loading import own_network
 from specchat.models.own.decoder import Decoder
 
@@ -98,7 +99,7 @@ def spoken_tokens(vocab_size: int) -> int:
 
 
 def read_bytes(model: Decoder, precision: str, context_tokens: int) -> int:
-    """What a pass of one row cannot help reading: every weight but the embedding table, and the cache."""
+    """Bytes that a pass of one row must read: every weight but the embedding table, and the cache."""
     shape, network = model.network.shape, model.network
     width = 4 if precision == "float32" else 2
     looked_up_in_the_file = precision in _WHOLE_NUMBERS and model.device.type == "cpu"

@@ -1,4 +1,4 @@
-"""The file that grows part by part: whatever ends the program early, what was measured by then is kept."""
+"""The results file, written after every part, so that an early end loses nothing measured before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from specchat.bench.gpu.outcome import Outcome
+from specchat.bench.gpu.part_result import Outcome
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Real rounds over a model without a tokenizer: what decoding costs, through the very loop that chats run."""
+"""Real rounds over a model without a tokenizer: the cost of decoding, measured through the loop that chats use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from specchat.bench.gpu.clocks import wait_for
 from specchat.core.context import Context
+from specchat.core.device_copy import synchronize
 from specchat.core.noise import Noise
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.speculate import Speculator
@@ -78,7 +78,7 @@ class Running:
         """So many rounds more, by this speculator or by another made of the same parts."""
         chosen = speculator or self.speculator
         nodes: list[int] = []
-        wait_for(self.model.device)
+        synchronize(self.model.device)
         ends = [time.perf_counter()]
         for _ in range(rounds):
             nodes.append(chosen.round(self.context).tree.drafted)

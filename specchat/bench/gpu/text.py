@@ -10,25 +10,34 @@ from typing import Any
 
 import torch
 
-from specchat.bench.gpu.outcome import Goal, Outcome
-from specchat.bench.gpu.racing import Lane, faults, greedy, lanes_table, race, timed_costs
+from specchat.bench.gpu.part_result import Goal, Outcome
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.rounds import wide_trees
 from specchat.bench.gpu.setup import Setup
 from specchat.bench.gpu.shapes import large, middling
+from specchat.bench.gpu.text_comparison import (
+    ContestantResult,
+    compare_on_text,
+    contestants_table,
+    faults,
+    greedy,
+    timed_costs,
+)
 from specchat.bench.peer import Peer
 from specchat.bench.peers.transformers_generate import peers_over
 from specchat.bench.proof.check_text import check_greedy
+from specchat.bench.proof.checked_combination import CheckedCombination
 from specchat.bench.proof.effort import EFFORTS
 from specchat.bench.proof.finding import FAILED
-from specchat.bench.proof.subject import Subject
 from specchat.core.costs import Costs
-from specchat.decoding.assemble import choose_drafter
 from specchat.decoding.vocabulary import TransformersVocabulary
+from specchat.drafters.choice import choose_drafter
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import GgufSource, TensorSource, WeightSource
+from specchat.models.files.gguf_source import GgufSource
+from specchat.models.files.tensor_source import TensorSource
+from specchat.models.files.weight_source import WeightSource
 from specchat.models.loading import Loaded, end_tokens, open_config, own_network
 from specchat.models.machine import available_bytes
 from specchat.models.other.widened_source import WidenedSource
@@ -125,7 +134,7 @@ def refuse_models_as_drafters(settings: Settings) -> None:
 
 
 def configurations(setup: Setup) -> dict[str, dict[str, Any]]:
-    """What is raced against plain decoding."""
+    """Configurations compared with plain decoding."""
     wide = wide_trees(setup.extent.nodes)
     chosen = {
         f"suffix + token_recycling, {setup.extent.nodes} nodes": wide,
@@ -141,19 +150,26 @@ def _at_the_cost_of(setup: Setup, small: Small, like: str, sizes: Sizes) -> Outc
     pair, source, config = widened_pair(setup, small, name, sizes)
     costs = timed_costs(pair, setup.extent)
     peers, notes = _peers(setup, pair, source, config)
-    lanes = race(pair, configurations(setup), peers, setup.extent, costs)
+    contestants = compare_on_text(pair, configurations(setup), peers, setup.extent, costs)
     title = f"{name}: {setup.extent.prompts} of our own prompts, {setup.extent.reply_tokens} tokens, greedy"
     checked = _forced_through(setup, pair)
     return Outcome(
-        figures=_figures(name, pair, costs, lanes),
-        tables=(lanes_table(title, lanes),),
+        figures=_figures(name, pair, costs, contestants),
+        tables=(contestants_table(title, contestants),),
         goals=tuple(
-            Goal(f"{like} cost, {lane.name}: share of the predicted ratio", lane.share_of_predicted, WANTED_SHARE)
-            for lane in lanes
-            if lane.share_of_predicted is not None
+            Goal(
+                f"{like} cost, {contestant.name}: share of the predicted ratio",
+                contestant.share_of_predicted,
+                WANTED_SHARE,
+            )
+            for contestant in contestants
+            if contestant.share_of_predicted is not None
         ),
         notes=(*notes, f"{name}: {checked[1]}"),
-        wrong=(*(f"{name}: {fault}" for fault in faults(lanes)), *((f"{name}: {checked[1]}",) if checked[0] else ())),
+        wrong=(
+            *(f"{name}: {fault}" for fault in faults(contestants)),
+            *((f"{name}: {checked[1]}",) if checked[0] else ()),
+        ),
     )
 
 
@@ -161,7 +177,7 @@ def _forced_through(setup: Setup, pair: LoadedPair) -> tuple[bool, str]:
     """Whether the text is wrong when forced through plain decoding; a planted wrong token must be noticed."""
     effort = dataclasses.replace(EFFORTS["small"], tokens=setup.extent.reply_tokens // 2)
     settings = greedy(setup.extent).but(next(iter(configurations(setup).values())))
-    found = check_greedy(Subject.of(pair, settings, effort))
+    found = check_greedy(CheckedCombination.of(pair, settings, effort))
     return found.status == FAILED, found.detail
 
 
@@ -190,11 +206,11 @@ def _peer_network(setup: Setup, source: WidenedSource, config: Any) -> Any:
     return network
 
 
-def _figures(name: str, pair: LoadedPair, costs: Costs, lanes: list[Lane]) -> dict[str, Any]:
+def _figures(name: str, pair: LoadedPair, costs: Costs, contestants: list[ContestantResult]) -> dict[str, Any]:
     return {
         "name": name,
         "weight_bytes": pair.target.weight_bytes,
         "load_s": pair.load_s,
         "verify": list(costs.verify),
-        "lanes": [lane.figures() for lane in lanes],
+        "lanes": [contestant.figures() for contestant in contestants],
     }

@@ -1,11 +1,11 @@
-"""What a wider pass costs: trees pay where 64 rows take hardly longer than one."""
+"""The cost of a pass by its rows: trees pay off where 64 rows take hardly longer than one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from specchat.bench.gpu.markdown import table
-from specchat.bench.gpu.outcome import Goal, Outcome
+from specchat.bench.gpu.part_result import Goal, Outcome
 from specchat.bench.gpu.random_model import random_model, random_prompt
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.setup import Setup

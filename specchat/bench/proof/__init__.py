@@ -1,1 +1,1 @@
-"""Proof that speculation changes nothing but the waiting."""
+"""Checks that speculation changes the speed and nothing else."""

@@ -1,4 +1,4 @@
-"""The user's own proof, on their machine and with their pair: speculation changes nothing but the waiting."""
+"""`specchat check`: on the user's machine and pair, speculation changes the speed and nothing else."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Proof:
 
 def prove(settings: Settings, effort: Effort, say: Callable[[str], None] = lambda what: None) -> Proof:
     """Load the pair and check every claim that the combination makes."""
-    from specchat.bench.loaded import load_pair
+    from specchat.bench.pair_setup import load_pair
     from specchat.bench.proof.check_law import check_law
     from specchat.bench.proof.check_text import check_adversary, check_greedy, check_seeded, check_twin
-    from specchat.bench.proof.subject import Subject
+    from specchat.bench.proof.checked_combination import CheckedCombination
 
     say(f"loading {settings.pair}")
     pair = load_pair(settings, say)
-    subject = Subject.of(pair, settings, effort)
+    subject = CheckedCombination.of(pair, settings, effort)
     findings: list[Finding] = []
     for check in (check_greedy, check_seeded, check_twin, check_adversary, check_law):
         say(f"{1 + len(findings)} of 5: {(check.__doc__ or '').splitlines()[0]}")

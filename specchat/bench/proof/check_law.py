@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specchat.bench.proof.checked_combination import NEUTRAL, CheckedCombination, Text, write
 from specchat.bench.proof.chi_square import Fit, fit
 from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED, Finding
-from specchat.bench.proof.subject import NEUTRAL, Subject, Text, write
 from specchat.core.sampling import Law, Sampling, law
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
@@ -46,7 +46,7 @@ class Ground:
     second: dict[int, Tensor]
 
 
-def check_law(subject: Subject) -> Finding:
+def check_law(subject: CheckedCombination) -> Finding:
     """The first two tokens are distributed as softmax says, and a biased sampler would be noticed"""
     claim = "what is sampled follows the target's law"
     if not subject.lossless:
@@ -91,7 +91,7 @@ class Laws:
     second: dict[int, Law]
 
 
-def _ground(subject: Subject) -> Ground:
+def _ground(subject: CheckedCombination) -> Ground:
     prompt = subject.vocabulary.encode_chat([{"role": "user", "content": _PROMPT}])
     first = read_after(subject.target, prompt).float().clone()
     likeliest = first.topk(min(_FIRST, first.numel())).indices.tolist()
@@ -107,7 +107,7 @@ def _settings(settings: Settings, ground: Ground) -> Settings:
     return settings.but({**shape, **NEUTRAL, "temperature": min(warmth, _WIDEST), "max_tokens": 2})
 
 
-def _samples(subject: Subject, settings: Settings, ground: Ground) -> list[Text]:
+def _samples(subject: CheckedCombination, settings: Settings, ground: Ground) -> list[Text]:
     target = subject.target
     draft = ScriptedModel(target.vocab_size, _nearly(ground), target.context_tokens)
     conversation = subject.conversation(settings, draft)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specchat.bench.proof.checked_combination import NEUTRAL, CheckedCombination, Text
 from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED, Finding
-from specchat.bench.proof.subject import NEUTRAL, Subject, Text
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.tree import ROOT
@@ -22,7 +22,7 @@ _SAMPLED = 0.8
 _BY_ONE = {"drafter": "draft_model", "controller": "fixed"}
 
 
-def check_greedy(subject: Subject) -> Finding:
+def check_greedy(subject: CheckedCombination) -> Finding:
     """Greedy: the text is plain decoding's, and a wrong token would be noticed"""
     claim = "the greedy text is plain decoding's"
     if not subject.lossless:
@@ -62,7 +62,7 @@ def check_greedy(subject: Subject) -> Finding:
     return Finding(claim, FAILED if wrong or not caught else PASSED, detail, figures)
 
 
-def check_seeded(subject: Subject) -> Finding:
+def check_seeded(subject: CheckedCombination) -> Finding:
     """Sampled: the same seed gives the same text with speculation on and off"""
     claim = "the same seed gives plain decoding's text"
     if subject.settings.rule != "follow":
@@ -86,7 +86,7 @@ def check_seeded(subject: Subject) -> Finding:
     return Finding(claim, PASSED if fine else FAILED, detail, figures)
 
 
-def check_twin(subject: Subject) -> Finding:
+def check_twin(subject: CheckedCombination) -> Finding:
     """Drafted for by itself, the target accepts everything but ties"""
     claim = "a draft model that is the target has everything accepted but ties"
     shape = {"policy": "chain", "width": 1, "depth": 4, "nodes": 4, "max_tokens": subject.effort.twin_tokens}
@@ -103,7 +103,7 @@ def check_twin(subject: Subject) -> Finding:
     return Finding(claim, PASSED if fine else FAILED, detail, figures)
 
 
-def check_adversary(subject: Subject) -> Finding:
+def check_adversary(subject: CheckedCombination) -> Finding:
     """A drafter that is always wrong changes nothing"""
     claim = "a draft model that is always wrong changes nothing"
     if not subject.lossless:
@@ -149,7 +149,7 @@ def _margins(judge: Judge, prompt: Sequence[int], reply: Sequence[int], logits: 
     return [judge.margin(prompt, reply, place, row) for place, row in enumerate(logits)]
 
 
-def _planted_is_caught(subject: Subject, judge: Judge, allowed: float) -> tuple[bool, float]:
+def _planted_is_caught(subject: CheckedCombination, judge: Judge, allowed: float) -> tuple[bool, float]:
     """Whether this very comparison would notice the second-best token in an ordinary place: the control.
 
     Ordinary is where the second-best token is as far behind as in half of all places.
@@ -165,7 +165,7 @@ def _planted_is_caught(subject: Subject, judge: Judge, allowed: float) -> tuple[
     return ordinary.gap > allowed, ordinary.gap
 
 
-def _leaving_gap(subject: Subject, judge: Judge, prompt: list[int], plain: Text, text: Text) -> float | None:
+def _leaving_gap(subject: CheckedCombination, judge: Judge, prompt: list[int], plain: Text, text: Text) -> float | None:
     """The margin at the first place where a text leaves plain's; None where it does not."""
     place = first_difference(plain.tokens, text.tokens)
     if place is None:

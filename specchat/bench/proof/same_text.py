@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specchat.bench.measured import Measured
+from specchat.bench.measured_reply import Measured
 from specchat.decoding.first_divergence import Comparer
 from specchat.decoding.teacher_forcing import Margin
 
@@ -72,7 +72,9 @@ class Comparison:
         found: list[Divergence] = []
         for reply, other in pairs:
             written = (reply.written.tokens, other.written.tokens)
-            if (parting := self._comparer.parting(other.prompt, *written, sampling, other.seed)) is not None:
+            if (
+                divergence := self._comparer.first_divergence(other.prompt, *written, sampling, other.seed)
+            ) is not None:
                 where = (other.contestant, other.question_id, other.turn)
-                found.append(Divergence(*where, parting.margin, parting.allowed))
+                found.append(Divergence(*where, divergence.margin, divergence.allowed))
         return SameText(len(pairs) - len(found), len(pairs), promised, tuple(found))

@@ -8,7 +8,7 @@ from specchat.decoding.first_divergence import Comparer
 from specchat.engine.far.convert import compared_message
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.protocol import events
-from specchat.errors import UsageError
+from specchat.engine.protocol.commands import Compare
 
 
 class Comparing:
@@ -18,17 +18,14 @@ class Comparing:
         self._pair = pair
         self._comparer: Comparer | None = None
 
-    def answer(self, command: events.Compare, conversation: Conversation, prompt: list[int]) -> events.Compared:
+    def answer(self, command: Compare, conversation: Conversation, prompt: list[int]) -> events.Compared:
         """Where the command's two replies to the prompt part, if they do.
 
         Raises:
             UsageError: a token that the target does not have.
         """
-        size = conversation.target.vocab_size
-        if (token := max([0, *command.plain, *command.other])) >= size:
-            raise UsageError(f"token {token} is outside the vocabulary of {size}")
         if self._comparer is None:
             self._comparer = Comparer(self._pair.target.model, exact=self._pair.precision == "float32")
-        law = sampling(conversation.settings)
-        parting = self._comparer.parting(prompt, command.plain, command.other, law, command.seed)
-        return compared_message(command, parting, conversation.vocabulary)
+        law = sampling(conversation.settings.but(command.apart or {}))
+        divergence = self._comparer.first_divergence(prompt, command.plain, command.other, law, command.seed)
+        return compared_message(command, divergence, conversation.vocabulary)

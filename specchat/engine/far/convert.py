@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,17 +12,31 @@ from specchat.core.ledger import Ledger
 from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
-from specchat.decoding.assemble import Losslessness
-from specchat.decoding.conversation import Conversation, Ended, Spoken
-from specchat.decoding.first_divergence import Parting
+from specchat.decoding.combinations import Losslessness
+from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.first_divergence import FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import memory_bytes
 from specchat.engine.protocol import events
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Compare, Generate
 from specchat.engine.protocol.describe import settings_message
 
 _LONGEST_MESSAGE = 4000
 """Characters of an error: it may quote what it refuses, and that may be anything."""
+
+
+def encode_prompt(conversation: Conversation, command: Generate) -> list[int]:
+    """The tokens that a reply goes on from: a chat in the model's format, or a text as it stands."""
+    if command.text is None:
+        return encode_messages(conversation, command.messages)
+    return conversation.encode_text(command.text)
+
+
+def encode_messages(conversation: Conversation, messages: Sequence[Message]) -> list[int]:
+    """A chat as tokens, ready for a reply to begin."""
+    return conversation.encode([{"role": message.role, "content": message.content} for message in messages])
 
 
 def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
@@ -44,25 +58,40 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
     )
 
 
-def loss_message(claim: Losslessness) -> events.Loss:
+def loss_message(claim: Losslessness) -> events.Losslessness:
     """What may be claimed for the combination in force."""
-    return events.Loss(claim.lossless, claim.reason)
+    return events.Losslessness(claim.lossless, claim.reason)
 
 
-def round_message(id: int, spoken: Spoken, vocabulary: Vocabulary) -> events.RoundDone:
+def started_message(command: Generate, started: ReplyStarted, conversation: Conversation) -> events.Started:
+    """A reply begins, with the settings that hold for it."""
+    return events.Started(
+        id=command.id,
+        messages=command.messages,
+        prompt_tokens=started.prompt_tokens,
+        reused_tokens=started.reused_tokens,
+        seed=started.seed,
+        settings=settings_message(conversation.settings),
+        loss=loss_message(conversation.losslessness),
+        pair=conversation.settings.pair,
+        text=command.text,
+    )
+
+
+def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary) -> events.RoundDone:
     """A round with its tree, verdict, pieces of text and timings."""
-    round = spoken.round
+    round = written.round
     tree, verdict, budget = round.tree, round.verdict, round.budget
     logprobs, bonus_logprob = target_logprobs(round)
     drafted = len(verdict.path)
     pieces = [
         events.Piece(token, text, "drafted" if place < drafted else "target")
-        for place, (token, text) in enumerate(zip(round.emitted, spoken.texts, strict=True))
+        for place, (token, text) in enumerate(zip(round.emitted, written.texts, strict=True))
     ]
     return events.RoundDone(
         id=id,
         index=round.index,
-        at_s=spoken.at_s,
+        at_s=written.at_s,
         context_tokens=round.start,
         budget={"nodes": budget.nodes, "depth": budget.depth, "width": budget.width, "floor": budget.floor},
         tree=_tree_message(tree, logprobs, vocabulary),
@@ -162,7 +191,7 @@ def stats_message(
     )
 
 
-def finished_message(id: int, ended: Ended, stats: events.Stats) -> events.Finished:
+def finished_message(id: int, ended: ReplyEnded, stats: events.Stats) -> events.Finished:
     """The end of a reply."""
     return events.Finished(
         id=id,
@@ -174,18 +203,18 @@ def finished_message(id: int, ended: Ended, stats: events.Stats) -> events.Finis
     )
 
 
-def compared_message(asked: events.Compare, parting: Parting | None, vocabulary: Vocabulary) -> events.Compared:
+def compared_message(asked: Compare, divergence: FirstDivergence | None, vocabulary: Vocabulary) -> events.Compared:
     """Where two replies part."""
-    if parting is None:
+    if divergence is None:
         return events.Compared(asked.id)
-    place, gap = parting.margin.place, parting.margin.gap
+    place, gap = divergence.margin.place, divergence.margin.gap
 
     def label(tokens: list[int]) -> str:
         return vocabulary.token_label(tokens[place]) if place < len(tokens) else ""
 
     margin = gap if math.isfinite(gap) else None
     return events.Compared(
-        asked.id, place, label(asked.plain), label(asked.other), margin, parting.allowed, parting.tie
+        asked.id, place, label(asked.plain), label(asked.other), margin, divergence.allowed, divergence.tie
     )
 
 

@@ -11,15 +11,16 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
-from specchat.engine.far.mailbox import Mailbox
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, Id
 from specchat.engine.protocol.codec import decode_command, encode, lines_of
+from specchat.engine.protocol.commands import Quit
 from specchat.engine.protocol.describe import hello
 from specchat.engine.protocol.environment import engine_environment
-from specchat.engine.protocol.events import Event, Failed, Loading, Quit
+from specchat.engine.protocol.events import Event, Failed, Loading
 
 _LAST_CALL_S = 5.0
-"""How long a pass may take to notice that nobody listens any more."""
+"""How long a running pass may take to end after the client has gone."""
 
 
 def serve() -> None:
@@ -33,22 +34,22 @@ def serve() -> None:
                 output.write(encode(event))
                 output.flush()
             except (BrokenPipeError, ValueError):
-                mailbox.quitting.set()
+                commands.quitting.set()
 
-    mailbox = Mailbox()
+    commands = CommandQueue()
     emit(hello())
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, mailbox, emit), name="commands", daemon=True).start()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, commands, emit), name="commands", daemon=True).start()
     emit(Loading(stage="import", item="torch", unit="steps"))
     os.environ.update(engine_environment())  # before torch is imported: it reads them once
     from specchat.engine.far.worker import Worker
 
-    Worker(mailbox, emit).run()
+    Worker(commands, emit).run()
     output.close()
     os._exit(0)  # no waiting for threads of libraries
 
 
 def _claim_stdout() -> BinaryIO:
-    """Keep standard output for the protocol; whatever anybody prints goes to standard error, which is a log."""
+    """Keep standard output for the protocol; whatever libraries print goes to standard error, which is a log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     protocol = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -56,26 +57,26 @@ def _claim_stdout() -> BinaryIO:
     return protocol
 
 
-def _listen(stream: BinaryIO, mailbox: Mailbox, emit: Callable[[Event], None]) -> None:
+def _listen(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], None]) -> None:
     """Take commands until standard input closes; a pass that does not notice is not waited for."""
-    receive(stream, mailbox, emit)
-    mailbox.receive(Quit())
+    receive(stream, commands, emit)
+    commands.receive(Quit())
     threading.Timer(_LAST_CALL_S, os._exit, args=(0,)).start()
 
 
-def receive(stream: BinaryIO, mailbox: Mailbox, emit: Callable[[Event], None]) -> None:
-    """Put every command of the stream into the mailbox; what is none is answered at once."""
+def receive(stream: BinaryIO, commands: CommandQueue, emit: Callable[[Event], None]) -> None:
+    """Put every command of the stream into the queue; a line that is no command is answered at once."""
     for line in lines_of(stream):
         if not line.strip():
             continue
         try:
-            mailbox.receive(decode_command(line))
+            commands.receive(decode_command(line))
         except msgspec.DecodeError as error:
             emit(_refused(line, f"a line is no command: {error}"))
 
 
 class _Address(msgspec.Struct):
-    """What is read of a line that is no command, so that whoever sent it knows which of theirs was refused."""
+    """What is read of a line that is no command, so that the answer names the request that was refused."""
 
     type: Literal["load", "generate", "cancel", "change", "pace", "count", "compare"]
     id: Id | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from specchat.config import load_catalog
 from specchat.decoding.conversation import Conversation
-from specchat.drafters.parts import Supplies
+from specchat.drafters.parts import PairResources
 from specchat.engine.far.idle_measuring import IdleMeasuring
 from specchat.engine.far.kept_drafters import KeptDrafters
 from specchat.engine.far.loaded_pair import LoadedPair
@@ -37,6 +37,6 @@ class IdleTime:
         else:
             self.kept.work(interrupted)
 
-    def supplies(self, pair: LoadedPair) -> Supplies:
+    def resources(self, pair: LoadedPair) -> PairResources:
         """What the pair's drafters may be made from; those that learn are kept."""
-        return pair.supplies.keeping(self.kept.keep)
+        return pair.resources.keeping(self.kept.keep)

@@ -1,4 +1,4 @@
-"""A pair in memory. It stands apart from what loads one by name, so that whoever brings models needs no protocol."""
+"""A pair in memory. Apart from what loads one by name, so that code with models of its own needs no protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
-from specchat.drafters.parts import Supplies
+from specchat.drafters.parts import PairResources
 from specchat.models.loading import Loaded
 from specchat.models.machine import threads_for
 from specchat.models.own.decoder import Decoder
@@ -44,12 +44,12 @@ class LoadedPair:
         return dataclasses.replace(self, threads=threads)
 
     @property
-    def supplies(self) -> Supplies:
+    def resources(self) -> PairResources:
         """What drafters may be made from besides the models."""
         own, draft = self.vocabulary, self.draft
         shared = draft is None or draft.tokenizer is None or draft.tokenizer is self.target.tokenizer
         other = own if shared or draft is None else TransformersVocabulary(draft.tokenizer, draft.eos_ids)
-        return Supplies(own, other if draft else None, self.trained)
+        return PairResources(own, other if draft else None, self.trained)
 
     @property
     def key(self) -> str:

@@ -1,8 +1,8 @@
-"""How the rounds of the running reply follow each other: at once, no sooner than asked, or one by one."""
+"""When the next round of the running reply may begin: at once, after a gap, or only when it is granted."""
 
 from __future__ import annotations
 
-from specchat.engine.protocol.events import Pace
+from specchat.engine.protocol.commands import Pace
 
 
 class Pacing:
@@ -31,7 +31,7 @@ class Pacing:
         self._pace, self._granted = pace, still + pace.rounds
 
     def wait_s(self, rested_s: float) -> float | None:
-        """Seconds until the next round may begin, `rested_s` after the last one; None: until somebody says so."""
+        """Seconds until the next round may begin, `rested_s` after the last one; None: until the next `Pace`."""
         if not self._pace.hold:
             return max(0.0, self._pace.gap_s - rested_s)
         return 0.0 if self._granted > 0 else None

@@ -12,18 +12,18 @@ import torch
 
 from specchat.config import Catalog, ModelSpec
 from specchat.config.trained_drafters import TrainedDrafters
-from specchat.decoding.assemble import drafters_to_fetch
+from specchat.decoding.combinations import drafters_to_fetch
 from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.protocol.events import Event, Loading
 from specchat.errors import TokenizerMismatch
 from specchat.models import fetch
-from specchat.models.inspect.pair_check import fit_of
+from specchat.models.inspect.pair_check import check_pair
 from specchat.models.inspect.trained_drafters import drafters_fitting
 from specchat.models.loading import Loaded, compare_tokenizers, load_model, load_scripted
 from specchat.models.machine import choose_device, threads_for
-from specchat.models.other.scripted_text import RecitalVocabulary
+from specchat.models.other.scripted_text import ScriptedVocabulary
 from specchat.settings import Settings
 
 
@@ -96,7 +96,7 @@ class Loader:
 
     def _vocabulary(self, target: Loaded) -> Vocabulary:
         if target.tokenizer is None:
-            return RecitalVocabulary()
+            return ScriptedVocabulary()
         return TransformersVocabulary(target.tokenizer, target.eos_ids)
 
     def _say(self, item: str) -> None:
@@ -120,6 +120,6 @@ def _refuse_strangers(models: list[ModelSpec]) -> None:
     Raises:
         TokenizerMismatch: with how many tokens differ, and one of them.
     """
-    fit = fit_of(models)
+    fit = check_pair(models)
     if fit.trouble == "tokens":
         raise TokenizerMismatch(f"{fit.refusals[0]}; choose a draft model of the same family")

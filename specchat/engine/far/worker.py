@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -13,26 +14,42 @@ import msgspec
 from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
 from specchat.core.seams import Model
-from specchat.decoding.conversation import Begun, Conversation, Ended, Prefilled, Spoken
+from specchat.decoding.conversation import Conversation, Prefilled, ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.stopwatch import Stopwatch
+from specchat.engine.far.alternation import AlternatingReply, alternate
+from specchat.engine.far.command_queue import CommandQueue
 from specchat.engine.far.comparing import Comparing
 from specchat.engine.far.convert import (
+    encode_messages,
+    encode_prompt,
     failure,
     finished_message,
     loss_message,
     ready_message,
     round_message,
+    started_message,
     stats_message,
 )
 from specchat.engine.far.idle_time import IdleTime
 from specchat.engine.far.loaded_pair import LoadedPair
-from specchat.engine.far.mailbox import Mailbox
 from specchat.engine.far.memory import free_memory
 from specchat.engine.far.pacing import Pacing
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import ProfileStore
-from specchat.engine.far.turns import Side, by_turns
 from specchat.engine.protocol import events
+from specchat.engine.protocol.commands import (
+    Change,
+    Command,
+    Compare,
+    Count,
+    Generate,
+    Load,
+    Pace,
+    Quit,
+    SecondReply,
+    Statistics,
+)
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError, UsageError
 from specchat.settings import OPTIONS, Settings
@@ -46,55 +63,57 @@ _log = logging.getLogger(__name__)
 class Worker:
     """Answers commands one by one; between two rounds of a reply it answers those that can be answered then."""
 
-    def __init__(self, mailbox: Mailbox, emit: Callable[[events.Event], None]) -> None:
-        self._mailbox = mailbox
+    def __init__(self, commands: CommandQueue, emit: Callable[[events.Event], None]) -> None:
+        self._commands = commands
         self._emit = emit
         self._pair: LoadedPair | None = None
         self._conversation: Conversation | None = None
         self._store = ProfileStore(state_dir() / "profiles.json")
+        self._drafters = DrafterCache()  # of the loaded pair
         self._idle: IdleTime | None = None
         self._comparing: Comparing | None = None
         self._twin: Model | None = None  # of the target, while replies are written by turns
         self._replies = 0
         self._totals = Ledger()
-        self._deferred: list[events.Command] = []
+        self._deferred: list[Command] = []
         self._pacing = Pacing()
 
     def run(self) -> None:
         """Work until told to quit."""
-        while not self._mailbox.quitting.is_set():
+        while not self._commands.quitting.is_set():
             command = self._deferred.pop(0) if self._deferred else self._wait()
-            if command is not None and not isinstance(command, events.Quit):
+            if command is not None and not isinstance(command, Quit):
                 self._answer(command)
         if self._idle is not None:
             self._idle.kept.save()
+        self._drafters.close()
 
-    def _wait(self) -> events.Command | None:
+    def _wait(self) -> Command | None:
         if self._idle is None or not self._idle.due:
-            return self._mailbox.next()
-        command = self._mailbox.next(_IDLE_S)
+            return self._commands.next()
+        command = self._commands.next(_IDLE_S)
         if command is None:
-            self._idle.work(self._loaded(), lambda: not self._mailbox.empty)
+            self._idle.work(self._loaded(), lambda: not self._commands.empty)
         return command
 
-    def _answer(self, command: events.Command) -> None:
+    def _answer(self, command: Command) -> None:
         """Do what the command says; a failure is an answer too, and the engine goes on."""
         during = type(command).__struct_config__.tag or ""
         try:
             match command:
-                case events.Load():
+                case Load():
                     self._load(command)
-                case events.Generate():
+                case Generate():
                     self._generate(command)
-                case events.Change():
+                case Change():
                     self._change(command.settings)
-                case events.Pace():
+                case Pace():
                     self._pacing.take(command)
-                case events.Count():
+                case Count():
                     self._count(command)
-                case events.Compare():
+                case Compare():
                     self._compare(command)
-                case events.Statistics():
+                case Statistics():
                     self._emit(events.Totals(self._replies, stats_message(self._totals)))
         except Exception as error:
             if not hasattr(error, "exit_code"):
@@ -103,12 +122,12 @@ class Worker:
 
     # ------------------------------------------------------------------------------------------- loading
 
-    def _load(self, command: events.Load) -> None:
+    def _load(self, command: Load) -> None:
         catalog = load_catalog()
         name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
         settings = settings_of(catalog.pair(name), command.settings)
-        loader = Loader(catalog, self._emit, lambda: self._mailbox.cancelled(None))
-        here = self._pair if self._pair is not None and self._serves(self._pair, settings) else None
+        loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None))
+        here = self._pair if self._pair is not None and self._serves(settings) else None
         if here:
             here = replace(here.using(settings.threads), trained=loader.trained_drafters(settings))
         self._take(here or self._load_pair(loader, settings), settings)
@@ -117,21 +136,27 @@ class Worker:
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> None:
         """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
+        here = self._conversation is not None and self._conversation.target is loaded.target.model
         if self._idle is not None:
             self._idle.kept.save()
         idle = IdleTime(self._store, loaded, lambda text: self._emit(events.Notice(text)))
+        if self._idle is not None and here:
+            idle.kept = self._idle.kept  # the drafters that it knows go on
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
             loaded.vocabulary,
             settings,
             idle.measuring.profile.costs if idle.measuring.profile else None,
-            idle.supplies(loaded),
+            idle.resources(loaded),
             plain_rounds=True,
+            drafters=self._drafters if here else None,
         )
-        if loaded is not self._pair:
+        if not here:
+            self._drafters.close()
             self._replies, self._totals, self._comparing, self._twin = 0, Ledger(), Comparing(loaded), None
         self._pair, self._conversation, self._idle = loaded, conversation, idle
+        self._drafters = conversation.drafters
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
         """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
@@ -143,6 +168,7 @@ class Worker:
         before = self._conversation.settings
         assert self._idle is not None, "a conversation has idle time"
         self._idle.kept.save()
+        self._drafters.close()
         self._pair = self._conversation = self._idle = self._twin = None
         free_memory()
         try:
@@ -151,14 +177,14 @@ class Worker:
             self._take(replace(loader, cancelled=lambda: False).load(before), before)
             raise
 
-    def _serves(self, pair: LoadedPair, settings: Settings) -> bool:
+    def _serves(self, settings: Settings) -> bool:
         before = self._conversation.settings if self._conversation else Settings()
-        names = [name for name, option in OPTIONS.items() if not option.live and name != "threads"]
-        return all(getattr(before, name) == getattr(settings, name) for name in names)
+        fixed = (name for name, option in OPTIONS.items() if not option.live and name != "threads")
+        return all(getattr(before, name) == getattr(settings, name) for name in fixed)
 
     # ------------------------------------------------------------------------------------------- replies
 
-    def _generate(self, command: events.Generate) -> None:
+    def _generate(self, command: Generate) -> None:
         if command.beside is not None:
             self._generate_two(command, command.beside)
             return
@@ -166,18 +192,20 @@ class Worker:
         watch = Stopwatch()
 
         def cancelled() -> bool:
-            return self._mailbox.cancelled(command.id)
+            return self._commands.cancelled(command.id)
 
         self._pacing.begin(command.id)
-        for spoken in self._write(command, self._asked(command), watch, cancelled):
-            if not spoken.last:
-                self._rest(watch, cancelled)
+        loaded = self._loaded()
+        with nullcontext(loaded) if command.apart is None else loaded.apart(command.apart) as conversation:
+            for written in self._write(command, conversation, watch, cancelled):
+                if not written.last:
+                    self._rest(watch, cancelled)
         self._pacing.end()
         assert self._idle is not None, "a conversation has idle time"
         self._idle.kept.replied()
-        self._mailbox.forget_cancel(command.id)
+        self._commands.forget_cancel(command.id)
 
-    def _generate_two(self, command: events.Generate, beside: events.Beside) -> None:
+    def _generate_two(self, command: Generate, beside: SecondReply) -> None:
         """Two replies by turns. The plain one has the target's weights with a cache of its own."""
         commands = (command, msgspec.structs.replace(command, id=beside.id, apart=beside.apart, beside=None))
         plainly = [(one.apart or {}).get("controller") == "off" for one in commands]
@@ -189,67 +217,57 @@ class Worker:
             self._twin = self._pair.target.model.twin()
 
         def cancelled() -> bool:
-            return any(self._mailbox.cancelled(one.id) for one in commands)
+            return any(self._commands.cancelled(one.id) for one in commands)
 
-        def side(one: events.Generate, plain: bool) -> Side:
-            apart, watch = conversation.apart(one.apart or {}, self._twin if plain else None), Stopwatch()
-            spoken = self._write(one, apart, watch, cancelled)
-            return Side((len(event.round.emitted) for event in spoken), watch)
+        def side(one: Generate, plain: bool) -> AlternatingReply:
+            apart = stack.enter_context(conversation.apart(one.apart or {}, self._twin if plain else None))
+            watch = Stopwatch()
+            written = self._write(one, apart, watch, cancelled)
+            return AlternatingReply((len(event.round.emitted) for event in written), watch)
 
-        by_turns(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
+        with ExitStack() as stack:
+            alternate(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
         for one in commands:
-            self._mailbox.forget_cancel(one.id)
+            self._commands.forget_cancel(one.id)
 
     def _write(
-        self, command: events.Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
-    ) -> Iterator[Spoken]:
+        self, command: Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
+    ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
-        prompt = _encode(conversation, command.messages)
-        id, begun = command.id, None
+        prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
+        id, started = command.id, None
 
         def on_prefill(progress: Prefilled) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
-        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch):
+        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference):
             match event:
-                case Begun():
-                    begun = event
-                    self._emit(self._started(command, event, conversation))
-                case Spoken():
+                case ReplyStarted():
+                    started = event
+                    self._emit(started_message(command, event, conversation))
+                case RoundWritten():
                     self._emit(round_message(id, event, conversation.vocabulary))
                     self._answer_between_rounds()
                     yield event
-                case Ended():
-                    assert begun is not None, "a reply begins before it ends"
-                    self._emit(finished_message(id, event, self._stats(begun, event)))
+                case ReplyEnded():
+                    assert started is not None, "a reply begins before it ends"
+                    self._emit(finished_message(id, event, self._stats(started, event)))
 
-    def _started(self, command: events.Generate, begun: Begun, conversation: Conversation) -> events.Started:
-        return events.Started(
-            id=command.id,
-            messages=command.messages,
-            prompt_tokens=begun.prompt_tokens,
-            reused_tokens=begun.reused_tokens,
-            seed=begun.seed,
-            settings=settings_message(conversation.settings),
-            loss=loss_message(conversation.losslessness),
-            pair=conversation.settings.pair,
-        )
-
-    def _stats(self, begun: Begun, ended: Ended) -> events.Stats:
+    def _stats(self, started: ReplyStarted, ended: ReplyEnded) -> events.Stats:
         """The reply's figures. Decoding time is what passed on the clock, sending events included."""
         ledger = ended.ledger
         decode_s = ended.at_s - ended.prefill_s
         ledger.other_s = max(0.0, decode_s - ledger.draft_s - ledger.verify_s)
         self._replies += 1
         self._totals.add_ledger(ledger)
-        return stats_message(ledger, ended.prefill_s, ended.gaps, begun.prompt_tokens, begun.reused_tokens)
+        return stats_message(ledger, ended.prefill_s, ended.gaps, started.prompt_tokens, started.reused_tokens)
 
     def _answer_between_rounds(self) -> None:
-        for command in self._mailbox.pending():
+        for command in self._commands.pending():
             self._answer_or_defer(command)
 
-    def _answer_or_defer(self, command: events.Command) -> None:
-        if isinstance(command, events.Change | events.Pace | events.Count | events.Statistics):
+    def _answer_or_defer(self, command: Command) -> None:
+        if isinstance(command, Change | Pace | Count | Statistics):
             self._answer(command)
         else:
             self._deferred.append(command)
@@ -259,7 +277,7 @@ class Worker:
         told = time.monotonic()
         while (wait_s := self._pacing.wait_s(time.monotonic() - told)) != 0.0 and not cancelled():
             with watch.stopped():
-                command = self._mailbox.next(wait_s)
+                command = self._commands.next(wait_s)
             if command is not None:
                 self._answer_or_defer(command)
         self._pacing.went()
@@ -283,28 +301,19 @@ class Worker:
         assert self._idle is not None, "a conversation has idle time"
         loader = Loader(load_catalog(), self._emit, lambda: False)
         self._pair = replace(self._pair, trained=loader.drafters_here(settings))
-        self._loaded().supply(self._idle.supplies(self._pair))
+        self._loaded().supply(self._idle.resources(self._pair))
 
-    def _count(self, command: events.Count) -> None:
+    def _count(self, command: Count) -> None:
         conversation = self._loaded()
-        tokens = _encode(conversation, command.messages)
+        tokens = encode_messages(conversation, command.messages)
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
 
-    def _compare(self, command: events.Compare) -> None:
-        conversation = self._asked(command)
-        assert self._comparing is not None, "a conversation has a pair"
-        self._emit(self._comparing.answer(command, conversation, _encode(conversation, command.messages)))
-
-    def _asked(self, command: events.Generate | events.Compare) -> Conversation:
-        """The conversation a command is about: the chat's, or one of its own."""
+    def _compare(self, command: Compare) -> None:
         conversation = self._loaded()
-        return conversation if command.apart is None else conversation.apart(command.apart)
+        assert self._comparing is not None, "a conversation has a pair"
+        self._emit(self._comparing.answer(command, conversation, encode_messages(conversation, command.messages)))
 
     def _loaded(self) -> Conversation:
         if self._conversation is None:
             raise EngineError("no pair is loaded")
         return self._conversation
-
-
-def _encode(conversation: Conversation, messages: list[events.Message]) -> list[int]:
-    return conversation.encode([{"role": message.role, "content": message.content} for message in messages])

@@ -16,9 +16,11 @@ from typing import Protocol
 
 import msgspec
 
+from specchat.engine.near.waiting_events import take_all
 from specchat.engine.protocol.codec import EventReader, encode, lines_of
+from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
-from specchat.engine.protocol.events import Command, Died, Event, Quit
+from specchat.engine.protocol.events import Died, Event
 from specchat.errors import EngineError
 
 
@@ -96,12 +98,7 @@ class Engine:
 
     def drain(self) -> list[Event]:
         """All events that arrived since the last call, oldest first; returns at once."""
-        events: list[Event] = []
-        while True:
-            try:
-                events.append(self._queue.get_nowait())
-            except queue.Empty:
-                return events
+        return take_all(self._queue)
 
     def events(self) -> Iterator[Event]:
         """Events as they arrive, the last one being `Died` (unless `close` was called first)."""

@@ -1,9 +1,9 @@
 """A race: one prompt and one seed, once plain and once speculative, by turns. Events in, commands out.
 
-The engine writes both replies in slices of some tokens, in the order A B B A: what a machine does meanwhile, it does to
-both. Each has its own clock. Both heats start from a cached prompt with parts that have learnt nothing, after a few
-tokens each that nobody counts: the first reply of a process pays for what later ones find warm, and a drafter that
-remembers the text of one heat would recite it in the other.
+The engine writes both replies in slices of some tokens, in the order A B B A, so that disturbances affect both alike.
+Each has its own clock. Both heats start from a cached prompt with parts that have learnt nothing, after a warm-up of a
+few tokens each: the first reply of a process is slower than later ones, and a drafter that remembers the text of one
+heat would repeat it in the other.
 """
 
 from __future__ import annotations
@@ -13,22 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from specchat.engine.protocol.events import (
-    Beside,
-    Cancel,
-    Command,
-    Compare,
-    Compared,
-    Died,
-    Event,
-    Failed,
-    Finished,
-    Generate,
-    Message,
-    Prefilled,
-    RoundDone,
-    Started,
-)
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.commands import Cancel, Command, Compare, Generate, SecondReply
+from specchat.engine.protocol.events import Compared, Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
 
 Side = Literal["plain", "speculative"]
@@ -90,7 +77,7 @@ class Race:
     Args:
         messages: what both sides answer.
         seed: of the noise of both.
-        ids: ids of replies that nobody else uses.
+        ids: unused ids for replies.
         changes: settings that hold for both sides, on top of those in force.
         order: who has the first turn.
     """
@@ -219,7 +206,7 @@ class Race:
         self._sides = {next(self._ids): side for side in self._order}
         (self._id, first), (beside, second) = self._sides.items()
         apart = {side: {**self._changes, **_APART[side], **more} for side in self._order}
-        return Generate(self._id, self.messages, self.seed, apart[first], Beside(beside, apart[second]))
+        return Generate(self._id, self.messages, self.seed, apart[first], SecondReply(beside, apart[second]))
 
     def _begun(self, event: Started, side: Side) -> Command | None:
         if self.phase != "racing":
@@ -250,7 +237,7 @@ class Race:
 
     def _failed(self, event: Failed) -> None:
         if self.phase == "comparing":
-            self.phase = "over"  # they differ, and by what margin nobody can say
+            self.phase = "over"  # they differ, and the margin is unknown
         else:
             self._fail(event.message)
 
@@ -269,7 +256,7 @@ def same_text_promised(settings: Mapping[str, Any], lossless: bool) -> bool:
 
 
 def fresh_seed() -> int:
-    """A seed that nobody chose, short enough to be read and typed."""
+    """A random seed, short enough to be read and typed."""
     return secrets.randbelow(1_000_000)
 
 

@@ -15,21 +15,17 @@ from typing import Any
 
 import msgspec
 
+from specchat.engine.near.waiting_events import take_all
 from specchat.engine.protocol.codec import EventReader
+from specchat.engine.protocol.commands import Cancel, Change, Command, Generate, Load, Quit
 from specchat.engine.protocol.events import (
     PROTOCOL,
-    Cancel,
-    Change,
-    Command,
     Event,
     Failed,
     Finished,
-    Generate,
     Header,
     Hello,
-    Load,
     Prefilled,
-    Quit,
     Ready,
     RoundDone,
     Started,
@@ -204,12 +200,7 @@ class Player:
 
     def drain(self) -> list[Event]:
         """All events that became due since the last call, oldest first; returns at once."""
-        events: list[Event] = []
-        while True:
-            try:
-                events.append(self._queue.get_nowait())
-            except queue.Empty:
-                return events
+        return take_all(self._queue)
 
     def close(self) -> None:
         """Stop for good; nothing becomes due any more."""

@@ -1,4 +1,4 @@
-"""What the types of fields cannot say: that the parts of a message fit together, and a message those before it.
+"""Checks beyond the types of fields: parts of a message must fit together, and a message those before it.
 
 Every check raises msgspec.ValidationError, as the decoder does for a field; `codec` is the only caller.
 """
@@ -11,19 +11,14 @@ from typing import Any
 
 from msgspec import ValidationError
 
+from specchat.engine.protocol.commands import Change, Command, Compare, Generate, Load
 from specchat.engine.protocol.events import (
-    Change,
     Changed,
-    Command,
-    Compare,
     Died,
     Event,
     Finished,
-    Generate,
     Header,
     Hello,
-    Load,
-    OptionInfo,
     Prefilled,
     Ready,
     RoundDone,
@@ -33,10 +28,11 @@ from specchat.engine.protocol.events import (
     Tree,
     Verdict,
 )
+from specchat.engine.protocol.method_info import OptionInfo
 from specchat.settings import OPTIONS
 
 _NEEDED = ("pair", "drafter", "policy", "rule", "controller", "temperature", "seed")
-"""Settings that whoever reads events looks up without asking whether they are there."""
+"""Settings that readers of events look up without checking that they are there."""
 
 _KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 _WIDEST = 2**63
@@ -50,6 +46,7 @@ def check(message: Command | Event) -> None:
         case Generate():
             _wishes(message.apart or {})
             _wishes(message.beside.apart if message.beside else {})
+            _demand(message.text is None or not message.messages, "a reply answers messages or goes on with a text")
         case Compare():
             _wishes(message.apart or {})
         case Hello():

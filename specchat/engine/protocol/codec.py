@@ -1,4 +1,4 @@
-"""Messages to lines and back. Whatever is read here has been checked: no reader of an event or command checks again."""
+"""Messages to lines and back. Everything decoded here has been checked, so readers need not check again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import msgspec
 
 from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES
 from specchat.engine.protocol.checks import Order, check
-from specchat.engine.protocol.events import Command, Event
+from specchat.engine.protocol.commands import Command
+from specchat.engine.protocol.events import Event
 from specchat.engine.protocol.text import one_line
 
 _T = TypeVar("_T", bound=Command | Event)

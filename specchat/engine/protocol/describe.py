@@ -1,4 +1,4 @@
-"""What an engine says of itself before it has loaded anything: methods, options, settings. Imports no torch."""
+"""The engine's first event: methods, options and settings. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from specchat import __version__
 from specchat.decoding.families import methods
 from specchat.engine.protocol import events
+from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
 from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS, Settings
 
@@ -27,10 +28,10 @@ def settings_message(settings: Settings) -> dict[str, Any]:
     }
 
 
-def method_list() -> list[events.MethodInfo]:
+def method_list() -> list[MethodInfo]:
     """Every method of every family, as `specchat methods` and the settings panel show them."""
     return [
-        events.MethodInfo(
+        MethodInfo(
             family=family,
             name=method.name,
             summary=method.summary,
@@ -43,11 +44,11 @@ def method_list() -> list[events.MethodInfo]:
     ]
 
 
-def setting_list() -> list[events.OptionInfo]:
+def setting_list() -> list[OptionInfo]:
     """Every setting with a single value."""
     return [option_info(o) for o in OPTIONS.values()]
 
 
-def option_info(option: Option) -> events.OptionInfo:
+def option_info(option: Option) -> OptionInfo:
     """One option as a message."""
-    return events.OptionInfo(**{**dataclasses.asdict(option), "choices": list(option.choices)})
+    return OptionInfo(**{**dataclasses.asdict(option), "choices": list(option.choices)})

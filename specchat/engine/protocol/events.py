@@ -1,10 +1,8 @@
-"""What crosses the process boundary: one JSON object per line, each with its `type`.
+"""Events from the engine: one JSON object per line, each with its `type`.
 
-Commands go to the engine, events come back. The same events drive the app, `specchat run`,
-recordings, replay, tests and benchmarks; a recording is a `Header` line followed by events.
-
-The types of the fields say which values they take; `codec` holds every message to them, and `checks` to what types
-cannot say.
+The same events drive the app, `specchat run`, recordings, replay, tests and benchmarks. A recording is a `Header` line
+followed by events. The types of the fields say which values they take; `codec` holds every event to them, and `checks`
+to what types cannot say.
 """
 
 from __future__ import annotations
@@ -17,20 +15,20 @@ from specchat.engine.protocol.bounds import (
     MOST_NODES,
     ExitCode,
     Id,
-    Kind,
     LogProbability,
     Margin,
     Name,
     Node,
     Parent,
     Rate,
-    Role,
     Seconds,
     Seed,
     Token,
     Whole,
     Words,
 )
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
 
 PROTOCOL = 1
 """Raised when a message changes its meaning; host and client must agree on it."""
@@ -38,108 +36,6 @@ PROTOCOL = 1
 Origin = Literal["drafted", "target"]
 Reason = Literal["accepted", "rejected", "unreached", "pruned", "cut"]
 StopReason = Literal["end", "length", "stop", "context", "cancelled"]
-
-
-class Message(Struct, frozen=True):
-    """One turn of a chat. `role` is `system`, `user` or `assistant`."""
-
-    role: Role
-    content: str
-
-
-# ---------------------------------------------------------------------------------------------- commands
-
-
-class Load(Struct, frozen=True, tag_field="type", tag="load"):
-    """Load the pair that the settings name (or switch to it). Answered by Loading…, then Ready or Failed."""
-
-    settings: dict[str, Any] = {}
-
-
-class Beside(Struct, frozen=True):
-    """A second reply that is written by turns with the first: its id, and the settings that hold for it alone."""
-
-    id: Id
-    apart: dict[str, Any]
-
-
-class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
-    """Write one reply to these messages. Answered by Started, Prefilled…, RoundDone…, Finished (or Failed).
-
-    `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
-    and it is written by parts that know nothing of other replies and are forgotten afterwards.
-
-    With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
-    moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
-    them must be plain decoding (controller off).
-    """
-
-    id: Id
-    messages: list[Message]
-    seed: Seed | None = None
-    apart: dict[str, Any] | None = None
-    beside: Beside | None = None
-
-
-class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
-    """Stop reply `id` at the next round, out of band; or stop loading when `id` is None."""
-
-    id: Id | None = None
-
-
-class Change(Struct, frozen=True, tag_field="type", tag="change"):
-    """Change live settings; acts before the next round, also of a running reply. Answered by Changed or Failed."""
-
-    settings: dict[str, Any]
-
-
-class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
-    """How the rounds of reply `id` follow each other from now on, so that they can be watched. Not answered.
-
-    Held, it does `rounds` more and then waits for the next `Pace`, a `Cancel` or a `Quit`; else a round begins no
-    sooner than `gap_s` after the one before it was told. Changes act meanwhile, and waiting counts in no figure.
-    Sent before its Generate, it acts from the first round on.
-    """
-
-    id: Id
-    hold: bool = False
-    rounds: Whole = 0
-    gap_s: Seconds = 0.0
-
-
-class Count(Struct, frozen=True, tag_field="type", tag="count"):
-    """How many tokens would these messages take? Answered by Counted."""
-
-    id: Id
-    messages: list[Message]
-
-
-class Compare(Struct, frozen=True, tag_field="type", tag="compare"):
-    """Where do two replies to these messages part, both written with this seed? Answered by Compared.
-
-    `plain` and `other` are their tokens; `apart` is the settings they were sampled with, as in Generate.
-    """
-
-    id: Id
-    messages: list[Message]
-    seed: Seed
-    plain: list[Token]
-    other: list[Token]
-    apart: dict[str, Any] | None = None
-
-
-class Statistics(Struct, frozen=True, tag_field="type", tag="statistics"):
-    """Ask for totals since the pair was loaded. Answered by Totals."""
-
-
-class Quit(Struct, frozen=True, tag_field="type", tag="quit"):
-    """Leave. Closing standard input means the same."""
-
-
-Command = Load | Generate | Cancel | Change | Pace | Count | Compare | Statistics | Quit
-
-
-# ------------------------------------------------------------------------------------------------ events
 
 
 class Header(Struct, frozen=True, tag_field="type", tag="header"):
@@ -150,32 +46,6 @@ class Header(Struct, frozen=True, tag_field="type", tag="header"):
     made: Name  # ISO 8601, UTC
     command: Words = ""
     machine: Words = ""
-
-
-class OptionInfo(Struct, frozen=True):
-    """One option, as the settings panel needs it. `kind` is int, float, str or bool."""
-
-    name: Name
-    kind: Kind
-    default: Any
-    help: Words
-    unit: Name = ""
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: list[Name] = []
-    live: bool = True
-
-
-class MethodInfo(Struct, frozen=True):
-    """One method, as `specchat methods` prints it."""
-
-    family: Name
-    name: Name
-    summary: Words
-    source: Words
-    lossless: Words
-    options: list[OptionInfo] = []
-    needs_draft_model: bool = False
 
 
 class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
@@ -199,7 +69,7 @@ class Loading(Struct, frozen=True, tag_field="type", tag="loading"):
     unit: Literal["bytes", "steps"] = "bytes"
 
 
-class Loss(Struct, frozen=True):
+class Losslessness(Struct, frozen=True):
     """Whether the combination in force is lossless, computed from its parts, and why."""
 
     lossless: bool
@@ -219,7 +89,7 @@ class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     memory_bytes: Whole
     load_s: Seconds
     settings: dict[str, Any]
-    loss: Loss
+    loss: Losslessness
     notes: list[Words] = []
     kernels: Name = ""  # what multiplies the target's weights: native, torch, transformers
 
@@ -228,11 +98,14 @@ class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
     """The settings now in force and what they mean for losslessness."""
 
     settings: dict[str, Any]
-    loss: Loss
+    loss: Losslessness
 
 
 class Started(Struct, frozen=True, tag_field="type", tag="started"):
-    """A reply begins. `reused_tokens` of the prompt were still in the target's cache."""
+    """A reply begins. `reused_tokens` of the prompt were still in the target's cache.
+
+    `text` is what it goes on with, where that is no chat.
+    """
 
     id: Id
     messages: list[Message]
@@ -240,8 +113,9 @@ class Started(Struct, frozen=True, tag_field="type", tag="started"):
     reused_tokens: Whole
     seed: Seed
     settings: dict[str, Any]
-    loss: Loss
+    loss: Losslessness
     pair: Name
+    text: str | None = None
 
 
 class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):

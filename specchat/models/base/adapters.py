@@ -1,4 +1,4 @@
-"""Low-rank adapters as a network's products take them: checked, in its own order of rows, in its format."""
+"""Low-rank adapters prepared for a network's products: checked, rows in its order, values in its format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from specchat.core.request import Adapter, Rider
 from specchat.errors import ModelError, nearest
 from specchat.models.base.shape import Shape
-from specchat.models.files.weight_source import paired_rows
+from specchat.models.files.derived_sources import paired_rows
 
 PRODUCTS = ("q", "k", "v", "o", "gate", "up", "down")
 

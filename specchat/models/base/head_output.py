@@ -1,4 +1,4 @@
-"""What a decoder's head says of some rows, and what it noticed while saying it."""
+"""The output of a decoder's head for some rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a head says.
+class HeadOutput:
+    """Logits, and what the head computed on the way to them.
 
     Args:
         logits: (n, V).

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from specchat.core.transfer import sent
+from specchat.core.device_copy import to_device
 from specchat.models.base.large_pages import zeros
 
 _FIRST_CAPACITY = 1024
@@ -92,7 +92,7 @@ class KVCache:
         last = self._pair - 1
         swapped = (inside ^ last).view(-1, self._pair).flip(1).flatten()  # pairs of values lie the other way round
         own = self.room_for(len(wanted), source._values[0].transpose(0, 1))
-        among, *orders = (sent(index, own[0].device) for index in (among, inside, swapped))
+        among, *orders = (to_device(index, own[0].device) for index in (among, inside, swapped))
         theirs = source._by_row(source._keys, source._values)
         for to, of, order in zip(self._by_row(*own), theirs, orders, strict=True):
             for layer, place in self.place_of.items():
@@ -131,7 +131,7 @@ class KVCache:
         """Copy rows onto others; `moved` holds (to, from) of each. In place."""
         assert self._keys is not None, "rows were written"
         assert self._values is not None, "rows were written"
-        to, source = sent(moved, self._keys.device).t()
+        to, source = to_device(moved, self._keys.device).t()
         keys, values, together, pair = self._keys, self._values, self._together, self._pair
         if together == 1:
             keys[:, :, to], values[:, :, to] = keys[:, :, source], values[:, :, source]

@@ -13,7 +13,7 @@ _PRIVATE: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if h
 
 
 def zeroed_bytes(size: int) -> Tensor:
-    """(size,) uint8 on the processor, all zero; given back when nobody holds it any more."""
+    """(size,) uint8 on the processor, all zero; freed with the last reference to it."""
     # Private memory: what processes could share never comes in large pages.
     memory = mmap.mmap(-1, max(size, 1), **_PRIVATE)
     if hasattr(mmap, "MADV_HUGEPAGE"):

@@ -1,4 +1,4 @@
-"""Looking into a pass while it runs: states of tapped layers, and hooks that say which nodes stay."""
+"""Taps and hooks during a pass: states of tapped layers, and hooks that decide which nodes stay."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from specchat.core.device_copy import to_device
 from specchat.core.reading import Reading
 from specchat.core.request import LayerHook, PassRequest
 from specchat.core.states import TextStates
-from specchat.core.transfer import sent
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan, surviving
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 
 
 class LayerWatch:
     """Follows the rows of one pass: tokens of the text first, then the nodes still alive, then riders.
 
-    Riders stay to the end: what they say below a dropped node is of no use to anyone, and costs little.
+    Riders stay to the end: below a dropped node their results are useless, but they cost little.
     """
 
     def __init__(self, plan: Plan, request: PassRequest, tree: TokenTree | None = None) -> None:
@@ -39,15 +39,15 @@ class LayerWatch:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody looks into the pass."""
+        """Whether there are neither taps nor hooks."""
         return not self._request.taps and not self._request.hooks
 
     def wants(self, layer: int) -> bool:
-        """Whether anybody looks at the states after this layer."""
+        """Whether a tap or a hook wants the states after this layer."""
         return layer in self._request.taps or self.interrupts(layer)
 
     def interrupts(self, layer: int) -> bool:
-        """Whether somebody must be asked there before the pass goes on."""
+        """Whether a hook must answer there before the pass goes on."""
         return any(layer in hook.layers for hook in self._request.hooks)
 
     def tapped(self, layers: Iterable[int]) -> tuple[int, ...]:
@@ -83,8 +83,8 @@ class LayerWatch:
             return None
         return TextStates(self._plan.positions[0], tuple(self._plan.tokens[:missing]), self._text)
 
-    def reading(self, said: Said) -> Reading:
-        """The reading of a pass, from what the head said of its living nodes and its riders, in that order."""
+    def reading(self, said: HeadOutput) -> Reading:
+        """The reading of a pass, from the head's output for its living nodes and its riders, in that order."""
         count, riders = len(self._alive), bool(self._request.riders)
         likeliest = said.likeliest
         if not riders and not self._pruned:
@@ -136,5 +136,5 @@ class LayerWatch:
         alive = set(self._alive)
         places = [place for place, node in enumerate(self._plan.nodes) if node in alive]
         spread = rows.new_zeros(len(self._plan.nodes), *rows.shape[1:])
-        spread[sent(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
+        spread[to_device(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
         return spread

@@ -1,4 +1,4 @@
-"""What a decoder's layers have in common, however they are computed: rows in, the states of those that stayed out."""
+"""The interface of a decoder's layers, however they are computed: rows in, states of the rows that stay out."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specchat.core.device_copy import to_device
 from specchat.core.reading import Counters
 from specchat.core.request import Rider
-from specchat.core.transfer import sent
 from specchat.models.base.cache_rows import Plan
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
-from specchat.models.base.shape import Shape, View
+from specchat.models.base.shape import AttentionKind, Shape
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.base.windows import windowed
 
@@ -29,10 +29,10 @@ class Pass:
 
     Args:
         embed: tokens → (n, d) rows.
-        tables: for each view, (positions, 1, head_dim / 2) complex64, what rotates queries and keys at each position;
-            None where nothing is rotated.
+        tables: for each kind of attention, (positions, 1, head_dim / 2) complex64, the rotation of queries and keys
+            at each position; None where nothing is rotated.
         parts: what of the layers is computed.
-        watch: looks into the pass; None where nobody does.
+        watch: taps and hooks of the pass; None where there are none.
         riders: the last rows, which have an embedding of their own.
     """
 
@@ -54,21 +54,21 @@ class Pass:
         return torch.cat([hidden, torch.stack([rider.embedding for rider in self.riders]).to(hidden)])
 
     @cached_property
-    def turns(self) -> list[Tensor | None]:
-        """For each view, (rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
+    def rotations(self) -> list[Tensor | None]:
+        """For each kind of attention, (rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
         positions = torch.tensor(self.plan.positions)
-        return [None if table is None else table[sent(positions, table.device)] for table in self.tables]
+        return [None if table is None else table[to_device(positions, table.device)] for table in self.tables]
 
-    def masks(self, views: Sequence[View]) -> list[Tensor]:
-        """For each view, (rows, seen) bool, whom each row attends to; on the host."""
-        return [windowed(self.plan, view.window) for view in views]
+    def masks(self, kinds: Sequence[AttentionKind]) -> list[Tensor]:
+        """For each kind of attention, (rows, seen) bool, whom each row attends to; on the host."""
+        return [windowed(self.plan, kind.window) for kind in kinds]
 
     def interrupted(self, layers: int) -> bool:
-        """Whether anybody must be asked before the pass is over."""
+        """Whether a hook must answer before the pass is over."""
         return self.watch is not None and any(self.watch.interrupts(layer) for layer in range(layers))
 
     def segments(self, layers: int) -> list[range]:
-        """Runs of layers that nobody looks into, each up to and including one that somebody does."""
+        """Runs of layers without taps or hooks between them; each ends with a layer that has one, or with the last."""
         watch = self.watch
         ends = [] if watch is None or watch.idle else [layer + 1 for layer in range(layers) if watch.wants(layer)]
         cuts = sorted({0, *ends, layers})
@@ -83,7 +83,7 @@ class Network(Protocol):
     device: torch.device
     nbytes: int
     kernels: str
-    """What multiplies, in words."""
+    """The name of the matrix kernels."""
     keys_together: int
     """Keys of how many rows lie side by side in the cache it is handed."""
     threads: int
@@ -98,5 +98,5 @@ class Network(Protocol):
     def run(self, running: Pass) -> Tensor:
         """(rows, d) states after the last layer, of the rows that stayed."""
 
-    def head(self, hidden: Tensor, totals: bool = False) -> Said:
-        """What the final norm and the head make of (n, d) states; `totals` are wanted only by who drafts."""
+    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
+        """What the final norm and the head make of (n, d) states; `totals` are computed only for draft models."""

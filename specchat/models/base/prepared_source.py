@@ -1,11 +1,12 @@
-"""Weights as a decoder's layers want them, whatever file they come from."""
+"""Weights prepared for a decoder's layers, from any file format."""
 
 from __future__ import annotations
 
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
 from specchat.models.base.weight_check import check_weights
-from specchat.models.files.weight_source import PairedSource, ScaledSource, WeightSource
+from specchat.models.files.derived_sources import PairedSource, ScaledSource
+from specchat.models.files.weight_source import WeightSource
 
 
 def prepared(source: WeightSource, shape: Shape) -> WeightSource:

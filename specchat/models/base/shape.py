@@ -20,7 +20,7 @@ _SLIDING, _FULL = "sliding_attention", "full_attention"
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class AttentionKind:
     """How the queries of some layers look at the text.
 
     Args:
@@ -45,7 +45,7 @@ class View:
             return "a rotation by angles that are not finite"
         return ""
 
-    def turns(self, positions: int) -> Tensor | None:
+    def rotations(self, positions: int) -> Tensor | None:
         """(positions, 1, head_dim / 2) complex64: what rotates a pair of values at each position."""
         if self.frequencies is None:
             return None
@@ -59,8 +59,8 @@ class Shape:
 
     Args:
         gate: what the gate of the MLP goes through, silu or gelu (by its tanh formula).
-        views: the ways in which layers look at the text.
-        view_of: for each layer, which of them is its own.
+        attention_kinds: the different kinds of attention, by window and rotation.
+        kind_of: for each layer, the number of its kind of attention.
         embedding_scale: factor on embeddings.
         query_scale: factor on queries before scores are divided by the root of the head size.
         inner: width of the feed-forward layers.
@@ -76,8 +76,8 @@ class Shape:
     epsilon: float
     inner: int
     tied: bool
-    views: tuple[View, ...]
-    view_of: tuple[int, ...]
+    attention_kinds: tuple[AttentionKind, ...]
+    kind_of: tuple[int, ...]
     gate: str = "silu"
     embedding_scale: float = 1.0
     query_scale: float = 1.0
@@ -93,7 +93,7 @@ class Shape:
         if wrong := wrong_number({key: getattr(config, key, None) for key in LIMITS}):
             raise ModelError(f"the configuration says {wrong}")
         family = FAMILIES[config.model_type]
-        views, view_of = _views(config, family)
+        attention_kinds, kind_of = _attention_kinds(config, family)
         head_dim = _head_dim(config)
         shape = cls(
             layers=config.num_hidden_layers,
@@ -105,8 +105,8 @@ class Shape:
             epsilon=config.rms_norm_eps,
             inner=config.intermediate_size,
             tied=bool(config.tie_word_embeddings),
-            views=views,
-            view_of=view_of,
+            attention_kinds=attention_kinds,
+            kind_of=kind_of,
             gate=_GATES[_activation(config)],
             embedding_scale=config.hidden_size**0.5 if family.scales_embedding else 1.0,
             query_scale=(head_dim / getattr(config, "query_pre_attn_scalar", head_dim)) ** 0.5,
@@ -137,11 +137,11 @@ class Shape:
             return f"num_attention_heads = {self.heads}, no multiple of num_key_value_heads = {self.kv_heads}"
         if self.head_dim % 2:
             return f"head_dim = {self.head_dim}, which is odd: values rotate in pairs"
-        return next((wrong for view in self.views if (wrong := view.contradiction(self.head_dim))), "")
+        return next((wrong for kind in self.attention_kinds if (wrong := kind.contradiction(self.head_dim))), "")
 
-    def turns(self, positions: int) -> tuple[Tensor | None, ...]:
-        """For each view, what rotates at each position."""
-        return tuple(view.turns(positions) for view in self.views)
+    def rotations(self, positions: int) -> tuple[Tensor | None, ...]:
+        """For each kind, what rotates at each position."""
+        return tuple(kind.rotations(positions) for kind in self.attention_kinds)
 
 
 def windows_of(config: Any) -> tuple[int | None, ...]:
@@ -153,8 +153,8 @@ def windows_of(config: Any) -> tuple[int | None, ...]:
     return (window if getattr(config, "use_sliding_window", True) else None,) * int(config.num_hidden_layers)
 
 
-def _views(config: Any, family: Family) -> tuple[tuple[View, ...], tuple[int, ...]]:
-    """The different views of a configuration's layers, and which of them each layer has."""
+def _attention_kinds(config: Any, family: Family) -> tuple[tuple[AttentionKind, ...], tuple[int, ...]]:
+    """The kinds of attention of a configuration's layers, and which of them each layer has."""
     without = getattr(config, "no_rope_layers", None) or [1] * config.num_hidden_layers  # SmolLM3: 1 means rotated
     per_kind = _FULL in config.rope_parameters
     kinds = config.layer_types if per_kind else [None] * config.num_hidden_layers
@@ -164,11 +164,11 @@ def _views(config: Any, family: Family) -> tuple[tuple[View, ...], tuple[int, ..
             raise ModelError(f"the configuration says num_hidden_layers = {layers} and {name} for {len(told)}")
     keys = list(zip(windows, kinds, map(bool, without), strict=True))
     different = list(dict.fromkeys(keys))
-    views: list[View] = []
+    found: list[AttentionKind] = []
     for window, kind, rotates in different:
         frequencies, scale = _rotation(config, kind) if rotates else (None, 1.0)
-        views.append(View(window, None if frequencies is None else frequencies.float(), float(scale)))
-    return tuple(views), tuple(different.index(key) for key in keys)
+        found.append(AttentionKind(window, None if frequencies is None else frequencies.float(), float(scale)))
+    return tuple(found), tuple(different.index(key) for key in keys)
 
 
 def _head_dim(config: Any) -> int:

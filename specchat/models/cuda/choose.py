@@ -1,4 +1,4 @@
-"""The fastest layers a CUDA device runs that were seen to say what the eager ones say."""
+"""Chooses the fastest layers for a CUDA device among those that agree with the eager ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specchat.models.cuda.graphs import GraphNetwork
 from specchat.models.cuda.recording import CudaRecorder, Recorder
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.fused_ops import PLAIN, Pieces, best_pieces
+from specchat.models.own.fused_ops import PLAIN, FusedOps, best_ops
 from specchat.models.own.layer_weights import DecoderWeights
 
 _APART = {torch.float32: 0.01, torch.bfloat16: 0.5}
@@ -22,20 +22,20 @@ bfloat16 (SmolLM2-135M and Qwen2.5-Coder-0.5B, on a processor); a row seen or tu
 
 
 def cuda_network(weights: DecoderWeights, compiles: bool = True) -> tuple[Network, tuple[str, ...]]:
-    """Recorded passes, with compiled pieces if wanted and possible; what could not be had is said."""
-    pieces, why = best_pieces(weights.device) if compiles else (PLAIN, "")
-    network, why_slow = recorded_network(weights, lambda: CudaRecorder(weights.device), pieces)
-    if why_slow and pieces is not PLAIN:
-        why = f"compiled pieces are not used: {why_slow}"
+    """Recorded passes, with compiled ops if wanted and possible; what is not available is named."""
+    ops, why = best_ops(weights.device) if compiles else (PLAIN, "")
+    network, why_slow = recorded_network(weights, lambda: CudaRecorder(weights.device), ops)
+    if why_slow and ops is not PLAIN:
+        why = f"compiled ops are not used: {why_slow}"
         network, why_slow = recorded_network(weights, lambda: CudaRecorder(weights.device), PLAIN)
     return network, tuple(f"slower than it could be: {note}" for note in (why, why_slow) if note)
 
 
-def recorded_network(weights: DecoderWeights, recorder: Callable[[], Recorder], pieces: Pieces) -> tuple[Network, str]:
+def recorded_network(weights: DecoderWeights, recorder: Callable[[], Recorder], ops: FusedOps) -> tuple[Network, str]:
     """Recorded passes where they agree with the eager layers; else the eager layers, and why."""
     eager = EagerNetwork(weights)
     try:
-        recorded = GraphNetwork(eager, recorder(), pieces)
+        recorded = GraphNetwork(eager, recorder(), ops)
         apart = disagreement(eager, recorded)
     except Exception as error:  # whatever went wrong in recording, the eager layers do without
         return eager, f"passes are launched kernel by kernel: {str(error).strip().split(chr(10))[0]}"

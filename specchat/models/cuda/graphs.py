@@ -13,14 +13,14 @@ from torch import Tensor
 
 from specchat.core.request import Adapter
 from specchat.models.base.adapters import acting, adapters_of
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
 from specchat.models.cuda.recording import Recorder
 from specchat.models.cuda.static_pass import WINDOW, Inputs, StaticPass
 from specchat.models.own.attention import Attention, by_products, folded_mask, fused
 from specchat.models.own.eager import EagerNetwork
-from specchat.models.own.fused_ops import PLAIN, Pieces
+from specchat.models.own.fused_ops import PLAIN, FusedOps
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _FIRST_CONTEXT = 512
@@ -67,10 +67,10 @@ class GraphNetwork:
     to save one launch.
 
     Args:
-        pieces: what recorded layers do between products; the eager layers keep theirs.
+        ops: what recorded layers do between products; the eager layers keep theirs.
     """
 
-    def __init__(self, eager: EagerNetwork, recorder: Recorder, pieces: Pieces = PLAIN) -> None:
+    def __init__(self, eager: EagerNetwork, recorder: Recorder, ops: FusedOps = PLAIN) -> None:
         self.shape = eager.shape
         self.precision = eager.precision
         self.device = eager.device
@@ -80,7 +80,7 @@ class GraphNetwork:
         self.threads = eager.threads
         self.trouble = ""  # why no more is recorded
         self._eager = eager
-        self._layers = EagerNetwork(eager.weights, pieces)
+        self._layers = EagerNetwork(eager.weights, ops)
         self._recorder = recorder
         self._inputs: dict[int, Inputs] = {}
         self._buffers: tuple[Tensor, Tensor] | None = None
@@ -94,7 +94,7 @@ class GraphNetwork:
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         return self._eager.head_rows(tokens)
 
-    def head(self, hidden: Tensor, totals: bool = False) -> Said:
+    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         return self._eager.head(hidden, totals)
 
     def run(self, running: Pass) -> Tensor:
@@ -121,9 +121,8 @@ class GraphNetwork:
         return out[:rows]
 
     def _is_special(self, running: Pass) -> bool:
-        """Whether a pass does what no recording does: ask in the middle, read several texts, or see part of one through
-        windows."""
-        windows = any(view.window is not None for view in self.shape.views)
+        """Whether a pass cannot be replayed: it is interrupted, reads several texts, or a window hides part of one."""
+        windows = any(kind.window is not None for kind in self.shape.attention_kinds)
         part_seen = windows and bool(running.plan.borrowed)
         return running.interrupted(self.shape.layers) or bool(running.plan.places) or part_seen
 

@@ -1,4 +1,4 @@
-"""Recording what a device is told to do, so that it can be told again at once: CUDA graphs."""
+"""CUDA graphs: the kernels of a pass recorded once and launched together."""
 
 from __future__ import annotations
 

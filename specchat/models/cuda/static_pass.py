@@ -12,14 +12,14 @@ from specchat.models.base.adapters import AdaptedWhere, Factors
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.own.attention import Attention, folded_mask
-from specchat.models.own.eager import EagerNetwork, Ground
+from specchat.models.own.eager import EagerNetwork, PassTensors
 
 WINDOW = 256
-"""Cache rows behind those that everybody sees: a mask says row by row who sees them. The last one nobody does."""
+"""Cache rows behind those that all rows attend to: a mask says who attends to them. Nobody attends to the last one."""
 
 
 class Inputs:
-    """What a pass of so many rows is told: views of one buffer on the device, filled by one copy.
+    """What a pass of so many rows is told: parts of one buffer on the device, filled by one copy.
 
     Args:
         rows: rows of the pass, padding included.
@@ -31,11 +31,11 @@ class Inputs:
     def __init__(self, rows: int, device: torch.device) -> None:
         self.rows = rows
         self._sent = torch.zeros(_bytes(rows), dtype=torch.uint8, device=device)
-        parts = _views(self._sent, rows)
+        parts = _fields(self._sent, rows)
         self.tokens, self.positions, self.places, self.adapter_of, self.common, self.window = parts
 
     def fill_(self, plan: Plan, spare: int, acting: Sequence[int] = ()) -> None:
-        """Tell the device about a pass. Does not wait for it.
+        """Copy a pass's inputs to the device, without waiting.
 
         Padding rows are written to the cache row `spare`. They see the common rows and one that is read in this
         pass, so that what they compute, which nobody looks at, is finite.
@@ -43,7 +43,7 @@ class Inputs:
         pinned = self._sent.device.type == "cuda"
         # Lent by torch's allocator until the copy is done: a buffer of our own could be overwritten before.
         host = torch.zeros(len(self._sent), dtype=torch.uint8, pin_memory=pinned)
-        tokens, positions, places, adapter_of, common, window = _views(host, self.rows)
+        tokens, positions, places, adapter_of, common, window = _fields(host, self.rows)
         rows, end = len(plan.positions), plan.mask.shape[1]
         tokens[: len(plan.tokens)] = torch.tensor(plan.tokens, dtype=torch.int64)
         positions[:rows] = torch.tensor(plan.positions)
@@ -63,7 +63,7 @@ class StaticPass:
 
     Args:
         context: cache rows that are looked at, from the first on.
-        tables: for each view of the layers, (positions, 1, head_dim / 2) complex64, or None.
+        tables: for each kind of attention, (positions, 1, head_dim / 2) complex64, or None.
         keys, values: (layers, kv, capacity, head_dim), written in place.
         embedded: (≥ rows, d) embeddings to start from, or None to look the tokens up.
         out: (≥ rows, d), where the states after the last layer are left.
@@ -92,7 +92,7 @@ class StaticPass:
         self._network = network
         self._inputs = inputs
         self._columns = torch.arange(context, device=network.device)
-        self._tables = [network.pieces.turns(table) for table in tables]
+        self._tables = [network.ops.rotations(table) for table in tables]
         self._keys = keys
         self._values = values
         self._embedded = embedded
@@ -107,15 +107,15 @@ class StaticPass:
         """Run the layers on what the buffers hold. Doing it again changes nothing."""
         network, inputs = self._network, self._inputs
         hidden, added = self._first(), None
-        ground = Ground(
-            turns=[None if table is None else table.index_select(0, inputs.positions) for table in self._tables],
+        tensors = PassTensors(
+            rotations=[None if table is None else table.index_select(0, inputs.positions) for table in self._tables],
             places=inputs.places,
             keys=self._keys,
             values=self._values,
             seen=len(self._columns),
             masks=[
-                folded_mask(self._seen(view.window), network.shape.heads // network.shape.kv_heads, hidden.dtype)
-                for view in network.shape.views
+                folded_mask(self._seen(kind.window), network.shape.heads // network.shape.kv_heads, hidden.dtype)
+                for kind in network.shape.attention_kinds
             ],
             attend=self._attend,
             parts=self._parts,
@@ -123,7 +123,7 @@ class StaticPass:
             adapted=self._adapted,
         )
         for index in range(network.shape.layers):
-            hidden, added = network.layer(index, hidden, added, ground)
+            hidden, added = network.layer(index, hidden, added, tensors)
             if index in self._tapped:
                 self._tapped[index][: inputs.rows] = hidden if added is None else hidden + added
         self._out[: inputs.rows] = hidden if added is None else hidden + added
@@ -152,7 +152,7 @@ def _bytes(rows: int) -> int:
     return 8 * (4 * rows + 1) + rows * WINDOW
 
 
-def _views(buffer: Tensor, rows: int) -> tuple[Tensor, ...]:
+def _fields(buffer: Tensor, rows: int) -> tuple[Tensor, ...]:
     """Tokens, positions, places, adapter_of, common and window within the buffer's bytes."""
     numbers = buffer[: 8 * (4 * rows + 1)].view(torch.int64)
     window = buffer[8 * (4 * rows + 1) :].view(torch.bool).view(rows, WINDOW)

@@ -1,4 +1,4 @@
-"""Take files from the model hub: its own client downloads, its own listing says what they must hash to."""
+"""Files from the model hub: its client downloads them, its listing gives their hashes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def fetch_from_hub(listing: Listing, path: str, parts: Path, meter: Meter) -> Pa
 
 @dataclass
 class _Download:
-    """One download on a thread of its own, so that somebody can watch the file grow and call it off."""
+    """One download on a thread of its own, so that its progress can be shown and it can be cancelled."""
 
     listing: Listing
     path: str

@@ -1,4 +1,4 @@
-"""What a fetch says while it goes on, and how it is told to stop."""
+"""Progress of a fetch, and how it is cancelled."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Meter:
         self.on_progress(Progress(self.stage, self.item, self._done, self.total, self._rate()))
 
     def stop_if_cancelled(self) -> None:
-        """Raise Cancelled if somebody asked for it."""
+        """Raise Cancelled if the fetch was cancelled."""
         if self.cancelled():
             raise Cancelled(f"stopped at {self.item}; the next pull goes on from there")
 

@@ -1,4 +1,4 @@
-"""The families of networks that our own decoder runs: what tells their files and configurations from Llama's."""
+"""The families of networks that our own decoder runs: how their files and configurations differ from Llama's."""
 
 from __future__ import annotations
 

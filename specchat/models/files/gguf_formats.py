@@ -18,7 +18,7 @@ class Kind(IntEnum):
 
 
 FOUR_BIT = (Kind.Q4_0, Kind.Q4_1, Kind.Q4_K)
-"""What runs in 4 bits as it lies in the file."""
+"""Formats whose 4-bit numbers are used without conversion."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Matrices as their files hold them, for kernels that read such rows themselves."""
+"""Matrices in their files' own formats, for kernels that read these formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF_DTYPE = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: K
 
 @dataclass(frozen=True)
 class StoredRows:
-    """A matrix that nobody unpacked yet.
+    """A matrix that has not been unpacked yet.
 
     Args:
         kind: GGUF's number of the rows' format.

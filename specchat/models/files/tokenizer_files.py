@@ -1,4 +1,4 @@
-"""What tokenizer files say before a tokenizer is made of them, which can take a second and 100 MB."""
+"""Reads token tables without building a tokenizer, which can take a second and 100 MB."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from specchat.models.fetch.disk import megabytes
 from specchat.models.fetch.progress import Meter
 from specchat.models.fetch.state import model_in
 from specchat.models.inspect.memory import free_bytes, has_graphics_card, parameters_of
-from specchat.models.inspect.model_files import portrait
-from specchat.models.inspect.pair_check import fit_of
+from specchat.models.inspect.model_files import describe_model
+from specchat.models.inspect.pair_check import check_pair
 
 _REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w./-]+\.gguf))?", re.ASCII)
 
@@ -24,7 +24,7 @@ _DRAFTED = _LOOKED_UP | {"drafter": "merge", "method_options": {"merge.of": "suf
 
 
 @dataclass
-class Adoption:
+class NewPair:
     """A pair as it would be written, and what speaks against it. `scratch` is a folder for what is looked at."""
 
     catalog: Catalog
@@ -62,7 +62,7 @@ class Adoption:
             self.problems.append(f"a pair is called {name!r} already{way}")
 
     def _judge(self) -> None:
-        fit = fit_of(self.models, places=self._places)
+        fit = check_pair(self.models, places=self._places)
         self.problems += fit.refusals
         self.remarks += fit.remarks
         free = None if has_graphics_card() else free_bytes()
@@ -123,7 +123,7 @@ def _of_path(text: str) -> ModelSpec:
     if not path.exists():
         raise WeightsError(f"{path} does not exist")
     place = model_in(path)
-    seen = portrait(place)
+    seen = describe_model(place)
     name = place.stem if place.is_file() else place.name
     return ModelSpec(_slug(name), (PathSource(path),), (), "", seen.context_tokens, seen.parameters or None)
 

@@ -1,6 +1,6 @@
 """What a model's files say about it before it is loaded: whether it can run here, how large it is, its tokens.
 
-Torch-free and quick, so that a list of pairs can be judged while a chat goes on. Loading has the last word.
+Torch-free and quick, so that a list of pairs can be judged while a chat goes on. Loading checks again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STATEFUL = (
 
 
 @dataclass(frozen=True)
-class Portrait:
+class ModelDescription:
     """One model as its files describe it. `refusal` says why it cannot run, `remark` why it is slow.
 
     `four_bit` counts the parameters that the file holds in 4 bits.
@@ -53,8 +53,8 @@ class Portrait:
         return _is_own(self.architecture)
 
 
-def portrait(path: Path) -> Portrait:
-    """What a GGUF file, or a folder of safetensors, says of itself.
+def describe_model(path: Path) -> ModelDescription:
+    """Describes a GGUF file, or a folder of safetensors, from its headers.
 
     Raises:
         WeightsError: it cannot be read.
@@ -100,7 +100,7 @@ def _token_table(file: Path, size: int, mtime_ns: int) -> Mapping[str, int]:
 
 
 @lru_cache(maxsize=64)
-def _of_gguf(path: Path, size: int, mtime_ns: int) -> Portrait:
+def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelDescription:
     header = read_header(path)
     if wrong := wrong_number({name: header.about(key) for key, name in GGUF_NAMES.items()}):
         raise WeightsError(f"{path}: {wrong}")
@@ -111,16 +111,16 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> Portrait:
     if not refusal and not any(tensor.name.startswith("blk.") for tensor in header.tensors):
         refusal = "has no layers: it is no language model"
     context = header.about("context_length")
-    return Portrait(architecture, parameters, context, True, four_bit, refusal, _remark(architecture))
+    return ModelDescription(architecture, parameters, context, True, four_bit, refusal, _remark(architecture))
 
 
-def _of_folder(path: Path) -> Portrait:
+def _of_folder(path: Path) -> ModelDescription:
     text = read_config(path / CONFIG)
     architecture = text.get("model_type") or ""
     context = text.get("max_position_embeddings")
     parameters = sum(math.prod(entry.shape) for entry in tensors_in(path).values())
     refusal = _refused_architecture(architecture) or _refused_layers(text) or _refused_head(text)
-    return Portrait(architecture, parameters, context, False, 0, refusal, _remark(architecture))
+    return ModelDescription(architecture, parameters, context, False, 0, refusal, _remark(architecture))
 
 
 def _is_own(architecture: str) -> bool:

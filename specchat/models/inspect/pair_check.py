@@ -12,13 +12,13 @@ from specchat.errors import WeightsError
 from specchat.models import fetch
 from specchat.models.fetch.state import model_in, user_path
 from specchat.models.inspect.memory import needed_bytes, parameters_of, processor_precision
-from specchat.models.inspect.model_files import Portrait, differing_tokens, portrait
+from specchat.models.inspect.model_files import ModelDescription, describe_model, differing_tokens
 
 Trouble = Literal["", "files", "shape", "tokens"]
 
 
 @dataclass(frozen=True)
-class Fit:
+class PairCheck:
     """What stands against a pair, in words; empty where nothing is known to.
 
     `refusals` say why it cannot work, `trouble` what they are about, `remarks` what is slower than it could be.
@@ -31,7 +31,7 @@ class Fit:
     needed_bytes: int | None = None
 
 
-def fit_of(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping[str, Path] | None = None) -> Fit:
+def check_pair(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping[str, Path] | None = None) -> PairCheck:
     """How a target and, if there are two, its draft model fit this machine and each other.
 
     `places` says where to look at models, by name, whose weights are not here.
@@ -45,7 +45,7 @@ def fit_of(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping[str
         try:
             if (place := _place(spec, places or {})) is not None:
                 here[spec.name] = place
-            seen = None if place is None else portrait(place)
+            seen = None if place is None else describe_model(place)
         except WeightsError as error:
             trouble = "files"
             refusals.append(str(error))
@@ -60,14 +60,14 @@ def fit_of(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping[str
         refusals += _strangers(models[0], models[1], here)
         trouble = "tokens" if refusals else ""
     known = [size for size in needed if size is not None]
-    return Fit(trouble, tuple(refusals), tuple(remarks), sum(known) if len(known) == len(models) else None)
+    return PairCheck(trouble, tuple(refusals), tuple(remarks), sum(known) if len(known) == len(models) else None)
 
 
 def broken(spec: ModelSpec) -> str:
     """Why the model's files, as far as they are here, cannot be read; empty where they can."""
     try:
         if (place := _place(spec, {})) is not None:
-            portrait(place)
+            describe_model(place)
     except WeightsError as error:
         return str(error)
     return ""
@@ -88,13 +88,13 @@ def _place(spec: ModelSpec, places: Mapping[str, Path]) -> Path | None:
     return fetch.locate(spec) if fetch.state(spec).kind == "ready" else None
 
 
-def _needed(spec: ModelSpec, seen: Portrait | None, dtype: str) -> int | None:
+def _needed(spec: ModelSpec, seen: ModelDescription | None, dtype: str) -> int | None:
     if spec.scripted:
         return 0
     total = fetch.state(spec).total_bytes
     quantised = seen.quantised if seen else any(file.name.endswith(".gguf") for file in spec.files)
     precision = processor_precision(dtype, quantised=quantised, own=seen is None or seen.own)
-    if seen is not None and seen.quantised:  # the file knows better than anybody
+    if seen is not None and seen.quantised:  # the file's own figures are the most accurate
         return needed_bytes(seen.parameters, precision, seen.four_bit)
     parameters = spec.parameters or (seen.parameters if seen else 0) or (total and parameters_of(total, gguf=quantised))
     return needed_bytes(parameters, precision) if parameters else None

@@ -67,7 +67,7 @@ def read_eagle3(folder: Path, target: TargetSizes) -> tuple[EagleSizes, dict[str
         norm_residual=int(bool(said.get("norm_before_residual", layer is not None))),
     )
     tensors = _tensors(_Checkpoint(folder), sizes, target)
-    frequencies = shape.views[0].frequencies
+    frequencies = shape.attention_kinds[0].frequencies
     assert frequencies is not None, "its rotation was looked at"
     return sizes, {**tensors, FREQUENCIES: frequencies.float()}
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.best import best_tokens
 from specchat.core.seams import Weights
+from specchat.core.top_tokens import best_tokens
 from specchat.core.trained import Guessed
 from specchat.models.learned.shared_weights import SharedWeights, unit
 

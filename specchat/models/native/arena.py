@@ -1,4 +1,4 @@
-"""Weights one after another in few large pieces of memory."""
+"""Allocates weights one after another in a few large blocks of memory."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class NativeUnavailable(ModelError):
-    """The native kernels cannot be had on this machine; torch's are used instead."""
+    """The native kernels are not available on this machine; torch's are used instead."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ static int layer_check(const Decoder *d, int index) {
     int queries = d->heads * d->head_dim, keys = d->kv_heads * d->head_dim, hidden = d->hidden, inter = d->inter;
     if (l->input_norm == NULL || l->mlp_norm == NULL) return refuse("layer %d: no norm", index);
     if ((l->q_norm == NULL) != (l->k_norm == NULL)) return refuse("layer %d: one norm of queries and keys, not both", index);
-    if (l->view < 0 || l->view >= d->views) return refuse("layer %d: view %d of %d", index, l->view, d->views);
+    if (l->kind < 0 || l->kind >= d->kinds) return refuse("layer %d: kind %d of %d", index, l->kind, d->kinds);
     if ((l->post_attention_norm == NULL) != (l->post_mlp_norm == NULL)) return refuse("layer %d: one of two norms", index);
     struct { const char *name; const Product *product; int in, out; } each[] = {
         {"q", &l->qkv[0], hidden, queries},      {"k", &l->qkv[1], hidden, keys},
@@ -61,7 +61,7 @@ int decoder_check(const Decoder *d) {
     if (in_range("key heads", d->kv_heads, 1, d->heads)) return REFUSED;
     if (in_range("MLP size", d->inter, 1, 4 * MOST_WIDTH)) return REFUSED;
     if (in_range("vocabulary", d->vocab_size, 1, MOST_TOKENS)) return REFUSED;
-    if (in_range("views", d->views, 1, VIEWS) || in_range("gelu", d->gelu, 0, 1)) return REFUSED;
+    if (in_range("kinds", d->kinds, 1, KINDS) || in_range("gelu", d->gelu, 0, 1)) return REFUSED;
     if (d->head_dim % 2) return refuse("head size %d is odd", d->head_dim);
     if (d->heads % d->kv_heads) return refuse("%d heads are no multiple of %d key heads", d->heads, d->kv_heads);
     if (!(d->epsilon > 0 && d->epsilon < 1)) return refuse("epsilon of the norms is %g, not between 0 and 1", (double)d->epsilon);
@@ -72,15 +72,15 @@ int decoder_check(const Decoder *d) {
 }
 
 /* Whether every row sees itself, and is where it can be rotated. */
-static int view_check(const Rows *r, const View *view) {
-    if (in_range("rows that all see", view->common, 0, r->end)) return REFUSED;
-    if (view->mask == NULL) return refuse("no mask");
+static int kind_check(const Rows *r, const AttentionKind *kind) {
+    if (in_range("rows that all see", kind->common, 0, r->end)) return REFUSED;
+    if (kind->mask == NULL) return refuse("no mask");
     for (int row = 0; row < r->rows; row++) {
         int place = r->places[row];
-        if (place < 0 || place >= r->end || !view->mask[(size_t)row * (size_t)r->end + (size_t)place])
+        if (place < 0 || place >= r->end || !kind->mask[(size_t)row * (size_t)r->end + (size_t)place])
             return refuse("row %d does not see itself at %d of %d", row, place, r->end);
-        if (view->turns && (r->positions[row] < 0 || r->positions[row] >= view->positions))
-            return refuse("row %d is at position %d of %d", row, r->positions[row], view->positions);
+        if (kind->rotations && (r->positions[row] < 0 || r->positions[row] >= kind->positions))
+            return refuse("row %d is at position %d of %d", row, r->positions[row], kind->positions);
     }
     return DONE;
 }
@@ -114,8 +114,8 @@ static int rows_check(const Decoder *d, const Rows *r, int first, int last) {
     if (in_range("the cache's rows", r->capacity, KEYS, MOST_CAPACITY) || r->capacity % KEYS)
         return refuse("a cache of %d rows", r->capacity);
     if (in_range("rows to look at", r->end, 1, r->capacity)) return REFUSED;
-    for (int i = 0; i < d->views; i++)
-        if (view_check(r, &r->view[i])) return REFUSED;
+    for (int i = 0; i < d->kinds; i++)
+        if (kind_check(r, &r->kind[i])) return REFUSED;
     return parts_check(d, r);
 }
 

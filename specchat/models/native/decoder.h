@@ -9,12 +9,12 @@ typedef struct {
     const float *input_norm, *mlp_norm;
     const float *q_norm, *k_norm;                     /* (head_dim), or NULL */
     const float *post_attention_norm, *post_mlp_norm; /* (hidden), or NULL: of what is added to the state */
-    int32_t view;                                     /* which of a pass's views is its own */
+    int32_t kind;                                     /* its kind of attention, one of those of the pass */
     Product qkv[3], o, gate_up[2], down;
 } Layer;
 
 typedef struct {
-    int32_t layers, hidden, heads, kv_heads, head_dim, inter, vocab_size, views;
+    int32_t layers, hidden, heads, kv_heads, head_dim, inter, vocab_size, kinds;
     int32_t gelu; /* whether the gate goes through gelu, by its tanh formula, rather than silu */
     float epsilon;
     const Layer *layer;
@@ -22,15 +22,15 @@ typedef struct {
     Product head;
 } Decoder;
 
-enum { VIEWS = 4 };
+enum { KINDS = 4 };
 
 /* How some layers look at the text: row r sees the cache rows whose mask is set; all rows see the first `common`. */
 typedef struct {
     int32_t common;
-    int32_t positions;   /* that there are turns for */
-    const float *turns;  /* (positions, head_dim / 2, 2): cosine and sine; NULL where nothing is rotated */
+    int32_t positions;   /* that there are rotations for */
+    const float *rotations;  /* (positions, head_dim / 2, 2): cosine and sine; NULL where nothing is rotated */
     const uint8_t *mask; /* (rows, end) */
-} View;
+} AttentionKind;
 
 /* The rows of one pass. Row r is written to cache row places[r]. What lies in the cache and is not seen must be finite. */
 typedef struct {
@@ -40,7 +40,7 @@ typedef struct {
     const int32_t *places;    /* (rows) */
     uint32_t *keys;           /* (layers, kv_heads, capacity / KEYS, head_dim / 2, 2, LANES) pairs of bfloat16 */
     uint32_t *values;         /* (layers, kv_heads, capacity / 2, head_dim) pairs of bfloat16 */
-    View view[VIEWS];
+    AttentionKind kind[KINDS];
     /* What is left out; NULL where nothing is. */
     const int32_t *place_of; /* (layers), where among the cache's layers each one's rows lie, −1 without attention */
     const uint8_t *mlp;      /* (layers), whether its MLP is computed */

@@ -32,7 +32,7 @@ _NO_MEMORY = 1
 class Kernels:
     """One compiled library with a team of threads, asleep when there is no work. One pass runs at a time.
 
-    Whoever calls from another thread waits: the team's threads work for one pass, whichever network's it is.
+    Calls from other threads wait: the team's threads work on one pass at a time, of any network.
     """
 
     def __init__(self, processor: str) -> None:
@@ -165,7 +165,7 @@ def kernels_for(processor: str = "native", team: str = "") -> Kernels:
         team: whose threads work for it; another name means other threads.
 
     Raises:
-        NativeUnavailable: they cannot be had here.
+        NativeUnavailable: they cannot be built or loaded here.
     """
     del team
     return Kernels(processor)

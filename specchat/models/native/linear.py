@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from specchat.models.files.gguf_reader import GROUP
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.native.arena import Arena
-from specchat.models.native.handover import pointer
 from specchat.models.native.kernels import BEST, Kernels, kernels_for
 from specchat.models.native.network import CDecoder
 from specchat.models.native.packing import pack_into
 from specchat.models.native.product import LANES, CProduct, Product
+from specchat.models.native.tensor_pointers import pointer
 
 _BITS = 8
 _BYTES_OF_BLOCK = LANES * GROUP + 2 * LANES

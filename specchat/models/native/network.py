@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specchat.errors import ModelError
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
 from specchat.models.base.prepared_source import prepared
@@ -21,10 +21,10 @@ from specchat.models.base.shape import Shape
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
-from specchat.models.native.handover import maybe_pointer, pointer
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
 from specchat.models.native.product import CProduct, Product
+from specchat.models.native.tensor_pointers import maybe_pointer, pointer
 
 KEYS = 32
 """Keys of so many rows lie side by side in the cache; attention.h has the same number."""
@@ -38,7 +38,7 @@ class _CLayer(ctypes.Structure):
         ("k_norm", ctypes.c_void_p),
         ("post_attention_norm", ctypes.c_void_p),
         ("post_mlp_norm", ctypes.c_void_p),
-        ("view", ctypes.c_int32),
+        ("kind", ctypes.c_int32),
         ("qkv", CProduct * 3),
         ("o", CProduct),
         ("gate_up", CProduct * 2),
@@ -49,7 +49,7 @@ class _CLayer(ctypes.Structure):
 class CDecoder(ctypes.Structure):
     _fields_ = [
         *[(n, ctypes.c_int32) for n in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inter", "vocab_size")],
-        *[(n, ctypes.c_int32) for n in ("views", "gelu")],
+        *[(n, ctypes.c_int32) for n in ("kinds", "gelu")],
         ("epsilon", ctypes.c_float),
         ("layer", ctypes.POINTER(_CLayer)),
         ("norm", ctypes.c_void_p),
@@ -57,21 +57,21 @@ class CDecoder(ctypes.Structure):
     ]
 
 
-class _CView(ctypes.Structure):
+class _CAttentionKind(ctypes.Structure):
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("common", "positions")],
-        *[(name, ctypes.c_void_p) for name in ("turns", "mask")],
+        *[(name, ctypes.c_void_p) for name in ("rotations", "mask")],
     ]
 
 
-_VIEWS = 4
+_KINDS = 4
 
 
 class _CRows(ctypes.Structure):
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("rows", "end", "capacity")],
         *[(name, ctypes.c_void_p) for name in ("hidden", "positions", "places", "keys", "values")],
-        ("view", _CView * _VIEWS),
+        ("kind", _CAttentionKind * _KINDS),
         *[(name, ctypes.c_void_p) for name in ("place_of", "mlp")],
         *[(name, ctypes.c_int32) for name in ("kept", "adapters")],
         *[(name, ctypes.c_void_p) for name in ("low_rank", "adapter_of")],
@@ -88,7 +88,7 @@ class NativeLayer:
     k_norm: Tensor | None
     post_attention_norm: Tensor | None
     post_mlp_norm: Tensor | None
-    view: int
+    kind: int
     products: tuple[Product, ...]  # q, k, v, o, gate, up, down
 
     def as_c(self, index: int, shape: Shape) -> _CLayer:
@@ -101,7 +101,7 @@ class NativeLayer:
                 *((name, shape.hidden) for name in ("post_attention_norm", "post_mlp_norm")),
             )
         ]
-        return _CLayer(*norms, self.view, (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
+        return _CLayer(*norms, self.kind, (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
 
 
 class NativeNetwork:
@@ -134,7 +134,7 @@ class NativeNetwork:
         self._adapters = AdapterTables(shape)
         self._c = CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
-            *(shape.inner, shape.vocab_size, len(shape.views), shape.gate == "gelu", shape.epsilon),
+            *(shape.inner, shape.vocab_size, len(shape.attention_kinds), shape.gate == "gelu", shape.epsilon),
             *(self._c_layers, pointer("the last norm", self._norm, torch.float32, shape.hidden), self._head.as_c()),
         )
         self._kernels.check(self._c)
@@ -145,7 +145,7 @@ class NativeNetwork:
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         return head_rows(self._source, self.shape.tied, tokens)
 
-    def head(self, hidden: Tensor, totals: bool = False) -> Said:
+    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         hidden = _floats(hidden)
         rows, vocab_size = len(hidden), self.shape.vocab_size
         logits, best = torch.empty(rows, vocab_size), torch.empty(rows, BEST, dtype=torch.int32)
@@ -154,7 +154,7 @@ class NativeNetwork:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
             said = logits.data_ptr(), best.data_ptr(), None if summed is None else summed.data_ptr()
             self._kernels.head(self.threads, self._c, states, rows, *said)
-        return Said(logits, best if vocab_size >= BEST else best[:, :vocab_size], summed)
+        return HeadOutput(logits, best if vocab_size >= BEST else best[:, :vocab_size], summed)
 
     def run(self, running: Pass) -> Tensor:
         rows = _Rows(running, self.shape, self._like, self._adapters)
@@ -193,7 +193,7 @@ class NativeNetwork:
             k_norm=norm("k_norm"),
             post_attention_norm=norm("post_attention_norm"),
             post_mlp_norm=norm("post_mlp_norm"),
-            view=self.shape.view_of[index],
+            kind=self.shape.kind_of[index],
             products=products,
         )
 
@@ -206,7 +206,7 @@ class _Rows:
         self.hidden = _floats(running.hidden)
         self._shape = shape
         self._tables = running.tables
-        self._seen = running.masks(shape.views)
+        self._seen = running.masks(shape.attention_kinds)
         # Where a window hides what is old, no row need be seen by all.
         self._common = [plan.common if seen is plan.mask else 0 for seen in self._seen]
         self._end = plan.mask.shape[1]
@@ -228,8 +228,8 @@ class _Rows:
         if rows != len(self._places):
             raise ModelError(f"the native kernels refuse states: {rows} rows, not {len(self._places)}")
         cache = (torch.bfloat16, kept, shape.kv_heads, capacity, shape.head_dim)
-        views = [
-            _CView(
+        kinds = [
+            _CAttentionKind(
                 *(common, 0 if table is None else len(table)),
                 maybe_pointer("rotations", table, torch.complex64, *_sizes(table, shape)),
                 pointer("a mask", seen, torch.bool, rows, self._end),
@@ -242,7 +242,7 @@ class _Rows:
             *(self._positions.buffer_info()[0], self._places.buffer_info()[0]),
             pointer("keys", self._keys, *cache),
             pointer("values", self._values, *cache),
-            (_CView * _VIEWS)(*views),
+            (_CAttentionKind * _KINDS)(*kinds),
             maybe_pointer("places in the cache", self._place_of, torch.int32, shape.layers),
             maybe_pointer("which MLPs are computed", self._mlp, torch.bool, shape.layers),
             *(kept, 0 if self._adapters is None else self._adapters.count),

@@ -1,4 +1,4 @@
-"""Opens a file that nobody but this user can have written."""
+"""Opens a file only if no other user can have written it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NotOwnFile(Exception):
-    """A file, or a folder on the way to it, that somebody else owns or can write to."""
+    """A file, or a folder on the way to it, that another user owns or can write to."""
 
 
 def open_own(file: Path, root: Path) -> int:
@@ -23,7 +23,7 @@ def open_own(file: Path, root: Path) -> int:
         NotOwnFile: it, or a folder, is not this user's alone.
         OSError: it cannot be opened.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe laid there must not make anybody wait
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe must not block
     at, path = os.open(root, flags | os.O_DIRECTORY), root
     try:
         for part in file.relative_to(root).parts:

@@ -15,9 +15,9 @@ from specchat.models.files.gguf_reader import GROUP
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.weight_source import WeightSource
 from specchat.models.native.arena import Arena
-from specchat.models.native.handover import pointer
 from specchat.models.native.kernels import Kernels
 from specchat.models.native.product import Product
+from specchat.models.native.tensor_pointers import pointer
 
 _AT_ONCE = 4096
 """Outputs that are packed at once, whole blocks of them. What C cannot read comes as float32, which takes memory."""

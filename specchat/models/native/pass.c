@@ -13,13 +13,13 @@
 #include "linear.h"
 
 /* Rotate pairs of values by angles whose cosines and sines lie side by side. */
-static void turn(float *head, const float *turns, int head_dim) {
+static void rotate(float *head, const float *rotations, int head_dim) {
     vf sign = {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1};
     for (int i = 0; i < head_dim; i += LANES) {
         int valid = head_dim - i;
-        vf x = load_lanes(head + i, valid), angles = load_lanes(turns + i, valid);
-        vf turned = fma16(x, first_twice(angles), swapped(x) * (sign * second_twice(angles)));
-        store_lanes(head + i, turned, valid);
+        vf x = load_lanes(head + i, valid), angles = load_lanes(rotations + i, valid);
+        vf rotated = fma16(x, first_twice(angles), swapped(x) * (sign * second_twice(angles)));
+        store_lanes(head + i, rotated, valid);
     }
 }
 
@@ -31,15 +31,15 @@ static void to_pairs(const float *from, int length, float factor, uint32_t *to) 
 }
 
 /* Rotate a row's queries and keys by its position, and write its keys and values. */
-static void turn_and_write(Pass *p, int row) {
+static void rotate_and_write(Pass *p, int row) {
     const Decoder *d = p->decoder;
     int size = d->head_dim;
     float *qkv = p->qkv + (size_t)row * (size_t)((d->heads + 2 * d->kv_heads) * size);
-    const float *turns = p->view->turns ? p->view->turns + (size_t)p->rows->positions[row] * (size_t)size : NULL;
+    const float *rotations = p->kind->rotations ? p->kind->rotations + (size_t)p->rows->positions[row] * (size_t)size : NULL;
     for (int h = 0; h < d->heads + d->kv_heads; h++) {
         const float *weight = h < d->heads ? p->layer->q_norm : p->layer->k_norm;
         if (weight) norm_row(qkv + h * size, weight, size, d->epsilon, qkv + h * size);
-        if (turns) turn(qkv + h * size, turns, size);
+        if (rotations) rotate(qkv + h * size, rotations, size);
     }
     int width = d->heads * size, place = p->rows->places[row];
     to_pairs(qkv, width, 1.44269504f / sqrtf((float)size), p->queries + (size_t)row * (size_t)(width / 2));
@@ -57,12 +57,12 @@ static void turn_and_write(Pass *p, int row) {
 /* The stretch of the cache that each row sees, once for a pass: texts that are read together lie far apart. */
 static void find_spans(Pass *p) {
     int rows = p->rows->rows, end = p->rows->end;
-    for (int i = 0; i < p->decoder->views * rows; i++) {
-        const View *view = &p->rows->view[i / rows];
-        const uint8_t *mask = view->mask + (size_t)(i % rows) * (size_t)end;
-        const uint8_t *seen = view->common > 0 ? mask : memchr(mask, 1, (size_t)end);
+    for (int i = 0; i < p->decoder->kinds * rows; i++) {
+        const AttentionKind *kind = &p->rows->kind[i / rows];
+        const uint8_t *mask = kind->mask + (size_t)(i % rows) * (size_t)end;
+        const uint8_t *seen = kind->common > 0 ? mask : memchr(mask, 1, (size_t)end);
         Span span = {seen ? (int)(seen - mask) / KEYS * KEYS : 0, end};
-        while (span.end > view->common && !mask[span.end - 1]) span.end--;
+        while (span.end > kind->common && !mask[span.end - 1]) span.end--;
         p->spans[i] = span;
     }
 }
@@ -91,7 +91,7 @@ static void attend_pieces(void *job, int from, int to, int thread) {
     Pass *p = job;
     const Decoder *d = p->decoder;
     int parts = parts_of(p), most = queries_at_once(p), size = d->head_dim, group = d->heads / d->kv_heads;
-    const Span *spans = p->spans + (p->view - p->rows->view) * p->rows->rows;
+    const Span *spans = p->spans + (p->kind - p->rows->kind) * p->rows->rows;
     for (int piece = from; piece < to; piece++) {
         int shared = piece / parts, first = piece % parts * most;
         Query queries[AT_ONCE];
@@ -102,9 +102,9 @@ static void attend_pieces(void *job, int from, int to, int thread) {
             for (next = first; next < last && overlap(&span, &spans[next / group]); next++) {
                 size_t row = (size_t)(next / group), head = (size_t)(shared * group + next % group);
                 size_t at = (row * (size_t)d->heads + head) * (size_t)size;
-                queries[next - first] = (Query){p->queries + at / 2, p->view->mask + row * (size_t)p->rows->end, p->mixed + at};
+                queries[next - first] = (Query){p->queries + at / 2, p->kind->mask + row * (size_t)p->rows->end, p->mixed + at};
             }
-            Looking l = {.queries = queries, .count = next - first, .most = highest, .size = size, .common = p->view->common};
+            Looking l = {.queries = queries, .count = next - first, .most = highest, .size = size, .common = p->kind->common};
             for (int n = 0; n < l.count; n++) queries[n].mask += span.first;
             l.end = span.end - span.first;
             l.room = room_for(l.end);
@@ -156,9 +156,9 @@ static void gate_groups(void *job, int from, int to, int thread) {
     }
 }
 
-static void turn_rows(void *job, int from, int to, int thread) {
+static void rotate_rows(void *job, int from, int to, int thread) {
     (void)thread;
-    for (int row = from; row < to; row++) turn_and_write(job, row);
+    for (int row = from; row < to; row++) rotate_and_write(job, row);
 }
 
 static void mixed_rows(void *job, int from, int to, int thread) {
@@ -193,7 +193,7 @@ static void attention_half(Pass *p) {
     together(team, ROUNDING, norm_rows, p, rows, FEW_ROWS);
     multiply(team, p->layer->qkv, 3, &p->x, rows, p->qkv, false);
     adapt(p, FIRST_QKV, 3, &p->x, p->qkv, (d->heads + 2 * d->kv_heads) * d->head_dim);
-    together(team, ATTENTION, turn_rows, p, rows, FEW_ROWS);
+    together(team, ATTENTION, rotate_rows, p, rows, FEW_ROWS);
     together(team, ATTENTION, attend_pieces, p, parts_of(p) * d->kv_heads, 1);
     p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
     together(team, ROUNDING, mixed_rows, p, rows, FEW_ROWS);
@@ -225,7 +225,7 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     size_t of_layer = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim / 2;
     for (int i = first; i < last; i++) {
         p.layer = &decoder->layer[i];
-        p.view = &rows->view[p.layer->view];
+        p.kind = &rows->kind[p.layer->kind];
         int place = rows->place_of ? rows->place_of[i] : i;
         if (place >= 0) {
             p.keys = rows->keys + of_layer * (size_t)place;

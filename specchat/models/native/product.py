@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specchat.models.files.gguf_reader import GROUP
 from specchat.models.native.arena import Arena
-from specchat.models.native.handover import maybe_pointer, pointer
+from specchat.models.native.tensor_pointers import maybe_pointer, pointer
 
 LANES = 16
 

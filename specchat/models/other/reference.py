@@ -13,8 +13,9 @@ from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
 from specchat.core.states import StateTap
 from specchat.core.tree import TokenTree
-from specchat.models.base.cache_rows import Plan, Rows, common_prefix
-from specchat.models.base.head_output import Said
+from specchat.models.base.cache_rows import Plan
+from specchat.models.base.cached_text import CachedText
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.shape import windows_of
@@ -48,7 +49,6 @@ class ReferenceModel:
         self._whole = network.eval()
         self._parts = parts or SubLayers.of_all(len(network.get_decoder().layers))
         self._network = without_parts(network, self._parts)
-        self._source = source
         self._decoder = self._network.get_decoder()
         self._layers = list(self._decoder.layers)
         self.layers = len(self._layers)
@@ -59,16 +59,15 @@ class ReferenceModel:
         self.device: torch.device = network.get_input_embeddings().weight.device
         self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
         self.cache = KVCache(self._parts.attention, context_tokens)
-        self._rows = Rows()
+        self._text: CachedText = CachedText(self.cache, source._text if source else None)
         config = network.config
         windows = windows_of(config) if config.model_type in FAMILIES else ()
         self._window = next((window for window in windows if window is not None), None)
 
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
-        return common_prefix(self._rows.prefix, tokens)
+        return self._text.cached(tokens)
 
-    @torch.inference_mode()
     def prefill(
         self,
         tokens: Sequence[int],
@@ -77,35 +76,27 @@ class ReferenceModel:
     ) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
 
-        def read(plan: Plan) -> None:
-            watch = LayerWatch(plan, LOGITS_ONLY if tap is None else PassRequest(taps=tap.layers))
+        def run(plan: Plan, watch: LayerWatch | None) -> None:
             with self._watched(watch):
                 self._pass(plan, wanted=list)
-            if tap is not None and (states := watch.text_states()) is not None:
-                tap.take(states)
 
-        self._rows.read_prefix(tokens, read, on_chunk)
+        self._text.prefill(tokens, on_chunk, tap, run)
 
-    @torch.inference_mode()
     def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
         """Hold copies of the source's rows at these positions of a text, and nothing else of it."""
-        assert self._source is not None, "rows are borrowed from the model that this one was made from"
-        held = self._source.cached(tokens)
-        some = [position for position in positions if position < held]
-        self.cache.copy_rows_(self._source.cache, self._source._rows.at(some))
-        self._rows.borrow(tokens[:held], some)
+        self._text.borrow(tokens, positions)
 
     @torch.inference_mode()
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
     ) -> Reading:
         """Read nodes of a tree in one pass: all of it, or the new ones."""
-        plan = self._rows.plan_tree(tree, new_nodes, request.riders)
+        plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
         watch = LayerWatch(plan, request, tree)
         with self._watched(watch):
             logits = self._pass(plan, watch.rows, request.riders)
-        self._rows.tree_read(plan)
-        return watch.reading(Said(logits[plan.missing :]))
+        self._text.rows.tree_read(plan)
+        return watch.reading(HeadOutput(logits[plan.missing :]))
 
     def twin(self) -> ReferenceModel:
         """The same network with a cache of its own."""
@@ -131,11 +122,9 @@ class ReferenceModel:
         embedded: Tensor = self._network.get_input_embeddings()(torch.tensor(list(tokens), device=self.device))
         return embedded
 
-    @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the accepted path, forget the rest of the tree."""
-        start = self._rows.held
-        self.cache.keep_rows_(start, self._rows.keep(path))
+        self._text.keep(path)
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
@@ -153,7 +142,7 @@ class ReferenceModel:
 
     def pretend(self, tokens: int) -> None:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
-        self._rows.pretend(tokens)
+        self._text.rows.pretend(tokens)
 
     def _pass(self, plan: Plan, wanted: Callable[[], list[int]], riders: Sequence[Rider] = ()) -> Tensor:
         """One forward pass; (rows wanted, V) logits. Which rows are wanted is asked when the pass is done."""
@@ -202,8 +191,11 @@ class ReferenceModel:
         return logits
 
     @contextmanager
-    def _watched(self, watch: LayerWatch) -> Iterator[None]:
+    def _watched(self, watch: LayerWatch | None) -> Iterator[None]:
         """Let `watch` see the states after each layer it wants. Dropped rows are computed on, but not looked at."""
+        if watch is None:
+            yield
+            return
 
         def after_layer(layer: int) -> Callable[[Any, Any, Any], None]:
             def hook(module: Any, arguments: Any, output: Any) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from specchat.errors import ModelError
 from specchat.models.files.foreign_errors import one_line
-from specchat.models.inspect.model_files import portrait
+from specchat.models.inspect.model_files import describe_model
 
 _PACKED = 16
 """Weights that a number in a file may stand for at most: 2-bit ones, packed into whole numbers of 32 bits."""
@@ -44,7 +44,7 @@ def load_network(path: Path, config: Any, dtype: torch.dtype) -> Any:
 
 def _refuse_size(path: Path, empty: Any) -> None:
     """Refuse before memory is taken for weights that the files do not have."""
-    described, held = sum(weight.numel() for weight in empty.parameters()), portrait(path).parameters
+    described, held = sum(weight.numel() for weight in empty.parameters()), describe_model(path).parameters
     if described > held * _PACKED:
         raise ModelError(f"{path} describes a network of {described} weights and holds {held}")
 

@@ -1,4 +1,4 @@
-"""A transformers network with parts left out: the same modules, but for those that add nothing now."""
+"""A transformers network with parts left out: the modules left out are replaced by ones that add nothing."""
 
 from __future__ import annotations
 

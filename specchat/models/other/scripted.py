@@ -1,4 +1,4 @@
-"""A model without weights: what it says is a function of the text so far. For tests and for trying the interface."""
+"""A model without weights: its logits are a function of the text so far. For tests and for trying the interface."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from torch import Tensor
 from specchat.core.noise import Noise, Stream
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
-from specchat.core.states import StateTap, TextStates
+from specchat.core.states import StateTap
 from specchat.core.tree import TokenTree
-from specchat.models.base.cache_rows import Plan, Rows, common_prefix
-from specchat.models.base.head_output import Said
+from specchat.models.base.cache_rows import Plan
+from specchat.models.base.cached_text import CachedText
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.sub_layers import SubLayers
 
@@ -52,8 +53,7 @@ class ScriptedModel:
         self._script = says
         self._pace_s = pace_s
         self._parts = parts or SubLayers.of_all(self.layers)
-        self._source = source
-        self._rows = Rows()
+        self._text: CachedText = CachedText(source=source._text if source else None)
 
     def twin(self) -> ScriptedModel:
         """The same script with a memory of its own."""
@@ -75,7 +75,7 @@ class ScriptedModel:
 
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
-        return common_prefix(self._rows.prefix, tokens)
+        return self._text.cached(tokens)
 
     def prefill(
         self,
@@ -83,39 +83,37 @@ class ScriptedModel:
         on_chunk: Callable[[int, int], None] | None = None,
         tap: StateTap | None = None,
     ) -> None:
-        """Remember the tokens; there is nothing to compute but states that somebody wants."""
+        """Remember the tokens; only tapped states are computed."""
 
-        def read(plan: Plan) -> None:
+        def run(plan: Plan, watch: LayerWatch | None) -> None:
             self._count(plan)
-            if tap is not None:
-                tap.take(self._text_states(plan, tap.layers))
+            if watch is not None:
+                watch.after_layer(0, self._text_states(plan))
 
-        self._rows.read_prefix(tokens, read, on_chunk)
+        self._text.prefill(tokens, on_chunk, tap, run)
 
     def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
         """Know a text by some of its tokens alone."""
-        assert self._source is not None, "rows are borrowed from the model that this one was made from"
-        held = self._source.cached(tokens)
-        self._rows.borrow(tokens[:held], [position for position in positions if position < held])
+        self._text.borrow(tokens, positions)
 
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
     ) -> Reading:
         """What the script says after every node."""
-        plan = self._rows.plan_tree(tree, new_nodes, request.riders)
+        plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
         if self._pace_s > 0:  # sleeping for no time at all still gives the processor away
             time.sleep(self._pace_s)
         self._count(plan)
         watch = LayerWatch(plan, request, tree)
         missing = torch.zeros(plan.missing, self.vocab_size)
         if request.taps and plan.missing:
-            missing = self._text_states(plan, {0}).layers[0]
-        self._rows.tree_read(plan)
-        nodes = [self._says(self._text(tree, node)) for node in plan.nodes]
+            missing = self._text_states(plan)
+        self._text.rows.tree_read(plan)
+        nodes = [self._says(self._text_to(tree, node)) for node in plan.nodes]
         riders = [self._rider(tree, request.riders, index) for index in range(len(request.riders))]
         states = torch.cat([missing, torch.stack([*nodes, *riders])])
         stay = watch.after_layer(0, states)
-        return watch.reading(Said((states if stay is None else states[stay])[plan.missing :]))
+        return watch.reading(HeadOutput((states if stay is None else states[stay])[plan.missing :]))
 
     def head(self, hidden: Tensor) -> Tensor:
         """(n, V) logits: a scripted state is the logits themselves."""
@@ -126,10 +124,12 @@ class ScriptedModel:
         return torch.eye(self.vocab_size)[list(tokens)]
 
     def keep(self, path: Sequence[int]) -> None:
-        self._rows.keep(path)
+        """Keep the root and the accepted path, forget the rest of the tree."""
+        self._text.keep(path)
 
     def pretend(self, tokens: int) -> None:
-        self._rows.pretend(tokens)
+        """Act as if so many tokens had been read; none of them can be known again."""
+        self._text.rows.pretend(tokens)
 
     def _count(self, plan: Plan) -> None:
         self.counters.passes += 1
@@ -142,18 +142,16 @@ class ScriptedModel:
             return torch.zeros(self.vocab_size)
         return self._script(text if self._parts.attention else text[-1:])
 
-    def _text_states(self, plan: Plan, layers: Collection[int]) -> TextStates:
-        """The states of the tokens of the text that a pass reads."""
-        known, tokens = self._rows.known(), plan.tokens[: plan.missing]
-        rows = [self._says([*known, *tokens[: end + 1]]) for end in range(plan.missing)]
-        states = torch.stack(rows) if rows else torch.zeros(0, self.vocab_size)
-        return TextStates(len(self._rows.prefix), tuple(tokens), dict.fromkeys(layers, states))
+    def _text_states(self, plan: Plan) -> Tensor:
+        """(missing, V) the states of the tokens of the text that a pass reads."""
+        known, tokens = self._text.rows.known(), plan.tokens[: plan.missing]
+        return torch.stack([self._says([*known, *tokens[: end + 1]]) for end in range(plan.missing)])
 
-    def _text(self, tree: TokenTree, node: int) -> list[int]:
-        return [*self._rows.known(), tree.tokens[0], *tree.path_tokens(node)]
+    def _text_to(self, tree: TokenTree, node: int) -> list[int]:
+        return [*self._text.rows.known(), tree.tokens[0], *tree.path_tokens(node)]
 
     def _rider(self, tree: TokenTree, riders: Sequence[Rider], index: int) -> Tensor:
-        text = self._text(tree, riders[index].parent)
+        text = self._text_to(tree, riders[index].parent)
         link: int | None = index
         while link is not None:
             text.append(int(self._says(text).argmax()))

@@ -1,4 +1,4 @@
-"""What the scripted pair says and how it spells: a few passages, recited by counting which words follow which.
+"""The text and tokens of the scripted pair: a few passages, continued by counts of which words follow which.
 
 A machine without a language model. The target looks back far enough to recite, the draft model only a word or two,
 so drafts are sometimes right and sometimes wrong, which is what the interface and its tests need.
@@ -67,7 +67,7 @@ _PIECES = re.compile(r" +(?= )| ?\w+|\n+| ?[^\w\s]+|\s", re.UNICODE)
 """Indentation is one piece: were every space its own, nobody who looks back a few pieces could tell where it ends."""
 
 
-class RecitalVocabulary:
+class ScriptedVocabulary:
     """Bytes 0 to 255, four special tokens, then every word of the passages. A `Vocabulary`."""
 
     def __init__(self) -> None:
@@ -106,8 +106,11 @@ class RecitalVocabulary:
             tokens += [_ROLES[message["role"]], *self.encode(message["content"]), _END]
         return [*tokens, _ROLES["assistant"]]
 
+    def encode_text(self, text: str) -> list[int]:
+        return self.encode(text)
 
-def recital_says(vocabulary: RecitalVocabulary, memory: int) -> Says:
+
+def scripted_says(vocabulary: ScriptedVocabulary, memory: int) -> Says:
     """Logits from counting what followed the longest known run of at most `memory` last tokens.
 
     After the prompt, the prompt's own bytes choose the passage.

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
+from specchat.models.files.derived_sources import PairedSource
 from specchat.models.files.families import LLAMA
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import PairedSource, RowChoice, TensorFacts, WeightSource
+from specchat.models.files.weight_source import RowChoice, TensorFacts, WeightSource
 from specchat.models.other.widening import Sizes
 
 _ALL = slice(None)
@@ -181,7 +182,7 @@ class WidenedSource:
 
 def _frequencies(config: Any) -> Tensor:
     """The rotation of a model whose layers all look at the text in one way."""
-    views = Shape.of(config).views
+    views = Shape.of(config).attention_kinds
     if len(views) != 1 or views[0].frequencies is None or views[0].window is not None:
         raise ModelError("a model whose layers look at the text in different ways cannot be widened")
     return views[0].frequencies

@@ -1,4 +1,4 @@
-"""Our own decoder for the Llama shape and its relatives: static cache, tree mask, the layer loop in our hands."""
+"""Our own decoder for the Llama shape and its relatives: static cache, tree mask, a layer loop that can drop rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
 from specchat.core.states import StateTap
 from specchat.core.tree import TokenTree
-from specchat.models.base.cache_rows import Plan, Rows, common_prefix
+from specchat.models.base.cache_rows import Plan
+from specchat.models.base.cached_text import CachedText
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.network import Network, Pass
@@ -40,7 +41,6 @@ class Decoder:
         self.network = network
         self._drafts = drafts
         self._parts = parts or SubLayers.of_all(shape.layers)
-        self._source = source
         self.vocab_size = shape.vocab_size
         self.hidden_size = shape.hidden
         self.layers = shape.layers
@@ -48,11 +48,11 @@ class Decoder:
         self.counters = Counters()
         self.device = network.device
         self.cache = KVCache(self._parts.attention, context_tokens, network.keys_together)
-        self._rows = Rows()
+        self._text: CachedText = CachedText(self.cache, source._text if source else None)
         # A tree may reach a little past the end of the context before it is cut.
-        turns = shape.turns(context_tokens + 1024) if source is None else source.rotations
+        rotations = shape.rotations(context_tokens + 1024) if source is None else source.rotations
         self.rotations: tuple[Tensor | None, ...] = tuple(
-            None if table is None else table.to(self.device) for table in turns
+            None if table is None else table.to(self.device) for table in rotations
         )
 
     def twin(self) -> Decoder:
@@ -76,9 +76,8 @@ class Decoder:
 
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""
-        return common_prefix(self._rows.prefix, tokens)
+        return self._text.cached(tokens)
 
-    @torch.inference_mode()
     def prefill(
         self,
         tokens: Sequence[int],
@@ -86,34 +85,22 @@ class Decoder:
         tap: StateTap | None = None,
     ) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
+        self._text.prefill(tokens, on_chunk, tap, self._run)
 
-        def read(plan: Plan) -> None:
-            watch = None if tap is None else LayerWatch(plan, PassRequest(taps=tap.layers))
-            self._run(plan, watch=watch)
-            if tap is not None and watch is not None and (states := watch.text_states()) is not None:
-                tap.take(states)
-
-        self._rows.read_prefix(tokens, read, on_chunk)
-
-    @torch.inference_mode()
     def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
         """Hold copies of the source's rows at these positions of a text, and nothing else of it."""
-        assert self._source is not None, "rows are borrowed from the model that this one was made from"
-        held = self._source.cached(tokens)
-        some = [position for position in positions if position < held]
-        self.cache.copy_rows_(self._source.cache, self._source._rows.at(some))
-        self._rows.borrow(tokens[:held], some)
+        self._text.borrow(tokens, positions)
 
     @torch.inference_mode()
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
     ) -> Reading:
         """Read nodes of a tree in one pass: all of it, or the new ones."""
-        plan = self._rows.plan_tree(tree, new_nodes, request.riders)
+        plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
         watch = LayerWatch(plan, request, tree)
-        hidden = self._run(plan, request.riders, watch)
+        hidden = self._run(plan, watch, request.riders)
         said = self.network.head(hidden[plan.missing :] if plan.missing else hidden, self._drafts)
-        self._rows.tree_read(plan)
+        self._text.rows.tree_read(plan)
         return watch.reading(said)
 
     @torch.inference_mode()
@@ -125,17 +112,15 @@ class Decoder:
         """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
         return self.network.head_rows(tokens)
 
-    @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the accepted path, forget the rest of the tree."""
-        start = self._rows.held
-        self.cache.keep_rows_(start, self._rows.keep(path))
+        self._text.keep(path)
 
     def pretend(self, tokens: int) -> None:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
-        self._rows.pretend(tokens)
+        self._text.rows.pretend(tokens)
 
-    def _run(self, plan: Plan, riders: Sequence[Rider] = (), watch: LayerWatch | None = None) -> Tensor:
+    def _run(self, plan: Plan, watch: LayerWatch | None, riders: Sequence[Rider] = ()) -> Tensor:
         self.counters.passes += 1
         self.counters.rows += len(plan.positions)
         network = self.network

@@ -10,35 +10,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.core.device_copy import to_device
 from specchat.core.request import Adapter
-from specchat.core.transfer import sent
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.network import Pass
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.own.attention import Attention, folded_mask, fused
-from specchat.models.own.fused_ops import PLAIN, Pieces
+from specchat.models.own.fused_ops import PLAIN, FusedOps
 from specchat.models.own.layer_weights import DecoderWeights, Layer
 
 _WHOLE_O, _WHOLE_DOWN = {"o": slice(None)}, {"down": slice(None)}
 
 
 @dataclass
-class Ground:
-    """What the rows of a pass stand on: where they are written, what they see, how they are turned.
+class PassTensors:
+    """Tensors that every layer of a pass uses: cache rows, keys and values, masks, rotations.
 
     Args:
-        turns: for each view, (rows, 1, head_dim / 2) complex, or in pairs, as the pieces take them; or None.
+        rotations: for each kind of attention, (rows, 1, head_dim / 2) complex, or (…, 2) real, as `ops` takes them;
+            None where nothing is rotated.
         places: (rows,) int64, the cache row of each row.
         keys, values: (layers, kv, capacity, head_dim).
         seen: so many rows of the cache are attended to,
-        masks: as far as these, of each view, added to the scores, let them be seen.
+        masks: as far as these, of each kind of attention, added to the scores, let them be seen.
         parts: which halves of layers are computed.
         place_of: where a layer's keys and values lie in the cache.
         adapted: the rows on which adapters act.
     """
 
-    turns: list[Tensor | None]
+    rotations: list[Tensor | None]
     places: Tensor
     keys: Tensor
     values: Tensor
@@ -53,9 +54,9 @@ class Ground:
 class EagerNetwork:
     """Fused products, static cache, and attention over the rows there are."""
 
-    def __init__(self, weights: DecoderWeights, pieces: Pieces = PLAIN) -> None:
+    def __init__(self, weights: DecoderWeights, ops: FusedOps = PLAIN) -> None:
         self.weights = weights
-        self.pieces = pieces
+        self.ops = ops
         self.shape = weights.shape
         self.precision = weights.precision
         self.device = weights.device
@@ -77,29 +78,33 @@ class EagerNetwork:
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.head_rows(list(tokens))
 
-    def head(self, hidden: Tensor, totals: bool = False) -> Said:
+    def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
-        return Said(self.weights.head(normed))
+        return HeadOutput(self.weights.head(normed))
 
     def run(self, running: Pass) -> Tensor:
         hidden, watch = running.hidden, running.watch
-        seen = running.masks(self.shape.views)  # stay on the host: they are looked at there
-        ground = self._ground(running, seen)
+        seen = running.masks(self.shape.attention_kinds)  # stay on the host: they are looked at there
+        tensors = self._tensors(running, seen)
         added: Tensor | None = None
         for index in range(self.shape.layers):
             running.counters.node_layers += running.parts.computed(range(index, index + 1)) * len(hidden)
-            hidden, added = self.layer(index, hidden, added, ground)
+            hidden, added = self.layer(index, hidden, added, tensors)
             if watch is not None and watch.wants(index):
                 hidden, added = hidden if added is None else hidden + added, None
                 stay = watch.after_layer(index, hidden)
                 if stay is not None:
                     hidden, seen = hidden[stay], [mask[stay] for mask in seen]
-                    ground.turns = [None if turns is None else turns[stay] for turns in ground.turns]
-                    ground.places = ground.places[stay]
-                    ground.masks = [self._mask(mask) for mask in seen]
+                    tensors.rotations = [
+                        None if rotations is None else rotations[stay] for rotations in tensors.rotations
+                    ]
+                    tensors.places = tensors.places[stay]
+                    tensors.masks = [self._mask(mask) for mask in seen]
         return hidden if added is None else hidden + added
 
-    def layer(self, index: int, hidden: Tensor, added: Tensor | None, ground: Ground) -> tuple[Tensor, Tensor | None]:
+    def layer(
+        self, index: int, hidden: Tensor, added: Tensor | None, tensors: PassTensors
+    ) -> tuple[Tensor, Tensor | None]:
         """One layer. The state after it is the sum of what is returned: the next norm adds it up on the way.
 
         Halves that are left out add nothing.
@@ -107,44 +112,53 @@ class EagerNetwork:
         Args:
             hidden: (rows, d), to which `added`, if there is one, is yet to be added.
         """
-        layer, pieces, epsilon = self.weights.layers[index], self.pieces, self.shape.epsilon
-        if index in ground.parts.attention:
-            hidden, normed = pieces.add_norm(hidden, added, layer.input_norm, epsilon)
-            mixed = self._attend(index, layer, normed, ground)
-            added = self._adapted(ground, index, _WHOLE_O, mixed, layer.o(mixed))
+        layer, ops, epsilon = self.weights.layers[index], self.ops, self.shape.epsilon
+        if index in tensors.parts.attention:
+            hidden, normed = ops.add_norm(hidden, added, layer.input_norm, epsilon)
+            mixed = self._attend(index, layer, normed, tensors)
+            added = self._adapted(tensors, index, _WHOLE_O, mixed, layer.o(mixed))
             added = self._normed(added, layer.post_attention_norm)
-        if index in ground.parts.mlp:
-            hidden, normed = pieces.add_norm(hidden, added, layer.mlp_norm, epsilon)
-            gate_up = self._adapted(ground, index, self._gate_up, normed, layer.gate_up(normed))
-            inner = pieces.gated(gate_up, self.shape.gate == "gelu")
-            added = self._adapted(ground, index, _WHOLE_DOWN, inner, layer.down(inner))
+        if index in tensors.parts.mlp:
+            hidden, normed = ops.add_norm(hidden, added, layer.mlp_norm, epsilon)
+            gate_up = self._adapted(tensors, index, self._gate_up, normed, layer.gate_up(normed))
+            inner = ops.gated(gate_up, self.shape.gate == "gelu")
+            added = self._adapted(tensors, index, _WHOLE_DOWN, inner, layer.down(inner))
             added = self._normed(added, layer.post_mlp_norm)
         return hidden, added
 
     def _normed(self, added: Tensor, weight: Tensor | None) -> Tensor:
         return added if weight is None else F.rms_norm(added, (self.shape.hidden,), weight, self.shape.epsilon)
 
-    def _attend(self, index: int, layer: Layer, normed: Tensor, ground: Ground) -> Tensor:
+    def _attend(self, index: int, layer: Layer, normed: Tensor, tensors: PassTensors) -> Tensor:
         shape = self.shape
-        view, place = shape.view_of[index], ground.place_of[index]
-        qkv = self._adapted(ground, index, self._qkv, normed, layer.qkv(normed)).view(len(normed), -1, shape.head_dim)
-        turns = ground.turns[view]
-        keys, values = ground.keys[place], ground.values[place]
-        queries = self.pieces.store_(qkv, layer.q_norm, layer.k_norm, shape.epsilon, turns, ground.places, keys, values)
-        return ground.attend(queries, keys[:, : ground.seen], values[:, : ground.seen], ground.masks[view])
+        kind, place = shape.kind_of[index], tensors.place_of[index]
+        qkv = self._adapted(tensors, index, self._qkv, normed, layer.qkv(normed)).view(len(normed), -1, shape.head_dim)
+        rotations = tensors.rotations[kind]
+        keys, values = tensors.keys[place], tensors.values[place]
+        queries = self.ops.store_(
+            qkv, layer.q_norm, layer.k_norm, shape.epsilon, rotations, tensors.places, keys, values
+        )
+        return tensors.attend(queries, keys[:, : tensors.seen], values[:, : tensors.seen], tensors.masks[kind])
 
-    def _ground(self, running: Pass, seen: list[Tensor]) -> Ground:
+    def _tensors(self, running: Pass, seen: list[Tensor]) -> PassTensors:
         end = running.plan.mask.shape[1]
         keys, values = running.cache.room_for(end, self.like)
-        places = sent(torch.tensor(running.plan.written), self.device)
-        turns, masks = [self.pieces.turns(turns) for turns in running.turns], [self._mask(mask) for mask in seen]
+        places = to_device(torch.tensor(running.plan.written), self.device)
+        rotations, masks = (
+            [self.ops.rotations(rotations) for rotations in running.rotations],
+            [self._mask(mask) for mask in seen],
+        )
         adapted = Adapted.of(running.riders, self.prepared, self.device)
-        return Ground(turns, places, keys, values, end, masks, fused, running.parts, running.cache.place_of, adapted)
+        return PassTensors(
+            rotations, places, keys, values, end, masks, fused, running.parts, running.cache.place_of, adapted
+        )
 
-    def _adapted(self, ground: Ground, index: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> Tensor:
+    def _adapted(
+        self, tensors: PassTensors, index: int, columns: Mapping[str, slice], x: Tensor, out: Tensor
+    ) -> Tensor:
         """The product `out` of x, with what adapters add to their rows."""
-        if ground.adapted is not None:
-            ground.adapted.add_(index, columns, x, out)
+        if tensors.adapted is not None:
+            tensors.adapted.add_(index, columns, x, out)
         return out
 
     def prepared(self, adapter: Adapter) -> Factors:
@@ -160,4 +174,4 @@ class EagerNetwork:
         if bool(seen.all()):
             return None
         group = self.shape.heads // self.shape.kv_heads
-        return folded_mask(sent(seen, self.device), group, self.weights.activations)
+        return folded_mask(to_device(seen, self.device), group, self.weights.activations)

@@ -1,5 +1,4 @@
-"""What a layer does between its products: norms, rotations, gates. Pure functions, as they are or compiled into one
-kernel each."""
+"""The operations of a layer between its matrix products: norms, rotations, gates. Plain torch, or compiled."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 AddNorm = Callable[[Tensor, Tensor | None, Tensor, float], tuple[Tensor, Tensor]]
-Piece = TypeVar("Piece", bound=Callable[..., object])
+Op = TypeVar("Op", bound=Callable[..., object])
 Store = Callable[[Tensor, Tensor | None, Tensor | None, float, Tensor | None, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -28,20 +27,20 @@ def gated(gate_up: Tensor, gelu: bool = False) -> Tensor:
     return (F.gelu(gate, approximate="tanh") if gelu else F.silu(gate)).mul_(up)
 
 
-def turn(heads: Tensor, turns: Tensor) -> Tensor:
+def rotate(heads: Tensor, rotations: Tensor) -> Tensor:
     """Rotate pairs of neighbouring values of (rows, heads, head_dim).
 
     Args:
-        turns: (rows, 1, head_dim / 2) complex, or the same as pairs (rows, 1, head_dim / 2, 2). Compilers fuse
+        rotations: (rows, 1, head_dim / 2) complex, or the same as pairs (rows, 1, head_dim / 2, 2). Compilers fuse
             pairs; on a processor complex numbers take a third of the time (20 µs against 57 for a row of 12 heads).
     """
-    if turns.is_complex():
-        pairs = torch.view_as_complex(heads.float().view(*heads.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs * turns).flatten(-2).to(heads.dtype)
+    if rotations.is_complex():
+        values = torch.view_as_complex(heads.float().view(*heads.shape[:-1], -1, 2))
+        return torch.view_as_real(values * rotations).flatten(-2).to(heads.dtype)
     even, odd = heads.float().view(*heads.shape[:-1], -1, 2).unbind(-1)
-    cosine, sine = turns.unbind(-1)
-    turned = torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1)
-    return turned.flatten(-2).to(heads.dtype)
+    cosine, sine = rotations.unbind(-1)
+    rotated = torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1)
+    return rotated.flatten(-2).to(heads.dtype)
 
 
 def store_(
@@ -49,7 +48,7 @@ def store_(
     q_norm: Tensor | None,
     k_norm: Tensor | None,
     epsilon: float,
-    turns: Tensor | None,
+    rotations: Tensor | None,
     places: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -59,7 +58,7 @@ def store_(
     Args:
         qkv: (rows, heads + 2 · kv, head_dim) queries, keys and values side by side.
         q_norm, k_norm: (head_dim,), for models that normalise every head.
-        turns: as `turn` takes them; None for a layer that does not rotate.
+        rotations: as `rotate` takes them; None for a layer that does not rotate.
         places: (rows,) int64, the cache row of each row.
         keys, values: (kv, capacity, head_dim), written.
 
@@ -68,40 +67,40 @@ def store_(
     """
     kv, size = keys.shape[0], (qkv.shape[-1],)
     heads = qkv.shape[1] - 2 * kv
-    turned = qkv[:, : heads + kv]
+    rotated = qkv[:, : heads + kv]
     if q_norm is not None and k_norm is not None:
-        queries = F.rms_norm(turned[:, :heads], size, q_norm, epsilon)
-        turned = torch.cat([queries, F.rms_norm(turned[:, heads:], size, k_norm, epsilon)], dim=1)
-    if turns is not None:
-        turned = turn(turned, turns)
-    keys[:, places] = turned[:, heads:].transpose(0, 1)
+        queries = F.rms_norm(rotated[:, :heads], size, q_norm, epsilon)
+        rotated = torch.cat([queries, F.rms_norm(rotated[:, heads:], size, k_norm, epsilon)], dim=1)
+    if rotations is not None:
+        rotated = rotate(rotated, rotations)
+    keys[:, places] = rotated[:, heads:].transpose(0, 1)
     values[:, places] = qkv[:, heads + kv :].transpose(0, 1)
-    return turned[:, :heads]
+    return rotated[:, :heads]
 
 
 @dataclass(frozen=True)
-class Pieces:
+class FusedOps:
     """The functions above, in one of their forms.
 
     Args:
-        in_pairs: whether turns come as pairs of real numbers.
+        real_rotations: whether rotations are (…, 2) real numbers, not complex ones.
     """
 
     add_norm: AddNorm = add_norm
     gated: Callable[[Tensor, bool], Tensor] = gated
     store_: Store = store_
-    in_pairs: bool = False
+    real_rotations: bool = False
 
-    def turns(self, table: Tensor | None) -> Tensor | None:
-        """Complex turns as these functions take them."""
-        return torch.view_as_real(table) if self.in_pairs and table is not None else table
-
-
-PLAIN = Pieces()
+    def rotations(self, table: Tensor | None) -> Tensor | None:
+        """Complex rotations as these functions take them."""
+        return torch.view_as_real(table) if self.real_rotations and table is not None else table
 
 
-def compiled(backend: str = "inductor") -> Pieces:
-    """The pieces compiled, one kernel each where the compiler does its work.
+PLAIN = FusedOps()
+
+
+def compiled(backend: str = "inductor") -> FusedOps:
+    """The operations compiled, one kernel each where the compiler does its work.
 
     Row counts may vary: the first other than the first seen compiles once more, for any number.
     """
@@ -111,26 +110,26 @@ def compiled(backend: str = "inductor") -> Pieces:
         {"compile_threads": 1} if backend == "inductor" else None
     )
 
-    def made(piece: Piece) -> Piece:
-        return cast(Piece, torch.compile(piece, backend=backend, options=options, fullgraph=True))
+    def made(op: Op) -> Op:
+        return cast(Op, torch.compile(op, backend=backend, options=options, fullgraph=True))
 
-    return Pieces(made(add_norm), made(gated), made(store_), in_pairs=True)
+    return FusedOps(made(add_norm), made(gated), made(store_), real_rotations=True)
 
 
 @torch.inference_mode()
-def best_pieces(device: torch.device, pieces: Callable[[], Pieces] = compiled) -> tuple[Pieces, str]:
-    """Compiled pieces where they can be compiled and say what the plain ones say; else the plain ones, and why."""
+def best_ops(device: torch.device, ops: Callable[[], FusedOps] = compiled) -> tuple[FusedOps, str]:
+    """Compiled operations where they compile and agree with the plain ones; else the plain ones, and why."""
     try:
-        made = pieces()
+        made = ops()
         for rows in (1, 2, 5):
             _compare(made, rows, device)
-    except Exception as error:  # a compiler fails in ways of its own; whatever it was, the plain pieces work
+    except Exception as error:  # a compiler fails in ways of its own; whatever it was, the plain operations work
         return PLAIN, f"norms and rotations are not compiled: {str(error).strip().split(chr(10))[0]}"
     return made, ""
 
 
-def _compare(pieces: Pieces, rows: int, device: torch.device) -> None:
-    """Raise AssertionError where pieces say something else than the plain ones."""
+def _compare(ops: FusedOps, rows: int, device: torch.device) -> None:
+    """Raise AssertionError where these operations disagree with the plain ones."""
     made = torch.Generator().manual_seed(rows)
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
 
@@ -141,13 +140,13 @@ def _compare(pieces: Pieces, rows: int, device: torch.device) -> None:
     head_norms = (None, random(16))
     table = torch.polar(torch.ones(rows, 1, 8), torch.randn(rows, 1, 8, generator=made)).to(device)
     places = torch.arange(rows, device=device)
-    said: list[list[Tensor]] = []
-    for form in (PLAIN, pieces):
+    outputs: list[list[Tensor]] = []
+    for form in (PLAIN, ops):
         caches = [torch.zeros(2, 8, 16, device=device, dtype=dtype) for _ in range(2)]
         found = [*form.add_norm(hidden, added, weight, 1e-5), *form.add_norm(hidden, None, weight, 1e-5)]
         found += [form.gated(hidden, gelu) for gelu in (False, True)]
         for norm in head_norms:
-            found.append(form.store_(qkv, norm, norm, 1e-5, form.turns(table), places, *caches))
-        said.append([*found, *caches])
-    for one, other in zip(*said, strict=True):
+            found.append(form.store_(qkv, norm, norm, 1e-5, form.rotations(table), places, *caches))
+        outputs.append([*found, *caches])
+    for one, other in zip(*outputs, strict=True):
         torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.transfer import sent
+from specchat.core.device_copy import to_device
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_reader import GROUP, FourBit
@@ -189,7 +189,9 @@ class Builder:
         table, scale = self._source.dense("embed").to(self._device, dtype), self._shape.embedding_scale
 
         def embed(ids: list[int]) -> Tensor:
-            rows = F.embedding(sent(torch.tensor(ids, dtype=torch.int64), self._device), table).to(self._activations)
+            rows = F.embedding(to_device(torch.tensor(ids, dtype=torch.int64), self._device), table).to(
+                self._activations
+            )
             return rows if scale == 1.0 else rows * scale
 
         return embed, table

@@ -9,7 +9,7 @@ import torch
 
 from specchat.core.reading import Counters
 from specchat.models.base.cache_rows import Plan
-from specchat.models.base.head_output import Said
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
 from specchat.models.base.sub_layers import SubLayers
@@ -50,7 +50,7 @@ class TextBatch:
         self._held[text] = min(tokens, self._held[text])
 
     @torch.inference_mode()
-    def read(self, more: Mapping[int, Sequence[int]]) -> Said:
+    def read(self, more: Mapping[int, Sequence[int]]) -> HeadOutput:
         """Read on in some texts, in one pass.
 
         Args:

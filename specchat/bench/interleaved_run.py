@@ -1,0 +1,106 @@
+"""Every contestant answers every prompt, interleaved in a rotating order, with the same models in one process."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from specchat.bench.contestants import Contestant, Ours
+from specchat.bench.measured_reply import Measured
+from specchat.bench.workloads import Question
+
+Encode = Callable[[list[dict[str, str]]], list[int]]
+"""Messages → the prompt's tokens."""
+
+_WARM_UP = "Name three colours."
+
+
+@dataclass
+class InterleavedRun:
+    """Measures contestants against the first of them, plain decoding; `measured` grows reply by reply.
+
+    Args:
+        encode: messages to tokens.
+        room: longest prompt that leaves room for a reply.
+        seed: noise of the first reply; every prompt has its own, the same for all contestants.
+        on_reply: hears (who, about which question) before every reply, taught and warming ones included.
+    """
+
+    contestants: Sequence[Contestant]
+    encode: Encode
+    room: int
+    seed: int = 0
+    on_reply: Callable[[str, str], None] = lambda who, what: None
+    measured: list[Measured] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def steps(self, questions: Sequence[Question]) -> int:
+        """How many times `on_reply` will be called, if no prompt is too long."""
+        turns = sum(len(question.turns) for question in questions)
+        return len(self.contestants) * (turns + 1) + len(self._taught()) * turns
+
+    def run(self, questions: Sequence[Question]) -> None:
+        """Warm up, then measure all questions.
+
+        Contestants that may keep what they learn are measured in two halves: on each half after the replies of the
+        other one, so that none has seen a reply before it is measured on it.
+        """
+        warm_up = self.encode([{"role": "user", "content": _WARM_UP}])
+        for contestant in self.contestants:
+            self.on_reply(contestant.name, "warm-up")
+            contestant.warm_up(warm_up)
+        if not self._taught():
+            self._measure(questions, 0)
+            return
+        even, odd = questions[::2], questions[1::2]
+        for half, other, first in ((even, odd, 0), (odd, even, len(even))):
+            self._teach(other)
+            self._measure(half, first)
+
+    def _taught(self) -> list[Ours]:
+        return [contestant for contestant in self.contestants if isinstance(contestant, Ours) and contestant.taught]
+
+    def _teach(self, questions: Sequence[Question]) -> None:
+        """Let those that learn forget everything, then answer these questions untimed."""
+        for contestant in self._taught():
+            contestant.forget()
+            for question in questions:
+                for _ in self._hold(question, [contestant], 0):
+                    pass
+
+    def _measure(self, questions: Sequence[Question], first: int) -> None:
+        for number, question in enumerate(questions, first):
+            gc.collect()
+            for measured in self._hold(question, self.contestants, number):
+                self.measured.append(measured)
+
+    def _hold(self, question: Question, contestants: Sequence[Contestant], number: int) -> Iterator[Measured]:
+        """One conversation. The first contestant's replies are the history of all, so that prompts are the same."""
+        for contestant in contestants:
+            contestant.begin()
+        messages: list[dict[str, str]] = []
+        seed = self.seed + number
+        for turn, said in enumerate(question.turns):
+            messages.append({"role": "user", "content": said})
+            prompt = self.encode(messages)
+            if len(prompt) > self.room:
+                self._leave_out(
+                    f"{question.question_id}, turn {turn + 1}: a prompt of {len(prompt)} tokens is too long"
+                )
+                return
+            reply = ""
+            for place in range(len(contestants)):
+                contestant = contestants[(place + number + turn) % len(contestants)]
+                self.on_reply(contestant.name, question.question_id)
+                written = contestant.write(prompt, seed)
+                if contestant is contestants[0]:
+                    reply = written.text
+                yield Measured(
+                    contestant.name, question.question_id, question.category, turn, place, tuple(prompt), seed, written
+                )
+            messages.append({"role": "assistant", "content": reply})
+
+    def _leave_out(self, why: str) -> None:
+        if why not in self.notes:
+            self.notes.append(why)

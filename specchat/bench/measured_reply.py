@@ -1,0 +1,68 @@
+"""One measured reply: what a contestant wrote, how long it took, where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where the rounds of a reply went.
+
+    Args:
+        verify_by_rows: rows in a pass → (passes, seconds): the cost of verifying, as it was met.
+    """
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    draft_passes: int = 0
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    other_s: float = 0.0
+    offered_by_depth: tuple[int, ...] = ()
+    accepted_by_depth: tuple[int, ...] = ()
+    verify_by_rows: Mapping[int, tuple[int, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Written:
+    """One reply of a contestant. Reading the prompt is `prefill_s`; `decode_s` is the rest."""
+
+    tokens: tuple[int, ...]
+    text: str
+    stop: str
+    prefill_s: float
+    decode_s: float
+    work: Work | None = None
+    energy_j: float | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One reply with what it answers.
+
+    Args:
+        place: the contestant's place in this prompt's order, from 0.
+        seed: of the noise it was drawn with, the same for all contestants.
+    """
+
+    contestant: str
+    question_id: str
+    category: str
+    turn: int
+    place: int
+    prompt: tuple[int, ...]
+    seed: int
+    written: Written
+
+    @property
+    def about(self) -> tuple[str, int]:
+        """What two replies must share to be compared."""
+        return self.question_id, self.turn
+
+    @property
+    def seconds_per_token(self) -> float:
+        count = len(self.written.tokens)
+        return self.written.decode_s / count if count else 0.0

@@ -1,0 +1,125 @@
+"""What is checked: one combination over a loaded pair; how it writes, and what counts as a tie for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from specchat.bench.proof.effort import Effort
+from specchat.bench.workloads import own_workload
+from specchat.core.round import Round
+from specchat.core.seams import Model
+from specchat.decoding.conversation import Conversation, RoundWritten
+from specchat.decoding.teacher_forcing import disturbance, forced
+from specchat.decoding.vocabulary import Vocabulary
+from specchat.drafters.parts import PairResources
+from specchat.settings import Settings
+
+if TYPE_CHECKING:
+    from specchat.engine.far.loaded_pair import LoadedPair
+
+NEUTRAL = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+"""Settings without penalties."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A reply with the rounds it took."""
+
+    tokens: list[int]
+    rounds: list[Round]
+
+    @property
+    def drafted(self) -> int:
+        return sum(round.tree.drafted for round in self.rounds)
+
+    @property
+    def accepted(self) -> int:
+        return sum(round.accepted for round in self.rounds)
+
+
+class CheckedCombination:
+    """One combination over one target.
+
+    Args:
+        exact: the texts must be the same, token by token; elsewhere ties of rounded numbers are excused.
+        resources: what the pair has for its drafters besides models.
+    """
+
+    def __init__(
+        self,
+        target: Model,
+        draft: Model | None,
+        vocabulary: Vocabulary,
+        settings: Settings,
+        effort: Effort,
+        exact: bool,
+        resources: PairResources | None = None,
+    ) -> None:
+        self.target = target
+        self.settings = settings
+        self.effort = effort
+        self.exact = exact
+        self.vocabulary = vocabulary
+        self._draft = draft
+        self._resources = resources
+
+    @classmethod
+    def of(cls, pair: LoadedPair, settings: Settings, effort: Effort) -> CheckedCombination:
+        """The combination that the settings ask for, over a loaded pair."""
+        draft = pair.draft.model if pair.draft else None
+        return cls(pair.target.model, draft, pair.vocabulary, settings, effort, pair.exact, pair.resources)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the combination claims to write exactly the target's text."""
+        return self.conversation(self.settings).losslessness.lossless
+
+    @cached_property
+    def prompts(self) -> list[list[int]]:
+        """Prompts of our own set, one of each category in turn, as tokens."""
+        chosen = own_workload().first_turns().limited(self.effort.prompts).questions
+        encoded = [self.vocabulary.encode_chat([{"role": "user", "content": q.turns[0]}]) for q in chosen]
+        room = self.target.context_tokens - self.effort.tokens - 1
+        return [prompt for prompt in encoded if len(prompt) <= room]
+
+    @cached_property
+    def greedy_settings(self) -> Settings:
+        return self.settings.but({"temperature": 0.0, "max_tokens": self.effort.tokens})
+
+    @cached_property
+    def greedy_plain(self) -> list[Text]:
+        """Plain decoding's own text for every prompt."""
+        plain = self.greedy_settings.but({"controller": "off"})
+        return [self.write(plain, prompt) for prompt in self.prompts]
+
+    @cached_property
+    def first_logits(self) -> list[Tensor]:
+        """(V,) each: what plain decoding goes by along its own text for the first prompt."""
+        return [row.clone() for row in forced(self.target, self.prompts[0], self.greedy_plain[0].tokens)]
+
+    @cached_property
+    def moved(self) -> float:
+        """How far two likely logits move against each other between passes of one row and of several."""
+        reply = self.greedy_plain[0].tokens
+        sizes = sorted({2, 4, self.settings.nodes + 1})
+        return max(disturbance(self.first_logits, self.target, self.prompts[0], reply, rows) for rows in sizes)
+
+    def conversation(self, settings: Settings, draft: Model | None = None) -> Conversation:
+        """A conversation with nothing learnt yet; `draft` takes the place of the pair's draft model."""
+        return Conversation(self.target, draft or self._draft, self.vocabulary, settings, resources=self._resources)
+
+    def write(self, settings: Settings, prompt: Sequence[int], seed: int = 0, draft: Model | None = None) -> Text:
+        """One reply from an empty cache."""
+        self.target.prefill(())
+        return write(self.conversation(settings, draft), prompt, seed)
+
+
+def write(conversation: Conversation, prompt: Sequence[int], seed: int) -> Text:
+    """One reply with its rounds."""
+    rounds = [event.round for event in conversation.reply(prompt, seed) if isinstance(event, RoundWritten)]
+    return Text([token for round in rounds for token in round.emitted], rounds)

@@ -1,0 +1,23 @@
+"""Copies between host and device that do not wait, and the one function that does."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def to_device(host: Tensor, device: torch.device) -> Tensor:
+    """The same values, of any shape (…,), on a device.
+
+    A copy from pageable memory waits until the device has done everything before it. A copy from pinned memory does
+    not; torch's allocator lends the pinned block out again only once the copy is done.
+    """
+    if device.type == "cuda":
+        return host.pin_memory().to(device, non_blocking=True)
+    return host.to(device)
+
+
+def synchronize(device: torch.device) -> None:
+    """Synchronise: return once the device has done all it was given, so that a clock read now tells the truth."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,108 @@
+"""Commands to the engine: one JSON object per line, each with its `type`.
+
+The types of the fields say which values they take; `codec` holds every command to them, and `checks` to what types
+cannot say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from specchat.engine.protocol.bounds import Id, Seconds, Seed, Token, Whole
+from specchat.engine.protocol.chat_message import Message
+
+
+class Load(Struct, frozen=True, tag_field="type", tag="load"):
+    """Load the pair that the settings name (or switch to it). Answered by Loading…, then Ready or Failed."""
+
+    settings: dict[str, Any] = {}
+
+
+class SecondReply(Struct, frozen=True):
+    """A second reply that is written by turns with the first: its id, and the settings that hold for it alone."""
+
+    id: Id
+    apart: dict[str, Any]
+
+
+class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
+    """Write one reply to these messages. Answered by Started, Prefilled…, RoundDone…, Finished (or Failed).
+
+    `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
+    and it is written by parts that know nothing of other replies and are forgotten afterwards.
+
+    With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
+    moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
+    them must be plain decoding (controller off).
+
+    With `text` and no messages, the reply goes on with this text as it stands, without the model's chat format. With
+    `reference`, a text that the reply is expected to follow closely, its words are proposed before the drafter's own.
+    """
+
+    id: Id
+    messages: list[Message]
+    seed: Seed | None = None
+    apart: dict[str, Any] | None = None
+    beside: SecondReply | None = None
+    text: str | None = None
+    reference: str = ""
+
+
+class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):
+    """Stop reply `id` at the next round, out of band; or stop loading when `id` is None."""
+
+    id: Id | None = None
+
+
+class Change(Struct, frozen=True, tag_field="type", tag="change"):
+    """Change live settings; acts before the next round, also of a running reply. Answered by Changed or Failed."""
+
+    settings: dict[str, Any]
+
+
+class Pace(Struct, frozen=True, tag_field="type", tag="pace"):
+    """How the rounds of reply `id` follow each other from now on, so that they can be watched. Not answered.
+
+    Held, it does `rounds` more and then waits for the next `Pace`, a `Cancel` or a `Quit`; else a round begins no
+    sooner than `gap_s` after the one before it was told. Changes act meanwhile, and waiting counts in no figure.
+    Sent before its Generate, it acts from the first round on.
+    """
+
+    id: Id
+    hold: bool = False
+    rounds: Whole = 0
+    gap_s: Seconds = 0.0
+
+
+class Count(Struct, frozen=True, tag_field="type", tag="count"):
+    """How many tokens would these messages take? Answered by Counted."""
+
+    id: Id
+    messages: list[Message]
+
+
+class Compare(Struct, frozen=True, tag_field="type", tag="compare"):
+    """Where do two replies to these messages part, both written with this seed? Answered by Compared.
+
+    `plain` and `other` are their tokens; `apart` is the settings they were sampled with, as in Generate.
+    """
+
+    id: Id
+    messages: list[Message]
+    seed: Seed
+    plain: list[Token]
+    other: list[Token]
+    apart: dict[str, Any] | None = None
+
+
+class Statistics(Struct, frozen=True, tag_field="type", tag="statistics"):
+    """Ask for totals since the pair was loaded. Answered by Totals."""
+
+
+class Quit(Struct, frozen=True, tag_field="type", tag="quit"):
+    """Leave. Closing standard input means the same."""
+
+
+Command = Load | Generate | Cancel | Change | Pace | Count | Compare | Statistics | Quit

@@ -1,0 +1,66 @@
+"""The text whose rows a model's cache holds: read, borrowed from another model, kept after a round, or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from specchat.core.request import PassRequest
+from specchat.core.states import StateTap
+from specchat.models.base.cache_rows import Plan, Rows, common_prefix
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.layer_hooks import LayerWatch
+
+RunPass = Callable[[Plan, LayerWatch | None], object]
+"""Computes the pass of a plan, and shows the watch, if there is one, the states after the layers it wants."""
+
+
+class CachedText:
+    """Which tokens have rows, and where those rows lie in the cache. Every model has one.
+
+    Args:
+        cache: keys and values, moved with the rows; None for a model that computes nothing from them.
+        source: of the model that this one was made from: `borrow` copies its rows.
+    """
+
+    def __init__(self, cache: KVCache | None = None, source: CachedText | None = None) -> None:
+        self.rows = Rows()
+        self._cache = cache
+        self._source = source
+
+    def cached(self, tokens: Sequence[int]) -> int:
+        """How many leading tokens of these have rows."""
+        return common_prefix(self.rows.prefix, tokens)
+
+    @torch.inference_mode()
+    def prefill(
+        self, tokens: Sequence[int], on_chunk: Callable[[int, int], None] | None, tap: StateTap | None, run: RunPass
+    ) -> None:
+        """Hold exactly these tokens: `run` reads those without rows, chunk by chunk; `tap` is given their states."""
+
+        def read(plan: Plan) -> None:
+            watch = None if tap is None else LayerWatch(plan, PassRequest(taps=tap.layers))
+            run(plan, watch)
+            if tap is not None and watch is not None and (states := watch.text_states()) is not None:
+                tap.take(states)
+
+        self.rows.read_prefix(tokens, read, on_chunk)
+
+    @torch.inference_mode()
+    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
+        """Hold copies of the source's rows at these positions of a text, and nothing else of it."""
+        assert self._source is not None, "rows are borrowed from the model that this one was made from"
+        held = self._source.cached(tokens)
+        some = [position for position in positions if position < held]
+        if self._cache is not None and self._source._cache is not None:
+            self._cache.copy_rows_(self._source._cache, self._source.rows.at(some))
+        self.rows.borrow(tokens[:held], some)
+
+    @torch.inference_mode()
+    def keep(self, path: Sequence[int]) -> None:
+        """End the round: keep the rows of the root and of the path, as far as they were read."""
+        start = self.rows.held
+        kept = self.rows.keep(path)
+        if self._cache is not None:
+            self._cache.keep_rows_(start, kept)

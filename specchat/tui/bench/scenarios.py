@@ -1,0 +1,209 @@
+"""The scenarios of the app benchmark, run in a child process: the real app in a pseudo-terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from textual.pilot import Pilot
+
+from specchat.tui.app import SpecchatApp
+from specchat.tui.bench.engine_speed import alone, with_app
+from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
+from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.turn import Reply, Turn
+
+WARM_UP_S = 2.0
+SAMPLE_S = 0.02
+MESSAGES = 10_000
+PAGES = 60
+PLAYED_TOKENS = 60_000
+PLAYED_SHARE = 1 / 6
+"""Ten minutes at 100 tokens a second are played, and make a sixth of an hour."""
+
+Result = dict[str, Any]
+
+
+class Scenario:
+    """Runs one scenario in one app."""
+
+    def __init__(self, scenario: str, text: str, tokens: int, rate: float, seconds: float, ahead: int = 0) -> None:
+        self.ahead = ahead
+        self.links: list[ScriptedLink] = []
+        self.seconds = seconds
+        self.rate = rate
+        self._scenario: Callable[[], Awaitable[Result]] = getattr(self, scenario)
+        self.result: Result = {}
+
+        def connect(wake: Callable[[], None]) -> ScriptedLink:
+            self.links.append(ScriptedLink(wake, TEXTS[text], tokens, rate, ahead))
+            return self.links[-1]
+
+        self.app = SpecchatApp(connect, settings={"pair": "scripted"})
+
+    def run(self) -> Result:
+        """The scenario from start to quit."""
+        self.app.run(auto_pilot=self._pilot)
+        return self.result
+
+    async def _pilot(self, pilot: Pilot[object]) -> None:
+        while self.app.chat.engine.phase != "ready":
+            await asyncio.sleep(0.02)
+        self.result = await self._scenario()
+        self.app.exit()
+
+    async def stream(self) -> Result:
+        """The cost of showing a reply while it is written."""
+        await self.app.control.session.ask("Go on.")
+        while (running := self.app.chat.running) is not None and running.figures.tokens < self.ahead:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(WARM_UP_S)
+        begun, cpu = time.monotonic(), time.process_time()
+        collecting = _collections()
+        lags = await _event_loop_lags(self.seconds)
+        spent, now = time.process_time() - cpu, time.monotonic()
+        return {
+            "cpu": spent / (now - begun), "lag_p50_s": _quantile(lags, 0.5), "lag_p95_s": _quantile(lags, 0.95),
+            "lag_max_s": max(lags), "window": (begun, now), "collections": _collections() - collecting,
+        }  # fmt: skip
+
+    async def idle(self) -> Result:
+        """The cost of an idle app after a reply."""
+        await self._write_reply()
+        await asyncio.sleep(1.0)
+        loop = asyncio.get_running_loop()
+        timers = sum(not handle.cancelled() for handle in getattr(loop, "_scheduled", []))
+        begun, cpu = time.monotonic(), time.process_time()
+        await asyncio.sleep(self.seconds)
+        now = time.monotonic()
+        return {"cpu": (time.process_time() - cpu) / (now - begun), "timers": timers, "window": (begun, now)}
+
+    async def tree(self) -> Result:
+        """The cost of drawing the tree."""
+        panel = self.app.views.tree_panel
+        costs = []
+        for round in rounds_of(TEXTS["prose"], 500, self.rate, 1):
+            self.app.chat.rounds.append(round)
+            before = time.thread_time()
+            panel.show(self.app.chat.rounds, self.app.chat.figures)
+            for y in range(panel.size.height):
+                panel.render_line(y)
+            costs.append(time.thread_time() - before)
+        return {"frame_s": statistics.median(costs), "frame_p95_s": _quantile(costs, 0.95), "size": tuple(panel.size)}
+
+    async def scroll(self) -> Result:
+        """The cost of opening a chat of ten thousand messages and paging up."""
+        transcript = self.app.views.transcript
+        before = time.thread_time()
+        turns = _turns(MESSAGES)
+        made, begun = time.thread_time(), time.monotonic()
+        await transcript.restore(turns)
+        await self._wait_until_drawn()
+        opened, waited = time.thread_time() - made, time.monotonic() - begun
+        before = time.thread_time()
+        paging = asyncio.create_task(self._page_up())
+        lags = await _event_loop_lags(done=paging.done)
+        return {
+            "open_s": opened, "open_wall_s": waited, "frame_s": _quantile(lags, 0.95), "frame_max_s": max(lags),
+            "page_s": (time.thread_time() - before) / PAGES, "mounted": len(transcript.views),
+        }  # fmt: skip
+
+    async def _page_up(self) -> None:
+        for _ in range(PAGES):
+            self.app.views.transcript.scroll_page_up(animate=False)
+            await asyncio.sleep(0.1)
+
+    async def memory(self) -> Result:
+        """The memory growth of ten minutes of streaming, played faster, extrapolated to an hour."""
+        replies = PLAYED_TOKENS // self.links[0].tokens
+        begun = replies // 4  # until then caches fill
+        kept: list[float] = []
+        for number in range(replies):
+            if number == begun:
+                kept.append(_resident_bytes())
+            await self._write_reply()
+        gc.collect()
+        kept.append(_resident_bytes())
+        text = sum(len(turn.message().content.encode()) for turn in self.app.chat.turns)
+        an_hour = replies / (replies - begun) / PLAYED_SHARE
+        return {
+            "growth_bytes": (kept[1] - kept[0]) * an_hour,
+            "resident_bytes": kept[1],
+            "text_bytes": text / PLAYED_SHARE,
+        }
+
+    async def _write_reply(self) -> None:
+        self.links[0].done.clear()
+        await self.app.control.session.ask("Go on.")
+        while not self.links[0].done.is_set() or self.app.chat.running is not None:
+            await asyncio.sleep(0.02)
+
+    async def _wait_until_drawn(self) -> None:
+        """Wait until everything was drawn."""
+        for _ in range(2):
+            drawn = asyncio.Event()
+            self.app.call_after_refresh(drawn.set)
+            await drawn.wait()
+
+
+async def _event_loop_lags(seconds: float = 0.0, done: Callable[[], bool] | None = None) -> list[float]:
+    """How late the event loop woke up in each sample, without delays caused by other programs.
+
+    A delay counts only up to the processor time that the app itself used meanwhile.
+    """
+    lags = []
+    end = time.monotonic() + seconds
+    while not done() if done else time.monotonic() < end:
+        due, cpu = time.monotonic() + SAMPLE_S, time.thread_time()
+        await asyncio.sleep(SAMPLE_S)
+        lags.append(max(0.0, min(time.monotonic() - due, time.thread_time() - cpu)))
+    return lags
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def _collections() -> int:
+    return sum(generation["collections"] for generation in gc.get_stats()[2:])
+
+
+def _resident_bytes() -> float:
+    with suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * 4096.0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+
+
+def _turns(count: int) -> list[Turn]:
+    turns = []
+    for number in range(count):
+        if number % 2 == 0:
+            turns.append(Turn("user", f"Question {number}: how does it go on?"))
+            continue
+        reply = Reply(0, Figures(), stop="end")
+        reply.add(
+            f"Answer {number} is **short**.\n\n- it has a list\n- of two\n\n```python\nreturn {number}\n```\n", "target"
+        )
+        turns.append(Turn("assistant", reply=reply))
+    return turns
+
+
+def run(target: str, scenario: str, text: str, tokens: int, rate: float, seconds: float, ahead: int = 0) -> None:
+    """Run a scenario in this process and write what was seen to a file."""
+    result = Scenario(scenario, text, tokens, rate, seconds, ahead).run()
+    Path(target).write_text(json.dumps(result))
+
+
+def run_engine(target: str, app: bool, settings: dict[str, Any]) -> None:
+    """Replies of a real engine, with or without the app, and write how fast they were to a file."""
+    Path(target).write_text(json.dumps((with_app if app else alone)(settings)))

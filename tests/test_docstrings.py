@@ -1,0 +1,66 @@
+"""Docstrings of the method families: where a method is from, what its functions do, and the shapes of tensors."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import specchat
+from specchat.decoding.families import methods
+from specchat.registry import Method
+
+PACKAGE = Path(specchat.__file__).parent
+FAMILIES = ("drafters", "trees", "acceptance", "controllers")
+WITH_TENSORS = (*FAMILIES, "core", "structures")
+SHAPE = re.compile(r"\((?:[^()]*,[^()]*|≤ [^()]*)\)")
+"""(N, V), (C,), (…, 1) and their like."""
+
+Definition = ast.FunctionDef | ast.ClassDef
+
+
+def public(packages: tuple[str, ...]) -> Iterator[tuple[str, Definition]]:
+    """Every public class, method and function of these packages, with the place where it is defined."""
+    for package in packages:
+        for file in sorted((PACKAGE / package).glob("*.py")):
+            yield from below(ast.parse(file.read_text(encoding="utf-8")), file.relative_to(PACKAGE))
+
+
+def below(node: ast.Module | ast.ClassDef, file: Path) -> Iterator[tuple[str, Definition]]:
+    for inner in node.body:
+        if isinstance(inner, Definition) and not inner.name.startswith("_"):
+            yield f"{file}:{inner.lineno} {inner.name}", inner
+            if isinstance(inner, ast.ClassDef):
+                yield from below(inner, file)
+
+
+def handles_tensors(function: ast.FunctionDef) -> bool:
+    annotations = [argument.annotation for argument in function.args.args] + [function.returns]
+    return any(re.search(r"\bTensor\b", ast.unparse(one)) for one in annotations if one is not None)
+
+
+def names_its_source(text: str) -> bool:
+    return "Reference:" in text or "specchat's own" in text
+
+
+@pytest.mark.parametrize(("family", "method"), list(methods()), ids=lambda value: getattr(value, "name", value))
+def test_every_method_names_its_reference_or_says_it_is_specchats_own(family: str, method: Method) -> None:
+    loaded = method.load()
+    module = sys.modules[loaded.__module__]
+    assert names_its_source(f"{inspect.getdoc(loaded)}\n{inspect.getdoc(module)}"), f"{family} {method.name}"
+
+
+def test_every_public_definition_of_the_families_has_a_docstring() -> None:
+    assert [place for place, one in public(FAMILIES) if not ast.get_docstring(one)] == []
+
+
+def test_public_functions_of_tensors_give_shapes() -> None:
+    functions = [(place, one) for place, one in public(WITH_TENSORS) if isinstance(one, ast.FunctionDef)]
+    about_tensors = [(place, one) for place, one in functions if handles_tensors(one)]
+    assert len(about_tensors) > 20, "there are functions of tensors to look at"
+    assert [place for place, one in about_tensors if not SHAPE.search(ast.get_docstring(one) or "")] == []
