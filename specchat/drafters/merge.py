@@ -126,6 +126,7 @@ class Merge:
             member.observe(round if own is round.reading else dataclasses.replace(round, reading=own))
 
     def close(self) -> None:
+        """Close every member."""
         self._said.clear()
         for member in self._members:
             member.close()
