@@ -167,8 +167,8 @@ def doctor(
 
 app.command()(bench)
 app.command()(check)
-app.command()(train)
 app.command()(serve)
+app.command()(train)
 app.command()(web)
 
 

@@ -50,6 +50,7 @@ class TrainedNetworkDrafter:
 
     @property
     def passes(self) -> int:
+        """Steps of the network so far."""
         return self._network.passes
 
     def start(self, history: Sequence[int]) -> None:
@@ -70,6 +71,7 @@ class TrainedNetworkDrafter:
         return [said.get(node, ()) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None: it reads the target's states, not rows of its own."""
         return ()
 
     def observe(self, round: Round) -> None:

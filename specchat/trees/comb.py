@@ -8,6 +8,7 @@ from typing import Final
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
 from specchat.registry import NoOptions
@@ -33,12 +34,17 @@ class Comb:
         del options
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
         return ()
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """A frozen tree of at most `budget.nodes` draft nodes, one of which at each depth has children."""
         growth = Growth(context, budget)
         node: int | None = ROOT if budget.nodes > 0 and budget.width > 0 else None
         while node is not None and growth.may_have_children(node):
             (guesses,) = drafter.propose(growth.tree, [node], budget.width, context)
             node = growth.consider(node, guesses[: budget.width]).get(0)
         return growth.best_tree()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""

@@ -144,10 +144,8 @@ class EagerNetwork:
         end = running.plan.mask.shape[1]
         keys, values = running.cache.room_for(end, self.like)
         places = to_device(torch.tensor(running.plan.written), self.device)
-        rotations, masks = (
-            [self.ops.rotations(rotations) for rotations in running.rotations],
-            [self._mask(mask) for mask in seen],
-        )
+        rotations = [self.ops.rotations(rotations) for rotations in running.rotations]
+        masks = [self._mask(mask) for mask in seen]
         adapted = Adapted.of(running.riders, self.prepared, self.device)
         return PassTensors(
             rotations, places, keys, values, end, masks, fused, running.parts, running.cache.place_of, adapted
