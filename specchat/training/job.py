@@ -20,6 +20,7 @@ from specchat.models.learned.networks import new_network
 from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
+from specchat.training.files import only_user, replacing
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.needs import needs_of
 from specchat.training.order import Order, Places
@@ -84,16 +85,17 @@ class Job:
         Raises:
             TrainingError: data, disk or memory do not do.
         """
-        texts = self._write_texts()
-        corpus, sources = self._read_states(texts)
-        fitting = self._fitting(corpus, sources)
-        try:
-            fitting.run(self._tell_learning(fitting))
-        except KeyboardInterrupt:
-            if fitting.best_weights.exists():
-                self._write_drafter(fitting, corpus)
-            raise
-        return self._write_drafter(fitting, corpus)
+        with only_user(self.places.data):
+            texts = self._write_texts()
+            corpus, sources = self._read_states(texts)
+            fitting = self._fitting(corpus, sources)
+            try:
+                fitting.run(self._tell_learning(fitting))
+            except KeyboardInterrupt:
+                if fitting.standing.tokens and fitting.best_weights.exists():
+                    self._write_drafter(fitting, corpus)
+                raise
+            return self._write_drafter(fitting, corpus)
 
     def _write_texts(self) -> TextStore:
         """Stages 1 and 2."""
@@ -146,7 +148,8 @@ class Job:
         order, subject, folder, standing = self.order, self._subject, self.places.drafter, fitting.standing
         best = max(standing.curve, key=lambda point: float(point["tau"]))
         private_dir(folder)
-        shutil.copyfile(fitting.best_weights, folder / WEIGHTS)
+        with replacing(folder / WEIGHTS) as partial:
+            shutil.copyfile(fitting.best_weights, partial)
         return write_drafter(
             folder,
             method=order.drafter,
