@@ -23,7 +23,7 @@ from specchat.training.corpus import Corpus
 from specchat.training.files import only_user, replacing
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.needs import needs_of
-from specchat.training.order import Order, Places
+from specchat.training.order import CHATS, SELF, Order, Places
 from specchat.training.recipes import HEAD_TOKENS, RECIPES, STEPS
 from specchat.training.state_reading import StateReading, grouped, tapped_layers
 from specchat.training.state_shards import read_shard, shard_file
@@ -102,7 +102,7 @@ class Job:
         order, subject = self.order, self._subject
         self.needs.check(self.places.data)
         store = TextStore(self.places.texts, subject.vocabulary.size)
-        plan = TextPlan(subject.vocabulary, order.file_prompts(), subject.sampling, order.seed)
+        plan = TextPlan(subject.vocabulary, order.given_prompts(), subject.sampling, order.seed)
 
         def tell(done: int) -> None:
             self._tell(Stage("replies", min(done, order.tokens), order.tokens, "tokens", f"{len(store.texts)} texts"))
@@ -158,7 +158,7 @@ class Job:
             licence=subject.licence,
             options=fitting.network.sizes.options(),
             data={
-                "prompts": order.prompts if order.prompts == "self" else Path(order.prompts).name,
+                "prompts": order.prompts if order.prompts in (SELF, CHATS) else Path(order.prompts).name,
                 "texts": len(corpus.learnt),
                 "reply_tokens": corpus.tokens,
                 "seed": order.seed,
