@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.config import load_catalog, settings_of, user_settings
 from specchat.engine.protocol.environment import engine_environment
-from specchat.settings import Settings
+from specchat.settings import GREEDY, Settings
 
 if TYPE_CHECKING:
     from specchat.engine.far.loaded_pair import LoadedPair
@@ -20,9 +20,9 @@ def prepare_environment(threads: int = 0) -> None:
 
 
 def settings_in_force(chosen: Mapping[str, Any], **fallback: Any) -> Settings:
-    """What the pair starts with, then `fallback`, then what was asked for."""
+    """What the pair starts with but greedy, then `fallback`, then what was asked for."""
     name = chosen.get("pair") or user_settings().get("pair") or Settings().pair
-    return settings_of(load_catalog().pair(name), fallback, chosen)
+    return settings_of(load_catalog().pair(name), GREEDY, fallback, chosen)
 
 
 def load_pair(settings: Settings, say: Callable[[str], None] = lambda what: None) -> LoadedPair:
