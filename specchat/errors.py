@@ -4,7 +4,8 @@
     ├── UsageError                what was asked for does not exist or does not fit (exit code 2)
     │   ├── ConfigError           … in a file: names the file, the table, the key
     │   ├── CombinationError      … parts that cannot work together, and the nearest that can
-    │   └── RecordingError        … a file that is no recording, or one that contradicts itself
+    │   ├── RecordingError        … a file that is no recording, or one that contradicts itself
+    │   └── PromptTooLong         … a prompt that leaves no room in the context
     ├── WeightsError              weights could not be found, fetched, trusted or read
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
@@ -46,6 +47,10 @@ class CombinationError(UsageError):
 
 class RecordingError(UsageError):
     """A file that is no recording, or one that contradicts itself."""
+
+
+class PromptTooLong(UsageError):
+    """A prompt that leaves no room for a reply in the model's context."""
 
 
 class WeightsError(SpecchatError):

@@ -112,6 +112,13 @@ def options_of(dataclass_type: type) -> tuple[Option, ...]:
     )
 
 
+DRAFT_MODEL = "draft_model"
+"""What a method requires that uses the pair's draft model."""
+
+TRAINED_WEIGHTS = "trained_weights"
+"""What a method requires that is built from a drafter trained for the target."""
+
+
 @dataclass(frozen=True)
 class NoOptions:
     """A method without options."""
@@ -122,7 +129,11 @@ class Method:
     """One line of a family's table: a method's name, where its code is, and what to say about it.
 
     `lossless` is the table's promise to readers ("yes", "no", or the condition); whether a *combination*
-    is lossless is computed by `decoding.assemble` from what the draws carry, never read from here.
+    is lossless is computed by `decoding.combinations` from what the draws carry, never read from here.
+
+    Args:
+        requires: what a pair must have for it besides a target: `DRAFT_MODEL`, or `TRAINED_WEIGHTS`, of which the
+            method's option `weights` names the drafter to use.
     """
 
     name: str
@@ -131,7 +142,21 @@ class Method:
     source: str
     lossless: str = "yes"
     options: type = NoOptions
-    needs_draft_model: bool = False
+    requires: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        unknown = set(self.requires) - {DRAFT_MODEL, TRAINED_WEIGHTS}
+        assert not unknown, f"{self.name} requires what no pair has: {unknown}"
+
+    @property
+    def needs_draft_model(self) -> bool:
+        """Whether only a pair with a draft model can use it."""
+        return DRAFT_MODEL in self.requires
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether it is built from a drafter that was trained for the target."""
+        return TRAINED_WEIGHTS in self.requires
 
     def load(self) -> Any:
         """The method's class, imported now."""

@@ -22,13 +22,14 @@ HEADLESS = sorted(
 
 TORCH_FREE = (
     "specchat", "specchat.errors", "specchat.registry", "specchat.settings", "specchat.config",
-    "specchat.drafters", "specchat.drafters.options", "specchat.trees", "specchat.trees.options",
+    "specchat.drafters", "specchat.drafters.options", "specchat.drafters.choice", "specchat.decoding.combinations",
+    "specchat.trees", "specchat.trees.options",
     "specchat.acceptance", "specchat.controllers", "specchat.decoding.families",
     "specchat.engine.protocol.events", "specchat.engine.protocol.text", "specchat.engine.protocol.describe",
     "specchat.engine.near.client", "specchat.engine.near.replay", "specchat.engine.far.host", "specchat.models.fetch",
     "specchat.store.writer", "specchat.store.chat_json",
     "specchat.cli", "specchat.cli.flags", "specchat.cli.methods", "specchat.cli.models", "specchat.cli.run",
-    "specchat.cli.start_engine", "specchat.cli.chat",
+    "specchat.cli.start_engine", "specchat.cli.chat", "specchat.cli.serve", "specchat.serve.server",
 )  # fmt: skip
 """What lists, asks and plays back, but never computes."""
 
@@ -99,6 +100,19 @@ def test_the_app_imports_no_model_library() -> None:
 def test_this_test_would_notice() -> None:
     assert imported_by(["specchat.tui.app"], DRAWING) == dict.fromkeys(DRAWING, "specchat.tui.app")
     assert imported_by(["specchat.core.noise"], HEAVY) == {"torch": "specchat.core.noise"}
+
+
+def test_checking_settings_imports_no_model_library_while_no_draw_is_sampled() -> None:
+    checked = """
+import sys
+from specchat.decoding.combinations import check_settings
+from specchat.settings import Settings
+changes = {"drafter": "merge", "rule": "multi_step", "policy": "best_first", "temperature": float(sys.argv[1])}
+check_settings(Settings().but({**changes, "method_options": {"merge.of": "suffix(depth=8)+draft_model"}}), True)
+print("torch" in sys.modules)
+"""
+    assert _python(checked, "0").stdout.split() == ["False"]
+    assert _python(checked, "0.8").stdout.split() == ["True"], "the classes declare what they draw"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["methods"], ["models", "list"]], ids=" ".join)

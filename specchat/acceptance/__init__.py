@@ -1,5 +1,13 @@
 """Acceptance rules decide which guesses stand. This table is all that listing them needs."""
 
+from specchat.acceptance.options import (
+    FairOptions,
+    LenientOptions,
+    NestOptions,
+    RollbackOptions,
+    TransferOptions,
+    TypicalOptions,
+)
 from specchat.registry import Method, Table
 
 ACCEPTANCE_RULES = Table(
@@ -24,5 +32,53 @@ ACCEPTANCE_RULES = Table(
         "the same with draws without replacement: no two children are wasted on one token",
         "RSD arXiv:2402.14160",
         lossless="yes, in distribution; the seed's text differs from plain decoding's",
+    ),
+    Method(
+        "typical",
+        "specchat.acceptance.typical:Typical",
+        "keep what the target holds likely enough, given how undecided it is; the longest such path",
+        "Medusa arXiv:2401.10774",
+        lossless="no",
+        options=TypicalOptions,
+    ),
+    Method(
+        "lenient",
+        "specchat.acceptance.lenient:Lenient",
+        "accept draws as if the draft had held them less likely than it did",
+        "DistillSpec arXiv:2310.08461, Speculative Decoding arXiv:2211.17192",
+        lossless="no",
+        options=LenientOptions,
+    ),
+    Method(
+        "rollback",
+        "specchat.acceptance.rollback:Rollback",
+        "keep guesses until the target finds one too unlikely",
+        "BiLD arXiv:2302.07863",
+        lossless="no",
+        options=RollbackOptions,
+    ),
+    Method(
+        "transfer",
+        "specchat.acceptance.transfer:Transfer",
+        "move the target's law towards the draft's before draws are tested",
+        "RAPID arXiv:2502.20330",
+        lossless="no",
+        options=TransferOptions,
+    ),
+    Method(
+        "nest",
+        "specchat.acceptance.nest:Nest",
+        "mix the target's law with what was copied from the text, and copy whole spans where that is trusted",
+        "NEST arXiv:2405.19325",
+        lossless="no",
+        options=NestOptions,
+    ),
+    Method(
+        "fair",
+        "specchat.acceptance.fair:Fair",
+        "of the likely guesses take the one that depends least on who the prompt is about",
+        "AMBEDKAR arXiv:2509.02133",
+        lossless="no",
+        options=FairOptions,
     ),
 )

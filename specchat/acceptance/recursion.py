@@ -33,7 +33,7 @@ class Trial:
     left: Tensor
 
 
-def token_after(tree: TokenTree, node: int, reading: Reading, context: Context) -> int:
+def token_after(tree: TokenTree, node: int, reading: Reading, context: Context, lenience: float = 1.0) -> int:
     """The token that follows `node`: the first sampled draw whose coin says yes, else one from what is left of p.
 
     The last draw uses the target's stream, as plain decoding does, so a node whose children are all points (and
@@ -41,22 +41,46 @@ def token_after(tree: TokenTree, node: int, reading: Reading, context: Context) 
     whose token nothing is left; where it is a child, that child was proposed as a point.
 
     Synchronises with the device once per sampled draw and once for the last one.
+
+    Args:
+        lenience: see `trials`.
     """
     law = context.law_after(tree, node, reading.after(node))
     position = context.position(tree, node)
     draws = tree.draws(node)
     if any(draw.guess.kind is not DrawKind.POINT for draw in draws):
-        left = law.dense(context.vocab_size)
-        for trial in trials(left, draws):
-            salt = (context.round, node, trial.index)
-            if context.noise.uniform(Stream.ACCEPT, position, trial.token, salt) < trial.chance:
-                return trial.token
-            left = trial.left
-        law = _law(left)
+        outcome = accepted_or_left(law.dense(context.vocab_size), draws, node, position, context, lenience)
+        if isinstance(outcome, int):
+            return outcome
+        law = Law.of(outcome)
     return law.draw(context.noise, Stream.TARGET, position)
 
 
-def trials(p: Tensor, draws: Sequence[Draw]) -> Iterator[Trial]:
+def accepted_or_left(
+    p: Tensor,
+    draws: Sequence[Draw],
+    node: int,
+    position: int,
+    context: Context,
+    lenience: float = 1.0,
+    skip: int = 0,
+) -> int | Tensor:
+    """The token of the first sampled draw that is accepted, or else what is left of the (V,) law p.
+
+    Args:
+        draws: all draws at `node`.
+        skip: draws before this one were tried already; p is what they left.
+    """
+    left = p
+    for trial in trials(p, draws, lenience, skip):
+        salt = (context.round, node, trial.index)
+        if context.noise.uniform(Stream.ACCEPT, position, trial.token, salt) < trial.chance:
+            return trial.token
+        left = trial.left
+    return left
+
+
+def trials(p: Tensor, draws: Sequence[Draw], lenience: float = 1.0, skip: int = 0) -> Iterator[Trial]:
     """Every sampled draw in its order, put to the test against what the draws before it left of the target's law.
 
     A draw that is distributed as g, given that it happens and that those before it were rejected, is accepted
@@ -70,6 +94,8 @@ def trials(p: Tensor, draws: Sequence[Draw]) -> Iterator[Trial]:
     Args:
         p: (V,) float64, the target's processed law.
         draws: all draws at one node; points are skipped, for they have no law to be tested against.
+        lenience: factor on g; below 1 more is accepted than is exact.
+        skip: draws before this one are not tried.
     """
     left = p
     taken: dict[str, list[int]] = defaultdict(list)
@@ -84,6 +110,9 @@ def trials(p: Tensor, draws: Sequence[Draw]) -> Iterator[Trial]:
         taken[guess.proposer].append(guess.token)
         if g is None:
             continue  # nothing representable was left to draw from, whatever the token: a draw without a law
+        if index < skip:
+            continue
+        g = g if lenience == 1.0 else lenience * g
         remaining = _residual(left, g)
         yield Trial(index, guess.token, _chance(left, g, guess.token), remaining)
         left = remaining
@@ -107,8 +136,3 @@ def _without(q: Tensor, tokens: Sequence[int]) -> Tensor | None:
     rest[list(tokens)] = 0.0
     mass = float(rest.sum())
     return rest.div_(mass) if mass > 0.0 else None
-
-
-def _law(p: Tensor) -> Law:
-    ids = torch.nonzero(p).squeeze(1)
-    return Law(ids, p[ids].log())

@@ -17,6 +17,8 @@ from specchat.bench.proof.same_text import Comparison, SameText
 from specchat.bench.report import Report, Result, Run, summarise
 from specchat.bench.workloads import Question, Workload
 from specchat.config import load_catalog
+from specchat.config.trained_drafters import NO_TRAINED
+from specchat.decoding.combinations import check_settings, needs_weights
 from specchat.engine.near.race import same_text_promised
 from specchat.errors import UsageError, nearest
 from specchat.settings import OPTIONS, Settings
@@ -230,11 +232,14 @@ class _Precision:
 
 def _refuse_early(plan: Plan) -> None:
     """Refuse typing errors and parts that do not fit before anything is loaded."""
-    from specchat.decoding.assemble import check_settings
+    from specchat.engine.far.pair_loading import Loader
 
-    pair = load_catalog().pair(plan.settings.pair)
+    catalog = load_catalog()
+    pair, loader = catalog.pair(plan.settings.pair), Loader(catalog, lambda event: None, lambda: False)
     for configuration in parse_configurations(plan.compare, plan.settings):
-        check_settings(configuration.settings, pair.draft is not None)
+        chosen = configuration.settings
+        trained = loader.trained_drafters(chosen) if needs_weights(chosen) else NO_TRAINED
+        check_settings(chosen, pair.draft is not None, trained)
 
 
 def _method_settings(configuration: Configuration) -> dict[str, Any]:

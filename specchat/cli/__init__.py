@@ -20,6 +20,7 @@ from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
 from specchat.cli.own_pairs import add, forget
 from specchat.cli.safe_output import guard_terminals
+from specchat.cli.serve import serve
 from specchat.cli.streams import drop_output, flush_output, open_missing_streams, output_error
 from specchat.cli.web import web
 from specchat.engine.protocol.text import one_line
@@ -167,6 +168,7 @@ def doctor(
 
 app.command()(bench)
 app.command()(check)
+app.command()(serve)
 app.command()(web)
 
 

@@ -28,10 +28,10 @@ def bench_ui(settings: dict[str, Any], output: Output) -> bool:
     if sys.platform == "win32":
         raise UsageError("`specchat bench ui` needs pseudo-terminals, which Windows has not")
     from specchat.bench.machine import circumstances
-    from specchat.tui.bench.budgets import beside, findings
+    from specchat.tui.bench.budgets import engine_with_app, findings
 
     found: list[Finding] = []
-    for finding in chain(findings(_say), beside(_say, settings) if "pair" in settings else ()):
+    for finding in chain(findings(_say), engine_with_app(_say, settings) if "pair" in settings else ()):
         found.append(finding)
         if output is Output.text:
             _say("")
@@ -41,15 +41,15 @@ def bench_ui(settings: dict[str, Any], output: Output) -> bool:
         print(f"{about['processor']}, {about['cores']} cores, load {about['load_average']:.1f} · {about['made']}")
         print(f"commit {about['commit']} · {about['command']}")
     else:
-        rows = [{**asdict(finding), "kept": finding.kept} for finding in found]
+        rows = [{**asdict(finding), "kept": finding.within_budget} for finding in found]
         print(json.dumps({"circumstances": about, "findings": rows}))
-    return all(finding.kept is not False for finding in found)
+    return all(finding.within_budget is not False for finding in found)
 
 
 def row_of(finding: Finding) -> str:
     """One line: what it is, the figure, the budget, the verdict."""
     budget = "" if finding.budget is None else f"≤ {_shown(finding.budget, finding.unit)}"
-    verdict = {True: "kept", False: "NOT KEPT", None: ""}[finding.kept]
+    verdict = {True: "kept", False: "NOT KEPT", None: ""}[finding.within_budget]
     return f"{finding.name:52} {_shown(finding.value, finding.unit):>18}  {budget:20} {verdict}".rstrip()
 
 

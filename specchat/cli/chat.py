@@ -36,7 +36,7 @@ from specchat.tui.draw.transcript_text import conversation
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.state.prompt_history import History
-from specchat.tui.state.race_series import Asked
+from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.text.ascii import needs_ascii
 
 
@@ -89,7 +89,7 @@ def open_chat(
 
 def _say_goodbye(archive: ChatArchive) -> None:
     """How to come back to this chat, or why one cannot."""
-    kept = archive.kept()
+    kept = archive.stored()
     if archive.problem:
         typer.echo(f"specchat: not saved: {archive.problem}", err=True)
     elif kept is not None:
@@ -115,11 +115,11 @@ def _options(mouse: bool, ascii: bool) -> AppOptions:
     return dataclasses.replace(options, mouse=options.mouse and mouse, ascii=plain)
 
 
-def shipped_questions() -> list[Asked]:
+def shipped_questions() -> list[BenchQuestion]:
     """What a benchmark in the app asks: the shipped questions without their follow-ups, category by category."""
     from specchat.bench.workloads import own_workload
 
-    return [Asked(question.category, question.turns[0]) for question in own_workload().in_turn()]
+    return [BenchQuestion(question.category, question.turns[0]) for question in own_workload().in_turn()]
 
 
 def _demo() -> Path | None:

@@ -128,14 +128,18 @@ def setting_names(incomplete: str) -> list[str]:
 
 
 def model_names(incomplete: str) -> list[str]:
-    """Every pair and model that begins so, for shell completion."""
+    """Every pair, model and trained drafter that begins so, for shell completion."""
     from specchat.config import load_catalog
 
     try:
         catalog = load_catalog()
     except SpecchatError:  # said by the command itself
         return []
-    return [name for name in dict.fromkeys([*catalog.pairs, *catalog.models]) if name.startswith(incomplete)]
+    return [
+        name
+        for name in dict.fromkeys([*catalog.pairs, *catalog.models, *catalog.drafters])
+        if name.startswith(incomplete)
+    ]
 
 
 def method_options() -> list[str]:

@@ -16,12 +16,17 @@ from specchat.cli.model_list import print_json, print_table
 from specchat.cli.sizes import sized
 
 if TYPE_CHECKING:
-    from specchat.config import ModelSpec
+    from specchat.config import Catalog, WeightsSpec
+    from specchat.config.trained_drafters import TrainedDrafter
+    from specchat.models.inspect.trained_drafters import FoundDrafter
 
 app = typer.Typer(help="See which weights are here; pull, check and remove them.", no_args_is_help=True)
 
 Name = Annotated[
-    str, typer.Argument(help="a pair or a model, as `specchat models list` shows them", autocompletion=model_names)
+    str,
+    typer.Argument(
+        help="a pair, a model or a trained drafter, as `specchat models list` shows them", autocompletion=model_names
+    ),
 ]
 Output = Literal["table", "json"]
 PullOutput = Literal["text", "jsonl"]
@@ -29,7 +34,7 @@ PullOutput = Literal["text", "jsonl"]
 
 @app.command("list")
 def list_models(output: Annotated[Output, typer.Option(help="table or json")] = "table") -> None:
-    """Every model: whether it is here, how large it is, which pairs use it, its licence."""
+    """Every model and trained drafter: whether it is here, how large it is, what it is for, its licence."""
     from specchat.config import load_catalog
 
     catalog = load_catalog()
@@ -43,11 +48,16 @@ def list_models(output: Annotated[Output, typer.Option(help="table or json")] = 
 def pull(
     name: Name, output: Annotated[PullOutput, typer.Option(help="text, or progress as JSON lines")] = "text"
 ) -> None:
-    """Fetch and verify the weights of a pair or a model; an interrupted pull goes on where it stopped."""
+    """Fetch and verify a pair, a model or a trained drafter; an interrupted pull goes on where it stopped."""
     from specchat.models import fetch
 
     say = typer.echo if output == "text" else _silent
+    if (local := _local_drafter(name)) is not None:
+        _refuse_broken(local)
+        say(f"{name}: ready at {local.folder}, {local.origin}")
+        return
     for spec in _chosen(name):
+        _refuse_unknown_method(spec)
         if spec.scripted:
             say(f"{spec.name}: has no weights, nothing to pull")
             continue
@@ -62,6 +72,9 @@ def check(name: Name) -> None:
     from specchat.errors import WeightsError
     from specchat.models import fetch
 
+    if (local := _local_drafter(name)) is not None:
+        _check_local(local)
+        return
     wrong = []
     for spec in _chosen(name):
         try:
@@ -82,24 +95,38 @@ def check(name: Name) -> None:
 
 @app.command()
 def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False) -> None:
-    """Delete the fetched weights of a pair or a model; your own files, named by path, are left alone."""
-    from specchat.errors import UsageError
+    """Delete the fetched weights of a pair, a model or a trained drafter; files of yours, named by path, stay.
+
+    A drafter that was trained here is deleted too, if its name is given.
+    """
     from specchat.models import fetch
 
+    if (local := _local_drafter(name)) is not None:
+        _remove_local(local, yes)
+        return
     chosen = [(spec, fetch.state(spec).disk_bytes) for spec in _chosen(name)]
-    if not yes:
-        if not can_ask():
-            raise UsageError(f"removing {name} needs a yes, and nobody is here to ask: add --yes")
-        listed = ", ".join(f"{spec.name} ({sized(size)})" for spec, size in chosen)
-        if not typer.confirm(f"Remove the weights of {listed}?"):
-            typer.echo("nothing removed")
-            return
+    listed = ", ".join(f"{spec.name} ({sized(size)})" for spec, size in chosen)
+    if not _agreed(yes, name, f"Remove the weights of {listed}?"):
+        return
     for spec, _ in chosen:
         typer.echo(f"{spec.name}: {sized(fetch.remove(spec))} freed")
 
 
-def _chosen(name: str) -> tuple[ModelSpec, ...]:
-    """The models a name stands for: a pair's two, or the model's own."""
+@app.command("erase-state")
+def erase_state(
+    name: Annotated[str, typer.Argument(help="the trained drafter or the method that has learnt")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+) -> None:
+    """Forget what a drafter has learnt from your chats, for every target; its weights stay."""
+    from specchat.config import drafter_states
+
+    size = drafter_states.kept_states().get(name, 0)
+    if not size or _agreed(yes, name, f"Forget what {name} has learnt ({sized(size)})?"):
+        typer.echo(f"{name}: {sized(drafter_states.erase_state(name))} of what it had learnt is gone")
+
+
+def _chosen(name: str) -> tuple[WeightsSpec, ...]:
+    """What a name stands for: a pair's two models, a model, or a trained drafter."""
     from specchat.config import load_catalog
     from specchat.errors import UsageError, nearest
 
@@ -108,7 +135,90 @@ def _chosen(name: str) -> tuple[ModelSpec, ...]:
         return catalog.models_of(catalog.pairs[name])
     if name in catalog.models:
         return (catalog.models[name],)
-    raise UsageError(f"no pair or model is called {name!r}{nearest(name, [*catalog.pairs, *catalog.models])}")
+    if name in catalog.drafters:
+        return (catalog.drafters[name],)
+    known = [*catalog.pairs, *catalog.models, *_all_drafters(catalog)]
+    raise UsageError(f"no pair, model or trained drafter is called {name!r}{nearest(name, known)}")
+
+
+def _all_drafters(catalog: Catalog) -> dict[str, FoundDrafter | None]:
+    """Every trained drafter by name, with its folder if it is here."""
+    from specchat.decoding.families import methods_with_weights
+    from specchat.models.inspect.trained_drafters import found_drafters
+
+    return dict.fromkeys(catalog.drafters) | found_drafters(catalog, methods_with_weights())
+
+
+def _refuse_unknown_method(spec: WeightsSpec) -> None:
+    from specchat.config import DrafterSpec
+    from specchat.decoding.families import methods_with_weights
+    from specchat.errors import UsageError, nearest
+
+    methods = methods_with_weights()
+    if isinstance(spec, DrafterSpec) and spec.method not in methods:
+        hint = nearest(spec.method, methods)
+        raise UsageError(f"trained drafter {spec.name}: method {spec.method!r} is no drafter with weights{hint}")
+
+
+def _local_drafter(name: str) -> FoundDrafter | None:
+    """The trained drafter of this name that was made here or came with specchat."""
+    from specchat.config import load_catalog
+
+    catalog = load_catalog()
+    if name in catalog.pairs or name in catalog.models:
+        return None
+    found = _all_drafters(catalog).get(name)
+    return found if found is not None and found.origin != "fetched" else None
+
+
+def _refuse_broken(found: FoundDrafter) -> TrainedDrafter:
+    from specchat.errors import UsageError
+
+    if found.drafter is None or found.problem:
+        raise UsageError(f"{found.name}: {found.problem}")
+    return found.drafter
+
+
+def _check_local(found: FoundDrafter) -> None:
+    from specchat.errors import WeightsError
+    from specchat.models.inspect.trained_drafters import damage
+
+    drafter = _refuse_broken(found)
+    if problem := damage(drafter):
+        raise WeightsError(f"{found.name}: {problem}")
+    typer.echo(f"{found.name}: {drafter.weights.name} is as it should be, SHA-256 {drafter.sha256}")
+
+
+def _remove_local(found: FoundDrafter, yes: bool) -> None:
+    import shutil
+
+    from specchat.errors import UsageError
+    from specchat.models.fetch.disk import bytes_below
+
+    if found.origin == "shipped":
+        raise UsageError(f"{found.name} came with specchat and stays with it")
+    size = bytes_below(found.folder)
+    if _agreed(yes, found.name, f"Remove {found.name} ({sized(size)})? It was made here and cannot be fetched again."):
+        shutil.rmtree(found.folder)
+        typer.echo(f"{found.name}: {sized(size)} freed")
+
+
+def _agreed(yes: bool, name: str, question: str) -> bool:
+    """Whether the user wants it removed.
+
+    Raises:
+        UsageError: nobody is here to ask.
+    """
+    from specchat.errors import UsageError
+
+    if yes:
+        return True
+    if not can_ask():
+        raise UsageError(f"removing {name} needs a yes, and nobody is here to ask: add --yes")
+    if agreed := typer.confirm(question):
+        return agreed
+    typer.echo("nothing removed")
+    return False
 
 
 def _silent(_: str) -> None: ...

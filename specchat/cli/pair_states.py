@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specchat.config import Catalog, PairSpec, load_catalog, settings_of
+from specchat.decoding.families import methods_with_weights
 from specchat.engine.protocol.text import visible
 from specchat.models import fetch
 from specchat.models.fetch import State
 from specchat.models.fetch.state import StateKind
 from specchat.models.inspect.memory import free_bytes, has_graphics_card
 from specchat.models.inspect.pair_check import check_pair
+from specchat.models.inspect.trained_drafters import ListedDrafter, drafters_of, listed_drafters
 from specchat.tui.state.pair_info import PairInfo
 
 
 def known_pairs() -> list[PairInfo]:
     """Every pair of the catalog with what is here of its weights; quick."""
     catalog = load_catalog()
-    return [_info(catalog, pair) for pair in catalog.pairs.values()]
+    listed = listed_drafters(catalog, methods_with_weights())
+    return [_info(catalog, pair, listed) for pair in catalog.pairs.values()]
 
 
 def judged(info: PairInfo) -> PairInfo:
@@ -45,7 +48,7 @@ def pairs_elsewhere() -> list[PairInfo]:
     ]
 
 
-def _info(catalog: Catalog, pair: PairSpec) -> PairInfo:
+def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> PairInfo:
     states = [fetch.state(model) for model in catalog.models_of(pair)]
     return PairInfo(
         name=pair.name,
@@ -57,7 +60,16 @@ def _info(catalog: Catalog, pair: PairSpec) -> PairInfo:
         notes=visible(pair.notes),
         disk_bytes=sum(state.disk_bytes for state in states),
         yours=pair.yours,
+        trained=tuple(_words(one) for one in drafters_of(listed, catalog.model(pair.target))),
     )
+
+
+def _words(drafter: ListedDrafter) -> str:
+    """A trained drafter in a few words: `smol-hydra (hydra)`."""
+    if drafter.problem:
+        return visible(f"{drafter.name} (cannot be used: {drafter.problem})")
+    state = "" if drafter.state == "ready" else f", specchat models pull {drafter.name}"
+    return visible(f"{drafter.name} ({drafter.method}{state})")
 
 
 def _together(kinds: set[StateKind]) -> StateKind:

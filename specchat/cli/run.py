@@ -127,6 +127,8 @@ class _Run:
                 self._say(event.tail)
                 self._finish(event)
                 return 130 if self.interrupted else 0
+            case events.Notice():
+                self.outputs.notice(event.text)
             case events.Failed():
                 raise EngineFailure(event)
             case events.Died():
@@ -151,10 +153,10 @@ class _Run:
             "seed": self.started.seed,
             "stats": msgspec.to_builtins(finished.stats),
         }
-        self.outputs.summary(result, _line(finished.stats))
+        self.outputs.summary(result, stats_line(finished.stats))
 
 
-def _line(stats: events.Stats) -> str:
+def stats_line(stats: events.Stats) -> str:
     """The figures of a reply in one line."""
     return (
         f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "

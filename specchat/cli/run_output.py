@@ -75,7 +75,7 @@ class Outputs:
 
     def event(self, event: events.Event) -> None:
         """Every event goes into the recording; what happened before the pair was ready is no part of it."""
-        if isinstance(event, events.Hello | events.Loading | events.Failed | events.Died):
+        if isinstance(event, events.Hello | events.Loading | events.Notice | events.Failed | events.Died):
             return
         line = encode(event)
         if self._record is not None:
@@ -86,9 +86,13 @@ class Outputs:
 
     def text(self, text: str) -> None:
         if self._output is Output.text:
-            self._clear_progress()
+            self.clear_progress()
             sys.stdout.write(visible(text))
             sys.stdout.flush()
+
+    def notice(self, text: str) -> None:
+        self.clear_progress()
+        print(f"specchat: {one_line(text)}", file=sys.stderr)
 
     def loading(self, event: events.Loading) -> None:
         if not self._progress:
@@ -102,14 +106,15 @@ class Outputs:
     def summary(self, result: dict[str, Any], line: str) -> None:
         """The end: one object, or one line on standard error where that is a terminal."""
         if self._output is Output.json:
-            self._clear_progress()
+            self.clear_progress()
             print(msgspec.json.encode(result).decode())
         elif self._output is Output.text:
             print()
             if self._progress:
                 sys.stderr.write(line + "\n")
 
-    def _clear_progress(self) -> None:
+    def clear_progress(self) -> None:
+        """Take the line of progress away."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -8,14 +8,15 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from specchat.config import private_dir, state_dir, user_settings
+from specchat.config import load_catalog, private_dir, state_dir, user_settings
 from specchat.engine.near.client import Engine
 from specchat.errors import UsageError
+from specchat.settings import Settings
 
 
 def start_engine(command: str, settings: dict[str, Any], wake: Callable[[], None] | None = None) -> Engine:
@@ -28,6 +29,15 @@ def start_engine(command: str, settings: dict[str, Any], wake: Callable[[], None
     log = engine_log()
     _sweep_logs(log.parent)
     return Engine(log, words, threads=threads, wake=wake)
+
+
+def check_pair(settings: Mapping[str, Any]) -> None:
+    """Refuse a pair that does not exist before anything is started for it.
+
+    Raises:
+        UsageError: names the nearest one.
+    """
+    load_catalog().pair({**user_settings(), **settings}.get("pair", Settings().pair))
 
 
 def engine_log() -> Path:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
-import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 from textual_serve.server import Server
+
+from specchat.cli.listening import address_of
+from specchat.serve.access import Access
 
 _PAGE = Path(__file__).with_name("page")
 _PATIENCE_S = 3.0
@@ -36,19 +36,16 @@ class Site:
     """
 
     def __init__(self, command: str, door: socket.socket, *, guarded: bool) -> None:
-        self.key = secrets.token_urlsafe(12)
         self._door = door
-        self._guarded = guarded
         self._host, self._port = door.getsockname()[:2]
+        self._access = Access(self._host, self._port, guarded)
         self._cookie = f"specchat-key-{self._port}"  # cookies are shared by all ports of a host
         self._server = Server(command, host=self._host, port=self._port, title="specchat")
 
     @property
     def address(self) -> str:
         """What to open in a browser."""
-        anywhere = ipaddress.ip_address(self._host).is_unspecified
-        host = socket.gethostname() if anywhere else self._host
-        return f"http://{f'[{host}]' if ':' in host else host}:{self._port}/?key={self.key}"
+        return f"{address_of(self._door)}/?key={self._access.key}"
 
     def serve(self, ready: Callable[[], None]) -> None:
         """Serve until interrupted; `ready` is called once an interruption is a calm end."""
@@ -84,7 +81,7 @@ class Site:
         """The page; the key moves from the address into a cookie, so that it stays in no history."""
         if "key" in request.query:
             moved = web.HTTPSeeOther("/")
-            moved.set_cookie(self._cookie, self.key, httponly=True, samesite="Strict")
+            moved.set_cookie(self._cookie, self._access.key, httponly=True, samesite="Strict")
             raise moved
         return web.FileResponse(_PAGE / "index.html")
 
@@ -103,18 +100,10 @@ class Site:
         return response
 
     def _refusal(self, request: web.Request) -> str:
-        if self._guarded and request.host not in self._names():
-            return "this server answers only to the address it printed"
-        origin = request.headers.get("Origin")
-        if origin and urlsplit(origin).netloc != request.host:
-            return "pages from elsewhere are not let in"
+        if why := self._access.refuses_page(request.host, request.headers.get("Origin")):
+            return why
         given = request.query.get("key", "") or request.cookies.get(self._cookie, "")
-        if not secrets.compare_digest(given.encode(), self.key.encode()):
-            return "open the whole address that specchat printed, with its key"
-        return ""
-
-    def _names(self) -> set[str]:
-        return {f"{name}:{self._port}" for name in (self._host, f"[{self._host}]", "localhost")}
+        return "" if self._access.knows(given) else "open the whole address that specchat printed, with its key"
 
     def _headers(self, request: web.Request) -> dict[str, str]:
         sockets = f"ws://{request.host}"

@@ -1,7 +1,15 @@
 """Where specchat keeps things, and what models.toml, config.toml and mirrors.toml say, as frozen values."""
 
 from specchat.config.catalog import load_catalog, users_models
-from specchat.config.directories import cache_dir, config_dir, private_dir, shipped_file, state_dir
+from specchat.config.directories import (
+    cache_dir,
+    config_dir,
+    data_dir,
+    private_dir,
+    shipped_drafters_dir,
+    shipped_file,
+    state_dir,
+)
 from specchat.config.layers import flat, settings_of, shipped_settings
 from specchat.config.mirrors import load_mirrors
 from specchat.config.tables import PACKAGE
@@ -10,6 +18,7 @@ from specchat.config.values import (
     COMPANION_SUFFIXES,
     WEIGHT_SUFFIXES,
     Catalog,
+    DrafterSpec,
     HubSource,
     IndexSource,
     Mirror,
@@ -19,6 +28,7 @@ from specchat.config.values import (
     PathSource,
     ScriptedSource,
     Source,
+    WeightsSpec,
 )
 
 __all__ = [
@@ -27,6 +37,7 @@ __all__ = [
     "WEIGHT_SUFFIXES",
     "AppOptions",
     "Catalog",
+    "DrafterSpec",
     "HubSource",
     "IndexSource",
     "Mirror",
@@ -36,13 +47,16 @@ __all__ = [
     "PathSource",
     "ScriptedSource",
     "Source",
+    "WeightsSpec",
     "cache_dir",
     "config_dir",
+    "data_dir",
     "flat",
     "load_catalog",
     "load_mirrors",
     "private_dir",
     "settings_of",
+    "shipped_drafters_dir",
     "shipped_file",
     "shipped_settings",
     "state_dir",

@@ -26,6 +26,16 @@ def state_dir() -> Path:
     return _home("state")
 
 
+def data_dir() -> Path:
+    """Where what was made here goes, such as trained drafters: it can be made again, but not fetched."""
+    return _home("data")
+
+
+def shipped_drafters_dir() -> Path:
+    """The trained drafters that come with specchat, a folder each."""
+    return Path(__file__).parents[1] / "shipped_drafters"
+
+
 def _home(kind: str) -> Path:
     if home := os.environ.get("SPECCHAT_HOME"):
         return expanded(home).absolute() / kind
@@ -35,6 +45,7 @@ def _home(kind: str) -> Path:
         "config": platformdirs.user_config_path,
         "cache": platformdirs.user_cache_path,
         "state": platformdirs.user_state_path,
+        "data": platformdirs.user_data_path,
     }
     return places[kind]("specchat", appauthor=False)
 

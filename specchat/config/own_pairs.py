@@ -39,7 +39,7 @@ def write_pair(pair: PairSpec, models: tuple[ModelSpec, ...]) -> Path:
 
 
 def forget_pair(name: str) -> tuple[str, ...]:
-    """Take a pair of the user's own out of models.toml, and its models unless another pair needs them; their names.
+    """Take a pair of the user's own out of models.toml, with those of its models that nothing else needs; their names.
 
     Weights stay where they are.
 
@@ -53,6 +53,7 @@ def forget_pair(name: str) -> tuple[str, ...]:
     written = parse(users_models())[1].get("models", {})
     own = [model.name for model in catalog.models_of(pair) if model.name in written]
     needed = {model for one in catalog.pairs.values() if one.name != name for model in (one.target, one.draft)}
+    needed |= {drafter.target for drafter in catalog.drafters.values()}
     needed |= {model for one in _shipped_pairs().values() for model in (one["target"], one.get("draft"))}
     gone = tuple(model for model in own if model not in needed)
 

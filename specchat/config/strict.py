@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ from specchat.registry import Option
 from specchat.settings import OPTIONS, Settings
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
+_WORDS = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    date: "a date",
+}
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 

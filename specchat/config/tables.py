@@ -11,7 +11,9 @@ from specchat.config.directories import expanded
 from specchat.config.strict import NAME, Place
 from specchat.config.values import (
     COMPANION_SUFFIXES,
+    DRAFTER_FILES,
     WEIGHT_SUFFIXES,
+    DrafterSpec,
     HubSource,
     IndexSource,
     ModelFile,
@@ -28,7 +30,7 @@ PACKAGE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?==[A-Za-z0-9][A
 
 
 def read_models(place: Place, data: dict[str, Any]) -> dict[str, ModelSpec]:
-    tables = place.read(data, {"models": dict, "pairs": dict}).get("models", {})
+    tables = place.read(data, {"models": dict, "pairs": dict, "drafters": dict}).get("models", {})
     return {name: _model(place.inside(f"models.{name}"), name, place.table_at(name, t)) for name, t in tables.items()}
 
 
@@ -43,6 +45,31 @@ def _model(place: Place, name: str, table: dict[str, Any]) -> ModelSpec:
     sources = _sources(place, said.pop("source", None), said.pop("sources", ()), files)
     files = files or tuple(ModelFile(base_name(s.file)) for s in sources if isinstance(s, HubSource) and s.file)[:1]
     return ModelSpec(name=name, sources=sources, files=files, **said)
+
+
+def read_drafters(place: Place, data: dict[str, Any]) -> dict[str, DrafterSpec]:
+    tables = data.get("drafters", {})
+    return {
+        name: _drafter(place.inside(f"drafters.{name}"), name, place.table_at(name, table))
+        for name, table in tables.items()
+    }
+
+
+def _drafter(place: Place, name: str, table: dict[str, Any]) -> DrafterSpec:
+    place.named(name)
+    kinds = {"method": str, "target": str, "sources": list, "files": list, "licence": str, "notes": str}
+    said = place.read(table, kinds, required=("method", "target", "sources", "files"))
+    about = {"name": str, "size": int, "sha256": str}
+    files = [
+        place.read(place.table_at("files", f), about, required=tuple(about), within="files.") for f in said["files"]
+    ]
+    for file in files:
+        accept_checksum(place, "files.", file)
+    if sorted(file["name"] for file in files) != sorted(DRAFTER_FILES):
+        raise place.error("files", f"must name {' and '.join(DRAFTER_FILES)}, each with size and sha256")
+    said["files"] = tuple(ModelFile(**file) for file in files)
+    said["sources"] = _sources(place, None, said["sources"], said["files"])
+    return DrafterSpec(name=name, **said)
 
 
 def _file(place: Place, table: dict[str, Any]) -> ModelFile:
@@ -78,7 +105,7 @@ def _source(place: Place, table: dict[str, Any], files: tuple[ModelFile, ...]) -
     if kind == "path":
         return _path_source(place, said["path"])
     if kind == "hub":
-        return _hub_source(place, said)
+        return _hub_source(place, said, files)
     said.setdefault("file", files[0].name if len(files) == 1 else None)
     source = index_source(place, "sources.", said)
     if not any(file.name == source.file and file.sha256 for file in files):
@@ -94,10 +121,10 @@ def _path_source(place: Place, path: str) -> PathSource:
         raise place.error("sources.path", f"= {error}") from None
 
 
-def _hub_source(place: Place, said: dict[str, Any]) -> HubSource:
+def _hub_source(place: Place, said: dict[str, Any], files: tuple[ModelFile, ...]) -> HubSource:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", said["hub"], re.ASCII):
         raise place.error("sources.hub", f"= {short(said['hub'])} is not a repository: owner/name")
-    if "file" in said:
+    if "file" in said and base_name(said["file"]) not in {file.name for file in files}:
         accept_file_name(place, "sources.file", base_name(said["file"]))
     return HubSource(said["hub"], said.get("file"), said.get("revision"))
 
@@ -155,6 +182,11 @@ def refuse_unknown_models(place: Place, pair: PairSpec, models: Mapping[str, Mod
     for key, model in (("target", pair.target), ("draft", pair.draft)):
         if model is not None and model not in models:
             raise place.error(key, f"= {short(model)} is no model{nearest(model, models)}")
+
+
+def refuse_unknown_target(place: Place, drafter: DrafterSpec, models: Mapping[str, ModelSpec]) -> None:
+    if drafter.target not in models:
+        raise place.error("target", f"= {short(drafter.target)} is no model{nearest(drafter.target, models)}")
 
 
 def base_name(path: str) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from specchat.errors import UsageError, nearest, short
 
@@ -15,6 +15,10 @@ WEIGHT_SUFFIXES = (".gguf", ".safetensors")
 
 COMPANION_SUFFIXES = (".json", ".txt", ".jinja", ".model")
 """What stands beside safetensors: configuration, tokenizer, chat template."""
+
+
+DRAFTER_FILES = ("drafter.toml", "weights.safetensors")
+"""What a trained drafter consists of: what it is, and its weights."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,36 @@ class ModelSpec:
     parameters: int | None = None
     notes: str = ""
 
+    kind: ClassVar[str] = "models"
+
     @property
     def scripted(self) -> bool:
         """Whether this model has no weights."""
         return any(isinstance(source, ScriptedSource) for source in self.sources)
+
+
+@dataclass(frozen=True)
+class DrafterSpec:
+    """A trained drafter as models.toml names it; sources in order of preference.
+
+    `method` stands in the drafters' table, `target` is the model that it was trained for. Its `files` are known with
+    size and checksum: nobody else vouches for them.
+    """
+
+    name: str
+    method: str
+    target: str
+    sources: tuple[Source, ...]
+    files: tuple[ModelFile, ...]
+    licence: str = ""
+    notes: str = ""
+
+    kind: ClassVar[str] = "drafters"
+    scripted: ClassVar[bool] = False
+
+
+WeightsSpec = ModelSpec | DrafterSpec
+"""What can be fetched, verified and removed. Its `kind` names the folder of the cache that it lies in."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +146,11 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Catalog:
-    """Every model and pair known here, by name."""
+    """Every model, pair and trained drafter that the configuration files name."""
 
     models: Mapping[str, ModelSpec]
     pairs: Mapping[str, PairSpec]
+    drafters: Mapping[str, DrafterSpec] = field(default_factory=dict)
 
     def model(self, name: str) -> ModelSpec:
         """The model called so, or a UsageError with the nearest name."""
@@ -141,6 +172,10 @@ class Catalog:
     def pairs_using(self, model: str) -> tuple[PairSpec, ...]:
         """The pairs in which this model is target or draft."""
         return tuple(pair for pair in self.pairs.values() if model in (pair.target, pair.draft))
+
+    def drafters_for(self, model: str) -> tuple[DrafterSpec, ...]:
+        """The trained drafters that name this model as their target."""
+        return tuple(drafter for drafter in self.drafters.values() if drafter.target == model)
 
 
 def numbered(template: str, number: int) -> str:

@@ -16,7 +16,7 @@ class Timings:
     """Seconds spent drafting, verifying, and on everything else.
 
     Args:
-        learn_s: what of everything else the drafter took to learn from the round.
+        learn_s: what of everything else drafter and policy took to learn from the round.
     """
 
     draft_s: float = 0.0
@@ -61,3 +61,12 @@ class Round:
     def accepted(self) -> int:
         """Draft tokens that stand."""
         return len(self.verdict.path)
+
+    @property
+    def sources(self) -> tuple[int | None, ...]:
+        """(A,) for every accepted token, where in the text the token stands that it is a copy of, if it is one."""
+        found: list[int | None] = []
+        for node in self.verdict.path:
+            draws = self.tree.draws(self.tree.parents[node])
+            found.append(next((d.guess.source for d in draws if d.child == node and d.guess.source is not None), None))
+        return tuple(found)

@@ -64,6 +64,12 @@ class Law:
     ids: Tensor | None
     logprobs: Tensor
 
+    @classmethod
+    def of(cls, p: Tensor) -> Law:
+        """The law of (V,) float64 probabilities."""
+        ids = torch.nonzero(p).squeeze(1)
+        return cls(ids, p[ids].log())
+
     def draw(self, noise: Noise, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> int:
         """One token by Gumbel-max. Synchronises with the device."""
         return int(self.best(1, noise, stream, position, salt)[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -113,7 +113,22 @@ Proposal = Sequence[Sequence[Guess]]
 
 
 class Drafter(Protocol):
-    """What probably follows these nodes?"""
+    """What probably follows these nodes?
+
+    A drafter made of others says which in its options (`drafters.members.WrapperOptions`), and its line in the table
+    says what it requires of a pair (`registry.Method.requires`): both are read without importing the drafter.
+    """
+
+    @staticmethod
+    def draw_kinds(options: Any, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
+        """The kinds of draws it makes where a rule wants them: what a rule may rely on.
+
+        A class without this declaration promises points alone, whatever its members promise.
+
+        Args:
+            options: the drafter's.
+            members: for each drafter it is made of, the kinds that one promises.
+        """
 
     @property
     def taps(self) -> Collection[int]:
@@ -148,9 +163,46 @@ class Drafter(Protocol):
     def passes(self) -> int:
         """Forward passes of draft models so far."""
 
+    def close(self) -> None:
+        """Let go of what it holds: it is not used again."""
+
+
+@runtime_checkable
+class KeepsState(Protocol):
+    """A drafter that goes on, in the next session, from what it has learnt in this one.
+
+    Its state is saved when a reply ends, after idle work and when the engine leaves, for each target and name.
+    """
+
+    def save_state(self) -> bytes:
+        """What it has learnt; empty where that is nothing. The same state gives the same bytes."""
+
+    def restore_state(self, state: bytes) -> None:
+        """Go on from what was saved, or from nothing where that is empty.
+
+        Raises:
+            ValueError: this was not saved by such a drafter.
+        """
+
+
+@runtime_checkable
+class IdleWorker(Protocol):
+    """A drafter that has something to do while the engine has not."""
+
+    def idle(self, deadline: float) -> bool:
+        """Work until `time.monotonic()` reaches the deadline; whether there is more to do. Never called in a reply."""
+
 
 class TreePolicy(Protocol):
     """Which guesses deserve a place?"""
+
+    @property
+    def keeps_draws(self) -> bool:
+        """Whether no draw gets its place, or loses it, because of its own token, so that sampled draws keep their law.
+
+        Declared by the class; one that does not declare it promises nothing. Kinds of draws for which it cannot
+        promise this stand in `unsuited_draws`.
+        """
 
     @property
     def taps(self) -> Collection[int]:
@@ -162,6 +214,9 @@ class TreePolicy(Protocol):
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen tree below the root, within the budget; of the root alone where the budget is 0 or nothing is
         proposed."""
+
+    def observe(self, round: Round) -> None:
+        """Learn from a round: which guesses stood, what the passes took."""
 
 
 class AcceptanceRule(Protocol):
@@ -205,7 +260,3 @@ class Engine(Protocol):
 
     def round(self, context: Context) -> Round:
         """Do one round and append what it emits to the context's history."""
-
-
-TreeTransform = Callable[[TokenTree], TokenTree]
-"""Tree → frozen tree: merge, fuse, prune, unfold."""

@@ -36,6 +36,7 @@ class Guess(NamedTuple):
             for rules that compare; that promises nothing about how the token was chosen.
         logprob: log-probability the drafter gives it, where it knows one; for showing and for ordering.
         proposer: the drafter's name.
+        source: index in the text of the token it is a copy of, for guesses that are copied from there.
     """
 
     token: int
@@ -43,6 +44,11 @@ class Guess(NamedTuple):
     q: Tensor | None = None
     logprob: float | None = None
     proposer: str = ""
+    source: int | None = None
+
+    def as_point(self) -> Guess:
+        """The same guess without a claim about how its token was drawn."""
+        return self if self.kind is DrawKind.POINT else self._replace(kind=DrawKind.POINT)
 
 
 class Draw(NamedTuple):

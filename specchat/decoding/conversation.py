@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specchat.core.context import Context
@@ -14,23 +15,19 @@ from specchat.core.noise import Noise
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.speedup import Gaps
-from specchat.decoding.assemble import (
-    Losslessness,
-    assemble,
-    choose_drafter,
-    losslessness,
-    sampling,
-)
+from specchat.decoding.assemble import assemble, sampling
+from specchat.decoding.combinations import Losslessness, check_settings, losslessness
+from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.emission import Emission, Limits
 from specchat.decoding.plain_rounds import PlainRounds
 from specchat.decoding.speculate import Speculator
-from specchat.decoding.state_feed import StateFeed
 from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources
-from specchat.errors import ModelError, UsageError
-from specchat.settings import Settings
+from specchat.drafters.reference import ExpectedReply, WithReference
+from specchat.errors import ModelError, PromptTooLong, UsageError
+from specchat.settings import SPECULATION, Settings
 
 
 @dataclass(frozen=True)
@@ -87,6 +84,7 @@ class Conversation:
     Args:
         plain_rounds: have a plain round now and then, by which a reply can say how much sooner it came. Whoever
             measures plain decoding apart needs none.
+        drafters: those of an earlier conversation over the same models, which go on.
     """
 
     def __init__(
@@ -99,6 +97,7 @@ class Conversation:
         resources: PairResources | None = None,
         *,
         plain_rounds: bool = False,
+        drafters: DrafterCache | None = None,
     ) -> None:
         self.target = target
         self.vocabulary = vocabulary
@@ -107,10 +106,9 @@ class Conversation:
         self._costs = costs
         self._plain_rounds = plain_rounds
         self._resources = resources or PairResources(vocabulary)
-        self._speculator = self._put_together(None)
-        self._drafter_choice = choose_drafter(settings)
-        self._feeds = {self._drafter_choice: self._speculator.feed}
-        self._assembled: Settings | None = settings
+        self.drafters = DrafterCache() if drafters is None else drafters
+        self._speculator = self._put_together()
+        self._assembled: dict[str, Any] | None = _how_to_speculate(settings)
 
     @property
     def settings(self) -> Settings:
@@ -120,21 +118,30 @@ class Conversation:
     @property
     def losslessness(self) -> Losslessness:
         """What may be claimed for the settings in force."""
-        return losslessness(assemble(self._settings, self.target, self._draft).rule, self._settings.rule)
+        return losslessness(self._settings)
 
-    def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Conversation:
+    @contextmanager
+    def apart(self, changes: Mapping[str, Any], target: Model | None = None) -> Iterator[Conversation]:
         """The same models with some settings changed and parts that have learnt nothing; this one stays as it is.
 
         `target` is one to use instead: the same weights with a cache of its own.
         """
         settings = self._settings.but(changes)
         model = target or self.target
-        return Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._resources)
+        apart = Conversation(model, self._draft, self.vocabulary, settings, self._costs, self._resources.keeping(None))
+        try:
+            yield apart
+        finally:
+            apart.drafters.close()
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
-        assemble(settings, self.target, self._draft)
+        check_settings(settings, self._draft is not None, self._resources.trained)
         self._settings = settings
+
+    def supply(self, resources: PairResources) -> None:
+        """Build drafters from these from now on; those that were built stay."""
+        self._resources = resources
 
     def learn_costs(self, costs: Costs) -> None:
         """Plan with these costs from now on."""
@@ -147,7 +154,21 @@ class Conversation:
         Raises:
             ModelError: the tokenizer names a token for which the target has no row.
         """
-        tokens = self.vocabulary.encode_chat(list(messages))
+        return self._known(self.vocabulary.encode_chat(list(messages)))
+
+    def encode_text(self, text: str) -> list[int]:
+        """A text as tokens, to go on with as it stands.
+
+        Raises:
+            ModelError: the tokenizer names a token for which the target has no row.
+        """
+        return self._known(self.vocabulary.encode_text(text))
+
+    def encode_reference(self, text: str) -> list[int]:
+        """A text as the tokens that a reply would write it with; raises as `encode_text` does."""
+        return self._known(self.vocabulary.encode(text))
+
+    def _known(self, tokens: list[int]) -> list[int]:
         if (largest := max(tokens, default=0)) >= self.target.vocab_size:
             raise ModelError(f"the tokenizer gives token {largest}, and the model knows {self.target.vocab_size}")
         return tokens
@@ -159,15 +180,17 @@ class Conversation:
         cancelled: Callable[[], bool] = lambda: False,
         on_prefill: Callable[[Prefilled], None] = lambda progress: None,
         watch: Stopwatch | None = None,
+        reference: Sequence[int] = (),
     ) -> Iterator[Event]:
-        """Write one reply to the prompt's tokens.
+        """Write one reply to the prompt's tokens; `reference` is a text that it is expected to follow.
 
         Yields ReplyStarted, RoundWritten…, ReplyEnded; `on_prefill` is called while the prompt is read. The cache
         keeps what was read, so a follow-up prompt reads only what is new. Times are those of `watch`; a caller that
         lets the reply wait between two rounds stops it meanwhile.
 
         Raises:
-            UsageError: the prompt is empty or leaves no room in the context.
+            UsageError: the prompt is empty.
+            PromptTooLong: it leaves no room in the context.
         """
         self._check_room(prompt)
         if seed is None:
@@ -175,6 +198,7 @@ class Conversation:
         speculator = self._current_speculator(None)
         context = Context(list(prompt), len(prompt), self.target.vocab_size, noise=Noise(seed))
         emission = Emission(self.vocabulary, self._limits(context))
+        expected = ExpectedReply(reference) if reference else None
         ledger, gaps = Ledger(), Gaps()
         watch = watch or Stopwatch()
         watch.start()
@@ -195,7 +219,7 @@ class Conversation:
             if cancelled():
                 emission.ended = Stop.CANCELLED
             else:
-                speculator = self._current_speculator(context)
+                speculator = with_reference(self._current_speculator(context), expected)
                 emission.limit(self._limits(context))
                 written = self._round(speculator, context, emission, ledger, watch)
                 gaps.add(written.at_s, *_counted(written.round))
@@ -220,19 +244,17 @@ class Conversation:
         return RoundWritten(round, tuple(texts), watch.seconds, emission.ended is not None)
 
     def _current_speculator(self, context: Context | None) -> Speculator:
-        """The speculator for the settings in force; a drafter keeps what it has learnt, also while it is not used."""
-        if self._settings is not self._assembled:
-            choice = choose_drafter(self._settings)
-            stays = choice == self._drafter_choice
-            self._speculator = self._put_together(self._feeds.get(choice))
-            self._feeds[choice] = self._speculator.feed
-            self._assembled, self._drafter_choice = self._settings, choice
-            if not stays and context is not None:
+        """The speculator for the settings in force; the drafters used last keep what they have learnt."""
+        if (wanted := _how_to_speculate(self._settings)) != self._assembled:
+            before = self._speculator.drafter
+            self._speculator = self._put_together()
+            self._assembled = wanted
+            if self._speculator.drafter is not before and context is not None:
                 self._speculator.start(context.history)
         return self._speculator
 
-    def _put_together(self, feed: StateFeed | None) -> Speculator:
-        speculator = assemble(self._settings, self.target, self._draft, feed, self._costs, self._resources)
+    def _put_together(self) -> Speculator:
+        speculator = assemble(self._settings, self.target, self._draft, self.drafters, self._costs, self._resources)
         if self._plain_rounds:
             speculator.controller = PlainRounds(speculator.controller)
         return speculator
@@ -245,10 +267,24 @@ class Conversation:
         if not prompt:
             raise UsageError("the prompt is empty: there is no token to go on from")
         if len(prompt) >= self.target.context_tokens:
-            raise UsageError(
+            raise PromptTooLong(
                 f"the prompt takes {len(prompt)} tokens and the context of this model holds "
                 f"{self.target.context_tokens}; shorten it, or start a new chat"
             )
+
+
+def _how_to_speculate(settings: Settings) -> dict[str, Any]:
+    """The settings that parts are made from; while they stay, the parts do, and what they have learnt."""
+    return {name: getattr(settings, name) for name in SPECULATION}
+
+
+def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:
+    """The same parts, with a reference's guesses before the drafter's own where there is one."""
+    if expected is None:
+        return speculator
+    guided = replace(speculator, drafter=WithReference(speculator.drafter, expected))
+    guided.feed = speculator.feed
+    return guided
 
 
 def _counted(round: Round) -> tuple[float, int, int, bool]:

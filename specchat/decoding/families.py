@@ -14,6 +14,11 @@ FAMILIES: tuple[Table, ...] = (DRAFTERS, TREE_POLICIES, ACCEPTANCE_RULES, CONTRO
 """Every table of methods, in the order they are shown."""
 
 
+def methods_with_weights() -> tuple[str, ...]:
+    """Names of the drafters that are built from trained weights."""
+    return tuple(name for name, method in DRAFTERS.items() if method.needs_weights)
+
+
 def methods() -> Iterator[tuple[str, Method]]:
     """Every method with its family's name."""
     for table in FAMILIES:

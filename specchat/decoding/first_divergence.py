@@ -16,6 +16,7 @@ from specchat.decoding.teacher_forcing import (
     forced,
     read_after,
 )
+from specchat.errors import UsageError
 
 _CALIBRATION_TOKENS = 48
 _CALIBRATION_ROWS = (2, 8, 17)
@@ -55,7 +56,12 @@ class Comparer:
         """Where the other reply leaves plain decoding's to the same prompt with the same seed; None: nowhere.
 
         Reads the target, whose cache then holds something else.
+
+        Raises:
+            UsageError: a token that the target does not know.
         """
+        if (token := max([0, *plain, *other])) >= (size := self._target.vocab_size):
+            raise UsageError(f"token {token} is outside the vocabulary of {size}")
         place = first_difference(plain, other)
         if place is None:
             return None

@@ -11,6 +11,7 @@ from torch import Tensor
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
 
@@ -36,11 +37,20 @@ class EarlyPruning:
     keep: int
 
     @property
+    def keeps_draws(self) -> bool:
+        """As its policy: rules judge the whole tree, and an accepted node that was dropped is the bonus."""
+        return self.policy.keeps_draws
+
+    @property
     def taps(self) -> Collection[int]:
         return self.policy.taps
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         return self.policy.grow(drafter, context, budget)
+
+    def observe(self, round: Round) -> None:
+        """The policy learns what it can."""
+        self.policy.observe(round)
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         """The policy's own looks, and one that prunes; a plain round needs none."""

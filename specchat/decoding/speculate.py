@@ -1,14 +1,16 @@
-"""The round: plan, draft, verify, judge, keep, learn. If you read one file, read this one."""
+"""The round in four steps: plan, propose, submit, settle. If you read one file, read this one."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.device_copy import synchronize
+from specchat.core.reading import Reading
 from specchat.core.request import PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
@@ -24,9 +26,56 @@ def take_all(emitted: Sequence[int]) -> int:
     return len(emitted)
 
 
-@dataclasses.dataclass
+@dataclass(frozen=True)
+class Plan:
+    """How hard a round tries.
+
+    Args:
+        took_s: what planning took.
+    """
+
+    budget: Budget
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a round lets the target read: a frozen tree, and what else is asked of the pass over it.
+
+    Args:
+        passes: forward passes of draft models that it took.
+        took_s: what proposing took.
+    """
+
+    plan: Plan
+    tree: TokenTree
+    request: PassRequest
+    passes: int = 0
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A draft that the target was given. A device may still be at it; whoever looks into the reading waits.
+
+    Args:
+        given, returned: on the clock, when the target was given it and when the call came back.
+    """
+
+    draft: Draft
+    reading: Reading
+    given: float
+    returned: float
+
+
+@dataclass
 class Speculator:
     """Parts that fit together. `decoding.assemble` makes one; nothing else decides what fits.
+
+    A round is four steps in a row. They share nothing but their arguments and the parts: `plan` asks the controller,
+    `propose` drafter and policy, `submit` the target alone, `settle` all of them. So another loop may propose for
+    round n + 1 while round n is submitted, from a context that holds what the target is expected to say, and drop or
+    cut the draft once round n is settled: under a rule that is right about any tree the text stays the same.
 
     Args:
         feed: gives the drafter the states it asks for, and knows which it was given.
@@ -37,7 +86,7 @@ class Speculator:
     policy: TreePolicy
     rule: AcceptanceRule
     controller: Controller
-    feed: StateFeed = dataclasses.field(init=False)
+    feed: StateFeed = field(init=False)
 
     def __post_init__(self) -> None:
         self.feed = StateFeed(self.drafter)
@@ -53,50 +102,28 @@ class Speculator:
 
         The bonus token is the next round's root: emitted, not read. So a round reads 1 + drafted nodes and emits
         accepted + 1 tokens, and plain decoding is the round whose tree is the root alone.
-
-        A device is given its pass and goes on by itself; the pass is over when its first result reaches the host, which
-        is in judging. So judging there counts as verifying, and nothing waits longer than it has to.
         """
+        plan = self.plan(context)
+        draft = self.propose(context, plan)
+        submitted = self.submit(draft)
+        return self.settle(submitted, context, cut)
+
+    def plan(self, context: Context) -> Plan:
+        """How hard to try; the context then knows what rule and budget ask of drafters."""
         began = time.perf_counter()
-        passes = self.drafter.passes
         context.wanted, context.wants_q = self.rule.wanted, self.rule.wants_q
         budget = self.controller.plan(context)
         context.passes = budget.passes
-        planned = time.perf_counter()
-        tree = self.policy.grow(self.drafter, context, budget)
-        request = self._request(tree, budget)
-        drafted = time.perf_counter()
-        reading = self.target.read(tree, request=request)
-        read = time.perf_counter()
-        verdict = self.rule.judge(tree, reading, context)
-        verified = read if self.target.device.type == "cpu" else time.perf_counter()
-        verdict = verdict.cut(cut(verdict.emitted(tree)))
-        self.target.keep(verdict.path)
-        draft_s, verify_s = drafted - planned, verified - drafted
-        round = Round(
-            index=context.round,
-            start=len(context.history),
-            history=context.history,
-            budget=budget,
-            tree=tree,
-            reading=reading,
-            verdict=verdict,
-            emitted=tuple(verdict.emitted(tree)),
-            draft_passes=self.drafter.passes - passes,
-            timings=Timings(draft_s, verify_s),
-            riders=len(request.riders),
-        )
-        kept = time.perf_counter()
-        self.feed.take(round)
-        self.drafter.observe(round)
-        learnt = time.perf_counter()
-        timings = Timings(draft_s, verify_s, learnt - began - draft_s - verify_s, learnt - kept)
-        self.controller.observe(dataclasses.replace(round, timings=timings))
-        context.emit(round.emitted)
-        other_s = time.perf_counter() - began - draft_s - verify_s
-        return dataclasses.replace(round, timings=dataclasses.replace(timings, other_s=other_s))
+        return Plan(budget, time.perf_counter() - began)
 
-    def _request(self, tree: TokenTree, budget: Budget) -> PassRequest:
+    def propose(self, context: Context, plan: Plan) -> Draft:
+        """A tree that goes on from the context's history, within the budget."""
+        began, passes = time.perf_counter(), self.drafter.passes
+        tree = self.policy.grow(self.drafter, context, plan.budget)
+        request = self.request(tree, plan.budget)
+        return Draft(plan, tree, request, self.drafter.passes - passes, time.perf_counter() - began)
+
+    def request(self, tree: TokenTree, budget: Budget) -> PassRequest:
         """What drafter, policy and rule together ask of the target's pass over this tree."""
         tap = self.drafter.text_tap
         layers = frozenset() if tap is None else tap.layers
@@ -105,3 +132,52 @@ class Speculator:
             riders=tuple(self.drafter.riders(tree)) if budget.nodes else (),
             hooks=tuple(self.policy.hooks(tree)),
         )
+
+    def submit(self, draft: Draft) -> Submitted:
+        """Give the target its pass. A device goes on by itself; on the host the pass is over when this returns."""
+        given = time.perf_counter()
+        reading = self.target.read(draft.tree, request=draft.request)
+        return Submitted(draft, reading, given, time.perf_counter())
+
+    def settle(self, submitted: Submitted, context: Context, cut: Cut = take_all) -> Round:
+        """Judge the tree, keep what stands, let everybody learn, and append what was emitted to the history.
+
+        On a device the pass is over when its first result reaches the host, which is in judging. So judging there
+        counts as verifying, and nothing waits longer than it has to.
+        """
+        began = time.perf_counter()
+        draft, reading = submitted.draft, submitted.reading
+        verdict = self.rule.judge(draft.tree, reading, context)
+        on_host = self.target.device.type == "cpu"
+        judged = began if on_host else time.perf_counter()
+        verify_s = (submitted.returned if on_host else judged) - submitted.given
+        verdict = verdict.cut(cut(verdict.emitted(draft.tree)))
+        self.target.keep(verdict.path)
+        round = Round(
+            index=context.round,
+            start=len(context.history),
+            history=context.history,
+            budget=draft.plan.budget,
+            tree=draft.tree,
+            reading=reading,
+            verdict=verdict,
+            emitted=tuple(verdict.emitted(draft.tree)),
+            draft_passes=draft.passes,
+            timings=Timings(draft.took_s, verify_s),
+            riders=len(draft.request.riders),
+        )
+        timings = self._learn(round, since=judged - draft.plan.took_s)
+        context.emit(round.emitted)
+        other_s = time.perf_counter() - judged + draft.plan.took_s
+        return dataclasses.replace(round, timings=dataclasses.replace(timings, other_s=other_s))
+
+    def _learn(self, round: Round, since: float) -> Timings:
+        """Show the round to drafter and policy, and then, with what that took, to the controller."""
+        kept = time.perf_counter()
+        self.feed.take(round)
+        self.drafter.observe(round)
+        self.policy.observe(round)
+        learnt = time.perf_counter()
+        timings = dataclasses.replace(round.timings, other_s=learnt - since, learn_s=learnt - kept)
+        self.controller.observe(dataclasses.replace(round, timings=timings))
+        return timings

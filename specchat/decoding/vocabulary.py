@@ -20,6 +20,9 @@ class Vocabulary(TokenTable, Protocol):
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         """Messages, in the model's own chat format, ready for the reply to begin."""
 
+    def encode_text(self, text: str) -> list[int]:
+        """A text to go on with: its tokens, after what the model expects at the beginning of any text."""
+
     def starts_with_space(self) -> bool:
         """Whether the first token of a text carries a space that is not text (SentencePiece)."""
 
@@ -79,6 +82,9 @@ class TransformersVocabulary:
                 messages, add_generation_prompt=True, tokenize=True, return_dict=False
             )
         return [int(token) for token in encoded]
+
+    def encode_text(self, text: str) -> list[int]:
+        return [int(token) for token in self.tokenizer.encode(text)]
 
     def _raw_bytes(self, token: int) -> bytes:
         if token not in self._bytes:

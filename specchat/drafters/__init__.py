@@ -7,7 +7,7 @@ from specchat.drafters.options import (
     SuffixOptions,
     TokenRecyclingOptions,
 )
-from specchat.registry import Method, Table
+from specchat.registry import DRAFT_MODEL, Method, Table
 
 DRAFTERS = Table(
     "drafter",
@@ -30,7 +30,7 @@ DRAFTERS = Table(
         "a smaller model with the same tokens guesses level by level",
         "Speculative Decoding arXiv:2211.17192; coupled draws after arXiv:2408.07978",
         options=DraftModelOptions,
-        needs_draft_model=True,
+        requires=(DRAFT_MODEL,),
     ),
     Method(
         "token_recycling",
@@ -54,3 +54,6 @@ DRAFTERS = Table(
         options=MergeOptions,
     ),
 )
+
+REFERENCE = "reference"
+"""The proposer of guesses from a text that the reply is expected to follow (see `reference.py`)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,8 +51,8 @@ class DraftModel:
     text_tap: StateTap | None = None
 
     @staticmethod
-    def draw_kinds(options: DraftModelOptions) -> frozenset[DrawKind]:
-        """The kinds of draws it can make: forced to its favourites or to the target's noise, points alone."""
+    def draw_kinds(options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+        """All kinds; forced to its favourites or to the target's noise, points alone."""
         return frozenset(DrawKind) if options.drawing == "auto" else frozenset({DrawKind.POINT})
 
     def __init__(self, options: DraftModelOptions, parts: Parts) -> None:
@@ -60,7 +60,7 @@ class DraftModel:
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
         self._drawing = options.drawing
-        self._kinds = self.draw_kinds(options)
+        self._kinds = self.draw_kinds(options, ())
         self._tree: TokenTree | None = None
         self._logits: dict[int, Tensor] = {}
         self._best: dict[int, tuple[Tokens, Scores]] = {}
@@ -100,11 +100,15 @@ class DraftModel:
             self._model.keep(self._tree.follow(round.emitted))
             self._forget_tree()
 
+    def close(self) -> None:
+        """Forget the tree; the model is the pair's."""
+        self._forget_tree()
+
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
             return [self._drawn(tree, node, width, context) for node in nodes]
         tokens, logprobs = self._favourites(tree, nodes, context)
-        if self._drawing == "coupled" or (self._drawing == "auto" and not context.sampling.greedy):
+        if self._drawing != "top" and not context.sampling.greedy:  # the noise counts nothing at temperature 0
             positions = [context.position(tree, node) for node in nodes]
             tokens, logprobs = _coupled(tokens, logprobs, positions, context)
         points = _points(tokens, logprobs, width)

@@ -16,10 +16,9 @@ from specchat.core.context import Context
 from specchat.core.reading import Reading
 from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Drafter, Proposal
+from specchat.core.seams import Proposal
 from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters import DRAFTERS
 from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
 
@@ -42,6 +41,8 @@ class Merge:
     A member that runs a model is asked only at nodes where no other member has a guess of at least `sure`: quotations
     are looked up, new text is drafted.
 
+    One drafter may be a member more than once, with different options; its numbered names are then trusted apart.
+
     Sampled draws of a member come first, untouched and in their order: only points may be reordered or left out by
     token. Beside points they get half of the width.
 
@@ -50,9 +51,15 @@ class Merge:
     Differs: guesses are ordered by learnt acceptance, not pruned; who is asked is decided node by node.
     """
 
+    @staticmethod
+    def draw_kinds(options: MergeOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+        """Those of all members together, since it leaves sampled draws untouched."""
+        return frozenset({DrawKind.POINT}).union(*members)
+
     def __init__(self, options: MergeOptions, parts: Parts) -> None:
-        self._members: list[Drafter] = [parts.member(name, place) for place, name in enumerate(options.members)]
-        self._models = {index for index, name in enumerate(options.members) if DRAFTERS[name].needs_draft_model}
+        self._members = parts.members()
+        self._models = {index for index, choice in enumerate(parts.choices) if choice.needs_draft_model}
+        self._numbers = _numbers([choice.name for choice in parts.choices])
         self._sure = options.sure
         self._trust = _Trust()
         self._riders = [0] * len(self._members)  # how many of each member ride along in this round
@@ -94,7 +101,7 @@ class Merge:
         for index, member in sorted(enumerate(self._members), key=lambda pair: pair[0] in self._models):
             nodes = [node for node in frontier if index not in self._models or not self._is_sure(said[node])]
             for node, guesses in zip(nodes, member.propose(tree, nodes, width, context) if nodes else (), strict=True):
-                said[node][index] = guesses
+                said[node][index] = _numbered(guesses, self._numbers.get(index))
         return [self._merged(tuple(tree.path_tokens(node)), said[node], width) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
@@ -117,6 +124,11 @@ class Merge:
         for member, (start, end) in zip(self._members, itertools.pairwise(ends), strict=True):
             own = _with_riders(round.reading, start, end)
             member.observe(round if own is round.reading else dataclasses.replace(round, reading=own))
+
+    def close(self) -> None:
+        self._said.clear()
+        for member in self._members:
+            member.close()
 
     def _is_sure(self, said: Sequence[Sequence[Guess]]) -> bool:
         """Whether one of these points is so likely that no model need be asked."""
@@ -167,19 +179,34 @@ class _Trust:
         return (hits + _HABIT * candidate.claimed) / (trials + _HABIT)
 
 
+def _numbers(names: Sequence[str]) -> dict[int, int]:
+    """Place → 1, 2, … for the members whose name comes more than once."""
+    return {place: names[: place + 1].count(name) for place, name in enumerate(names) if names.count(name) > 1}
+
+
+def _numbered(guesses: Sequence[Guess], number: int | None) -> Sequence[Guess]:
+    """The guesses with a number behind their proposer's name: members of one name are trusted apart."""
+    if number is None:
+        return guesses
+    return [
+        guess._replace(proposer="+".join(f"{name} {number}" for name in guess.proposer.split("+"))) for guess in guesses
+    ]
+
+
 def _by_token(said: Sequence[Sequence[Guess]]) -> list[_Candidate]:
     """The points of all members, merged by token, in the order they were first said."""
     found: dict[int, _Candidate] = {}
     for guesses in said:
-        for rank, (token, kind, q, logprob, proposer) in enumerate(guesses):
-            if kind is not DrawKind.POINT:
+        for rank, guess in enumerate(guesses):
+            if guess.kind is not DrawKind.POINT:
                 continue
-            claim = 0.5 ** (rank + 1) if logprob is None else min(1.0, math.exp(logprob))
-            cell: Cell = ((proposer, _sureness(claim)),)
-            if (before := found.get(token)) is not None:
+            claim = 0.5 ** (rank + 1) if guess.logprob is None else min(1.0, math.exp(guess.logprob))
+            cell: Cell = ((guess.proposer, _sureness(claim)),)
+            q = guess.q
+            if (before := found.get(guess.token)) is not None:
                 cell, claim = before.cell + cell, max(before.claimed, claim)
                 q = q if before.q is None else before.q
-            found[token] = _Candidate(token, cell, claim, q)
+            found[guess.token] = _Candidate(guess.token, cell, claim, q)
     return list(found.values())
 
 

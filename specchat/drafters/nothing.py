@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from specchat.core.context import Context
 from specchat.core.request import Rider
@@ -25,7 +25,7 @@ class Nothing:
     passes = 0
 
     @staticmethod
-    def draw_kinds(options: NoOptions) -> frozenset[DrawKind]:
+    def draw_kinds(options: NoOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         """No draws, so there is none that a rule could not judge."""
         return frozenset(DrawKind)
 
@@ -45,3 +45,6 @@ class Nothing:
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""
+
+    def close(self) -> None:
+        """Nothing to let go of."""

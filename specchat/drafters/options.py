@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from typing import Any
 
+from specchat.drafters.members import Member, parse_members
 from specchat.errors import UsageError
 from specchat.registry import option
+
+
+def trained_weights() -> Any:
+    """The option `weights`, which every method that needs weights has."""
+    return option("", "which trained drafter to use, by name; the newest for the target where it is empty")
 
 
 @dataclass(frozen=True)
@@ -15,6 +21,12 @@ class PromptLookupOptions:
 
     max_ngram: int = option(4, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
     min_ngram: int = option(1, "shortest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
+
+    def __post_init__(self) -> None:
+        if self.min_ngram > self.max_ngram:
+            raise UsageError(
+                f"prompt_lookup.min_ngram = {self.min_ngram} is above prompt_lookup.max_ngram = {self.max_ngram}"
+            )
 
 
 @dataclass(frozen=True)
@@ -60,19 +72,19 @@ class SuffixOptions:
 class MergeOptions:
     """Options of `merge`."""
 
-    of: str = option("suffix,token_recycling", "drafters whose guesses are merged, with commas or + between them")
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters whose guesses are merged, with commas or + between them; one may come again with other options: "
+        "suffix(depth=8)+suffix(depth=64)",
+    )
     sure: float = option(
         0.6, "a draft model is not asked where the others have a guess at least so likely", minimum=0.0, maximum=1.0
     )
 
     def __post_init__(self) -> None:
-        names = self.members
-        if "merge" in names:
-            raise UsageError(f"merge.of = {self.of!r}: merge cannot be one of the drafters it merges")
-        if not names or len(set(names)) != len(names):
-            raise UsageError(f"merge.of = {self.of!r} must name different drafters, such as suffix,token_recycling")
+        _ = self.members
 
     @property
-    def members(self) -> tuple[str, ...]:
-        """Names of the drafters it is made of; whether they exist, the drafters' table knows."""
-        return tuple(name for name in re.split(r"[\s,+]+", self.of) if name)
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of; whether they exist, the drafters' table knows."""
+        return parse_members("merge.of", self.of)

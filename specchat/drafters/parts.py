@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
+from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Engine, Model, Weights
 from specchat.core.vocabulary import TokenTable
-from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import DrafterChoice, choose
+from specchat.settings import Settings
 
 EngineFactory = Callable[[Mapping[str, Any], Model, Model | None], Engine]
 """(settings by name, the model that writes, its draft model) → an engine of its own."""
@@ -23,12 +24,18 @@ class PairResources:
 
     Args:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model.
-        trained: drafter → file → where that verified file of trained weights lies.
+        trained: drafters that were trained for the target.
+        keep: called with every drafter that is built, and the name under which its state is kept.
     """
 
     vocabulary: TokenTable | None = None
     draft_vocabulary: TokenTable | None = None
-    trained: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)
+    trained: TrainedDrafters = NO_TRAINED
+    keep: Callable[[str, Drafter], None] | None = None
+
+    def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
+        """The same with another who keeps drafters; None: nobody does, and they begin with nothing learnt."""
+        return dataclasses.replace(self, keep=keep)
 
 
 NO_RESOURCES = PairResources()
@@ -42,19 +49,21 @@ class Parts:
     Args:
         target: the target's weights. Its cache is not the drafter's to touch: it takes a twin or a view.
         draft_model: the pair's, if it has one.
-        options: options of the drafters that this one is made of, by name; defaults where a name is missing.
+        choices: the drafters that this one is made of, as its options name them.
         resources: what else the pair has.
         name: the drafter's, in its family's table.
         label: tells this drafter from all others of the engine.
+        trained: its verified weights, where the table says that it needs some.
         make_engine: see `engine`.
     """
 
     target: Weights
     draft_model: Model | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    choices: tuple[DrafterChoice, ...] = ()
     resources: PairResources = NO_RESOURCES
     name: str = ""
     label: str = ""
+    trained: TrainedDrafter | None = None
     make_engine: EngineFactory | None = None
 
     @property
@@ -62,27 +71,47 @@ class Parts:
         """V, of the target."""
         return self.target.vocab_size
 
-    @property
-    def trained(self) -> Mapping[str, Path]:
-        """Verified files of this drafter's trained weights, by name."""
-        return self.resources.trained.get(self.name, {})
-
     def noise(self, noise: Noise) -> Noise:
         """Noise of this drafter's own, from that of a reply (`Context.noise`)."""
         return noise.child(f"drafter/{self.label}")
 
-    def member(self, name: str, place: int = 0, options: Any = None) -> Drafter:
-        """A drafter that this one is made of, built from the same parts.
+    def build(self, choice: DrafterChoice, place: int = 0) -> Drafter:
+        """A drafter from the same parts.
 
         Args:
             place: tells members of one name apart.
-            options: those of the settings, or its defaults, where None.
+
+        Raises:
+            CombinationError: it needs weights trained for the target, and there are none.
         """
-        method = DRAFTERS[name]
-        chosen = options or self.options.get(name) or method.options()
-        label = f"{self.label}/{place}.{name}"
-        drafter: Drafter = method.load()(chosen, dataclasses.replace(self, name=name, label=label))
+        method, label = choice.method, f"{self.label}/{place}.{choice.name}"
+        trained = self.resources.trained.choose(choice.name, choice.options.weights) if method.needs_weights else None
+        parts = dataclasses.replace(self, choices=choice.members, name=choice.name, label=label, trained=trained)
+        drafter: Drafter = method.load()(choice.options, parts)
+        if self.resources.keep is not None:
+            self.resources.keep(trained.name if trained else choice.name, drafter)
         return drafter
+
+    def members(self) -> list[Drafter]:
+        """The drafters that its options name, in order.
+
+        A draft model keeps the tree of one drafter. So the first member that uses it gets the pair's, and every other
+        one a twin: the same weights with a cache of its own.
+        """
+        built: list[Drafter] = []
+        taken = False
+        for place, choice in enumerate(self.choices):
+            parts = self
+            if choice.needs_draft_model and taken:
+                assert self.draft_model is not None, "assemble refuses a drafter whose members lack a draft model"
+                parts = dataclasses.replace(self, draft_model=self.draft_model.twin())
+            taken = taken or choice.needs_draft_model
+            built.append(parts.build(choice, place))
+        return built
+
+    def member(self, name: str, place: int = 0) -> Drafter:
+        """A drafter that this one always has inside, with default options."""
+        return self.build(choose(name, Settings()), place)
 
     def engine(self, settings: Mapping[str, Any], model: Model, draft: Model | None = None) -> Engine:
         """A whole engine that writes with another model, to draft with.

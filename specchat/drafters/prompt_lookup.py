@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from specchat.core.context import Context
 from specchat.core.request import Rider
@@ -13,7 +14,7 @@ from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import PromptLookupOptions
 from specchat.drafters.parts import Parts
-from specchat.errors import UsageError
+from specchat.drafters.points import points_alone
 from specchat.structures.ngrams import NgramIndex
 
 _HABIT = 8.0
@@ -37,12 +38,10 @@ class PromptLookup:
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
+    draw_kinds = staticmethod(points_alone)
+    names_sources: Final = True
 
     def __init__(self, options: PromptLookupOptions, parts: Parts) -> None:
-        if options.min_ngram > options.max_ngram:
-            raise UsageError(
-                f"prompt_lookup.min_ngram = {options.min_ngram} is above prompt_lookup.max_ngram = {options.max_ngram}"
-            )
         self._index = NgramIndex(options.min_ngram, options.max_ngram)
         self._seen: dict[tuple[int, int], tuple[int, int]] = {}  # (length of the run, rank) → hits, trials
 
@@ -69,11 +68,19 @@ class PromptLookup:
             self._index.append(token)
             tail = [*tail, token][-self._index.max_ngram :]
 
+    def close(self) -> None:
+        """Nothing outlives it."""
+
     def _guesses(self, run: Sequence[int], width: int) -> list[Guess]:
-        found = self._index.continuations(run[-self._index.max_ngram :], width)
+        run = run[-self._index.max_ngram :]
         return [
-            Guess(token, logprob=math.log(self._rate(size, rank)), proposer="prompt_lookup")
-            for rank, (token, size) in enumerate(found)
+            Guess(
+                token,
+                logprob=math.log(self._rate(size, rank)),
+                proposer="prompt_lookup",
+                source=self._index.place(run, size, token),
+            )
+            for rank, (token, size) in enumerate(self._index.continuations(run, width))
         ]
 
     def _learn(self, found: Sequence[tuple[int, int]], following: int) -> None:

@@ -17,6 +17,7 @@ from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts
+from specchat.drafters.points import points_alone
 from specchat.structures.suffix_nodes import Place
 from specchat.structures.suffix_tree import SuffixTree
 
@@ -49,6 +50,7 @@ class Suffix:
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
+    draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: SuffixOptions, parts: Parts) -> None:
         self._options = options
@@ -77,6 +79,9 @@ class Suffix:
         self._local.extend(round.emitted)
         self._reply.extend(round.emitted)
         self._continuations.clear()
+
+    def close(self) -> None:
+        """Nothing outlives it."""
 
     def _index(self, history: Sequence[int]) -> None:
         """Make the text's own tree hold exactly this history; only the new part, where it goes on from before."""

@@ -14,6 +14,7 @@ from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import TokenRecyclingOptions
 from specchat.drafters.parts import Parts
+from specchat.drafters.points import points_alone
 from specchat.structures.successors import Successors
 
 _HABIT = 32
@@ -39,6 +40,7 @@ class TokenRecycling:
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
+    draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: TokenRecyclingOptions, parts: Parts) -> None:
         self._remember = options.remember
@@ -63,6 +65,9 @@ class TokenRecycling:
         """Count at which rank emitted tokens stood, and store the top k after every verified node."""
         self._count_ranks([round.tree.tokens[0], *round.emitted])
         self._learn(round)
+
+    def close(self) -> None:
+        """Nothing outlives it."""
 
     def _guesses(self, token: int, logprobs: Sequence[float]) -> list[Guess]:
         pairs = zip(self._successors.after(token), logprobs, strict=False)

@@ -12,7 +12,7 @@ class NgramIndex:
         self.min_ngram = min_ngram
         self.max_ngram = max_ngram
         self._text: list[int] = []
-        self._after: dict[tuple[int, ...], list[int]] = {}
+        self._after: dict[tuple[int, ...], dict[int, int]] = {}  # run → token → where it last followed
 
     def __len__(self) -> int:
         """Tokens of text indexed so far."""
@@ -32,11 +32,9 @@ class NgramIndex:
         """Append to the text. Runs that end the text have no continuation yet and get one with the next token."""
         here = len(self._text)
         for size in range(self.min_ngram, min(self.max_ngram, here) + 1):
-            followers = self._after.setdefault(tuple(self._text[here - size :]), [])
-            if not followers or followers[-1] != token:
-                if token in followers:
-                    followers.remove(token)
-                followers.append(token)
+            followers = self._after.setdefault(tuple(self._text[here - size :]), {})
+            followers.pop(token, None)
+            followers[token] = here
         self._text.append(token)
 
     def continuations(self, run: Sequence[int], limit: int) -> list[tuple[int, int]]:
@@ -51,3 +49,7 @@ class NgramIndex:
                 if len(found) >= limit:
                     return list(found.items())
         return list(found.items())
+
+    def place(self, run: Sequence[int], size: int, token: int) -> int:
+        """Where in the text `token` last followed the last `size` tokens of `run`, which it did."""
+        return self._after[tuple(run[len(run) - size :])][token]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import Final
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter
-from specchat.core.tree import ROOT, TokenTree
+from specchat.core.tree import TokenTree
 from specchat.trees.growth import Growth
 from specchat.trees.options import BestFirstOptions
-
-_FEW = 4
-"""Nodes per call where calls are cheap: fewer guesses that come to nothing, for a few more calls."""
+from specchat.trees.search import search
 
 
 class BestFirst:
@@ -49,25 +47,9 @@ class BestFirst:
         """None: no node is dropped during the pass."""
         return ()
 
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
+
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """The frozen tree of the N ≤ 1 + `budget.nodes` nodes of most worth, the root included."""
-        growth = Growth(context, budget, self._floor)
-        unasked = [ROOT] if budget.nodes > 0 and budget.width > 0 else []
-        passes, batch = drafter.passes, self._batch
-        while unasked := [node for node in unasked if growth.may_have_children(node)]:
-            frontier = _best(unasked, growth, batch)
-            asked = set(frontier)
-            unasked = [node for node in unasked if node not in asked]
-            proposal = drafter.propose(growth.tree, frontier, budget.width, context)
-            for node, guesses in zip(frontier, proposal, strict=True):
-                unasked += growth.consider(node, guesses[: budget.width]).values()
-            if drafter.passes == passes:
-                batch = self._batch or _FEW  # asking costs no pass of a model, so ask about no more than needed
-        return growth.best_tree()
-
-
-def _best(nodes: list[int], growth: Growth, count: int) -> list[int]:
-    """The `count` nodes of most worth, in their order; all of them where `count` is 0."""
-    if count == 0 or len(nodes) <= count:
-        return nodes
-    return sorted(heapq.nlargest(count, nodes, key=growth.worth))
+        return search(Growth(context, budget, self._floor), drafter, context, budget.width, self._batch)

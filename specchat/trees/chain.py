@@ -8,6 +8,7 @@ from typing import Final
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
@@ -29,6 +30,9 @@ class Chain:
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         """None: no node is dropped during the pass."""
         return ()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen chain of at most min(`budget.depth`, `budget.nodes`) draft nodes."""

@@ -31,16 +31,18 @@ class Growth:
     depends on its token: what grows below the token is worth no more than the draw itself (see `best_first`).
     """
 
-    def __init__(self, context: Context, budget: Budget, floor: float = 0.0) -> None:
+    def __init__(self, context: Context, budget: Budget, floor: float = 0.0, decay: float = 1.0) -> None:
         """The root alone.
 
         Args:
             floor: guesses worth less than this get no place, whatever the prices.
+            decay: factor on the worth of a guess for every level it lies below the root.
         """
         self.tree = TokenTree(context.root, context.vocab_size)
         self._context = context
         self._budget = budget
         self._floor = floor
+        self._decay = decay
         self._places: list[_Place] = []
         self._ranked: list[float] = []  # the N largest worths, negative: the largest first
         self._value: dict[int, float] = {ROOT: 1.0}  # what a sure child of this node would be worth
@@ -56,7 +58,7 @@ class Growth:
 
     def may_have_children(self, node: int) -> bool:
         """Whether a child of this node could stay, if nothing better came any more."""
-        return self.tree.depths[node] < self._budget.depth and self._pays(self._value[node])
+        return self.tree.depths[node] < self._budget.depth and self._pays(self._value[node] * self._decay)
 
     def consider(self, parent: int, guesses: Sequence[Guess]) -> dict[int, int]:
         """Give every guess a place to compete with that is not beaten already.
@@ -64,7 +66,7 @@ class Growth:
         Returns:
             Rank among the guesses → node, of the nodes that are new.
         """
-        value, size = self._value[parent], len(self.tree)
+        value, size = self._value[parent] * self._decay, len(self.tree)
         points: dict[int, _Place] = {}
         new: dict[int, int] = {}
         for rank, (guess, chance) in enumerate(zip(guesses, acceptance_probabilities(guesses), strict=True)):

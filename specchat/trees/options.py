@@ -43,6 +43,85 @@ RankPath = tuple[int, ...]
 
 
 @dataclass(frozen=True)
+class SpecExecOptions:
+    """Options of `specexec`."""
+
+    beams: int = option(32, "nodes expanded in one pass of the drafter", unit="nodes", minimum=1, maximum=512)
+    children: int = option(16, "children a node may get, if `width` allows as many", minimum=1, maximum=64)
+    decay: float = option(0.95, "factor on a guess's probability for every level", minimum=0.01, maximum=1.0)
+    floor: float = option(-10.0, "guesses whose path has a lower log-probability get no place", maximum=0.0)
+
+
+@dataclass(frozen=True)
+class Eagle2Options:
+    """Options of `eagle2`."""
+
+    expand: int = option(10, "nodes of a level that get children, the surest ones", unit="nodes", minimum=1, maximum=64)
+
+
+@dataclass(frozen=True)
+class RsdCOptions:
+    """Options of `rsd_c`."""
+
+    branching: str = option("", "children of a node at depth 0, 1, …, such as 4,2,1; empty: `width` at every depth")
+
+    def __post_init__(self) -> None:
+        self.per_depth()
+
+    def per_depth(self) -> tuple[int, ...]:
+        """The branching as numbers; empty where none was given."""
+        return _counts("rsd_c.branching", self.branching)
+
+
+@dataclass(frozen=True)
+class RsdSOptions:
+    """Options of `rsd_s`."""
+
+    beams: int = option(0, "sequences kept at every level; 0: `nodes` / `depth`", minimum=0, maximum=512)
+
+
+@dataclass(frozen=True)
+class ConfidenceOptions:
+    """Options of `confidence`."""
+
+    fallback: float = option(
+        0.4, "a node whose likeliest next token is less likely gets no children", minimum=0.0, maximum=1.0
+    )
+    alpha: float = option(
+        0.1, "guesses whose path is less likely get no place; where it begins, if it adapts", minimum=0.0, maximum=1.0
+    )
+    adapt: bool = option(True, "lower alpha when whole paths stand, raise it when they do not")
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """Options of `graph`."""
+
+    repeat: int = option(1, "ancestors that must agree too before a token counts as repeated", minimum=0, maximum=16)
+
+
+@dataclass(frozen=True)
+class SequoiaOptions:
+    """Options of `sequoia`."""
+
+    rates: str = option(
+        "0.5,0.15,0.08,0.05,0.04,0.03,0.02,0.015", "how often the best, second best, … guess is right, to begin with"
+    )
+    relearn: int = option(
+        32, "the tree is worked out anew every so many rounds", unit="rounds", minimum=1, maximum=4096
+    )
+
+    def __post_init__(self) -> None:
+        self.by_rank()
+
+    def by_rank(self) -> tuple[float, ...]:
+        """The rates as numbers, best rank first; they need not fall."""
+        if rates := _rates(self.rates):
+            return rates
+        raise UsageError(f"sequoia.rates = {self.rates!r} must be numbers between 0 and 1, such as 0.5,0.2")
+
+
+@dataclass(frozen=True)
 class TemplateOptions:
     """Options of `template`. With width 8, depth 6 and 80 nodes the defaults are the published tree of 80 nodes."""
 
@@ -78,11 +157,8 @@ class TemplateOptions:
 
     def by_rank(self) -> tuple[float, ...]:
         """The rates as numbers, best rank first."""
-        try:
-            rates = tuple(float(word) for word in self.rates.split(","))
-        except ValueError:
-            rates = ()
-        if not rates or not all(0 < rate < 1 for rate in rates) or list(rates) != sorted(rates, reverse=True):
+        rates = _rates(self.rates)
+        if not rates or list(rates) != sorted(rates, reverse=True):
             raise UsageError(
                 f"template.rates = {self.rates!r} must be falling numbers between 0 and 1, such as 0.5,0.2"
             )
@@ -94,3 +170,12 @@ def _counts(name: str, text: str) -> tuple[int, ...]:
     if not all(w.isdecimal() and int(w) >= 1 for w in words):
         raise UsageError(f"{name} = {text!r} must be whole numbers from 1, such as 3,2,1")
     return tuple(int(w) for w in words)
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    """Numbers between 0 and 1; empty where some are none."""
+    try:
+        rates = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        return ()
+    return rates if all(0 < rate < 1 for rate in rates) else ()

@@ -8,10 +8,11 @@ from typing import Final
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
+from specchat.core.round import Round
 from specchat.core.seams import Drafter
-from specchat.core.tree import ROOT, TokenTree
-from specchat.trees.growth import Growth
+from specchat.core.tree import TokenTree
 from specchat.trees.options import RankPath, TemplateOptions
+from specchat.trees.ranks import grow_by_ranks
 
 
 class Template:
@@ -42,22 +43,12 @@ class Template:
         """None: no node is dropped during the pass."""
         return ()
 
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
+
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen tree of at most 1 + `budget.nodes` nodes within the shape, without guesses below their price."""
-        growth = Growth(context, budget)
-        children = self._children(budget)
-        level: dict[RankPath, int] = {(): ROOT}
-        while level := {
-            path: node for path, node in level.items() if path in children and growth.may_have_children(node)
-        }:
-            width = max(children[path] for path in level)
-            proposal = drafter.propose(growth.tree, list(level.values()), width, context)
-            level = {
-                (*path, rank): child
-                for (path, node), guesses in zip(level.items(), proposal, strict=True)
-                for rank, child in growth.consider(node, guesses[: children[path]]).items()
-            }
-        return growth.best_tree()
+        return grow_by_ranks(drafter, context, budget, self._children(budget))
 
     def shape(self, budget: Budget) -> tuple[RankPath, ...]:
         """The paths that fit into the budget, parents first and better ranks first."""

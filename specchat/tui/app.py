@@ -29,7 +29,7 @@ from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.pair_library import Judge, Pairs
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.prompt_history import History
-from specchat.tui.state.race_series import Asked
+from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.session import Chat
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.widgets.alert import Alert
@@ -38,7 +38,6 @@ from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript import Transcript
-from specchat.tui.widgets.welcome import Welcome
 
 
 class SpecchatApp(TerminalApp):
@@ -67,7 +66,7 @@ class SpecchatApp(TerminalApp):
         store: Path | None = None,
         chat: str | None = "",
         toured: Path | None = None,
-        questions: Callable[[], Sequence[Asked]] = tuple,
+        questions: Callable[[], Sequence[BenchQuestion]] = tuple,
         guard: ExitGuard | None = None,
     ) -> None:
         """The app, not yet running.
@@ -95,7 +94,9 @@ class SpecchatApp(TerminalApp):
         )
         self.views.tree_panel.mode = tree_mode
         self._first_chat = chat
-        self.ports = app_ports(self, self.views.notice, lambda: self.control, lambda: self.post_message(self.Tick()))
+        self.ports = app_ports(
+            self, self.views.notice.say, lambda: self.control, lambda: self.post_message(self.Tick())
+        )
         self.control = Controllers(
             self.chat,
             self.views,
@@ -137,7 +138,7 @@ class SpecchatApp(TerminalApp):
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # others drew on the terminal
         self.theme_changed_signal.subscribe(self, lambda theme: self._remember_theme(theme.name))
         self.control.pump.start()
-        await self.views.transcript.mount(Welcome(self.chat))
+        await self.views.start_pages.show_welcome()
         self.views.prompt.focus()
         self.control.archive.start()
         await self.control.tour.first_start()
@@ -157,17 +158,19 @@ class SpecchatApp(TerminalApp):
 
     async def on_specchat_app_tick(self) -> None:
         """Apply all events that arrived, then draw once."""
-        owed = self.control.pump.begin()
+        redraw = self.control.pump.begin()
         events = self.control.session.link.drain() if self.control.session.link else []
         with self.batch_update():
-            await self.control.events.apply(self.control.round_animation.due(self.control.races.take(events)), owed)
+            await self.control.events.apply(
+                self.control.round_animation.release(self.control.races.dispatch(events)), redraw
+            )
         self.call_after_refresh(self.control.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         """Run a command, or send the text to the model."""
         await self.control.prompt_controller.submit(event.text)
 
-    @on(Prompt.Nothing)
+    @on(Prompt.SubmittedEmpty)
     @on(TourView.Clicked)
     async def _turn_tour_page(self) -> None:
         """Enter in an empty prompt, or a click on the tour, turns the tour's page."""
@@ -175,11 +178,11 @@ class SpecchatApp(TerminalApp):
 
     def on_prompt_taken_back(self) -> None:
         """Put the queued message back into the prompt."""
-        self.control.prompt_controller.take_back()
+        self.control.prompt_controller.recall_queued()
 
     async def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Explain a command while it is typed; the next Ctrl+C is a first one again."""
-        self.control.stop_keys.typed()
+        """Explain a command while it is typed; the next Ctrl+C does not quit yet."""
+        self.control.stop_keys.reset_quit()
         await self.control.prompt_controller.changed(event.text_area.text)
 
     def on_settings_form_chosen(self, event: SettingsForm.Chosen) -> None:
@@ -213,7 +216,7 @@ class SpecchatApp(TerminalApp):
         self.control.races.again()
 
     async def on_alert_answered(self, event: Alert.Answered) -> None:
-        """Do what the chosen button of the alert stands for."""
+        """Do what the pressed button of the alert says."""
         await self.control.events.answered(event.choice)
 
     def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
@@ -222,7 +225,7 @@ class SpecchatApp(TerminalApp):
 
     def on_transcript_shortened(self) -> None:
         """Collect the memory of removed messages, once the app is idle."""
-        self.control.garbage.soon()
+        self.control.garbage.schedule()
 
     async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
         """Generate another answer to this message."""
@@ -251,16 +254,16 @@ class SpecchatApp(TerminalApp):
         await self.control.stop_keys.interrupt()
 
     async def action_stop(self) -> None:
-        """Stop or leave what is nearest; else go back to the prompt."""
+        """Stop what runs or close what is open; else focus the prompt."""
         await self.control.stop_keys.stop()
 
     def action_search(self) -> None:
-        """Look for something that was sent before."""
+        """Search the messages that were sent before."""
         self.control.prompt_controller.search()
 
-    def action_edit_elsewhere(self) -> None:
-        """Write the prompt in an editor."""
-        self.control.prompt_controller.edit_elsewhere()
+    def action_open_editor(self) -> None:
+        """Edit the prompt in the user's editor."""
+        self.control.prompt_controller.open_editor()
 
     async def action_pace(self, what: str) -> None:
         """Hold, step, change the speed, or play again."""
@@ -285,6 +288,6 @@ def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
         app.run(mouse=mouse)
     finally:
         app.control.archive.close()
-        app.control.terminal.leave()
+        app.control.terminal.restore_title()
         if app.control.session.link is not None:
             app.control.session.link.close()

@@ -1,4 +1,4 @@
-"""What parts of the app ask of it, as protocols: a part is handed these functions and objects, never the app."""
+"""Protocols of the functions that controllers and services use of the app; they never get the app itself."""
 
 from __future__ import annotations
 

@@ -6,8 +6,10 @@ import pytest
 from contracts.kit import converse, scripted_draft, scripted_target
 
 from specchat.acceptance import ACCEPTANCE_RULES
-from specchat.decoding.assemble import assemble, check_settings, choose_drafter, losslessness
+from specchat.decoding.assemble import assemble
+from specchat.decoding.combinations import check_settings, keeps_draws, losslessness
 from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import choose_drafter
 from specchat.errors import CombinationError, UsageError
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -29,15 +31,32 @@ def test_drafters_that_only_propose_points_are_refused_with_the_nearest_that_wor
         check_settings(settings(rule=rule, drafter=drafter), has_draft_model=True)
 
 
-@PQ
+KINDS = {rule: ACCEPTANCE_RULES[rule].load().wanted for rule in ("multi_step", "recursive")}
+KEPT = [(rule, name) for rule in KINDS for name in TREE_POLICIES if keeps_draws(TREE_POLICIES[name], KINDS[rule])]
+LOST = [(rule, name) for rule in KINDS for name in TREE_POLICIES if (rule, name) not in KEPT]
+
+
 @pytest.mark.parametrize("drafter", DRAWERS)
-@pytest.mark.parametrize("policy", list(TREE_POLICIES))
-def test_drafters_that_draw_fit_with_every_policy(rule, drafter, policy):
+@pytest.mark.parametrize(("rule", "policy"), KEPT)
+def test_drafters_that_draw_fit_with_every_policy_that_keeps_their_draws(rule, drafter, policy):
     chosen = settings(rule=rule, drafter=drafter, policy=policy)
     check_settings(chosen, has_draft_model=True)
-    speculator = assemble(chosen, scripted_target(), scripted_draft())
-    assert losslessness(speculator.rule, rule).lossless
-    assert "distributed exactly" in losslessness(speculator.rule, rule).reason
+    assemble(chosen, scripted_target(), scripted_draft())
+    assert losslessness(chosen).lossless
+    assert "distributed exactly" in losslessness(chosen).reason
+
+
+@pytest.mark.parametrize(("rule", "policy"), LOST)
+def test_a_policy_that_does_not_keep_draws_is_refused_with_those_that_do(rule, policy):
+    with pytest.raises(CombinationError, match=rf"policy '{policy}' cannot place such draws .* or policy 'chain'"):
+        check_settings(settings(rule=rule, drafter="draft_model", policy=policy), has_draft_model=True)
+    check_settings(settings(drafter="draft_model", policy=policy), has_draft_model=True)
+
+
+def test_which_policies_keep_which_draws():
+    without_replacement_only = ["rsd_c", "rsd_s", "graph"]
+    assert [name for rule, name in LOST if rule == "multi_step"] == ["eagle2", *without_replacement_only]
+    assert [name for rule, name in LOST if rule == "recursive"] == ["eagle2"]
 
 
 @PQ
@@ -64,9 +83,9 @@ def test_at_temperature_0_and_without_speculation_everything_fits(rule):
 
 
 @PQ
-def test_a_policy_that_chooses_draws_by_their_tokens_is_refused(rule, monkeypatch):
+def test_a_policy_that_says_nothing_about_draws_is_refused(rule, monkeypatch):
     monkeypatch.delattr(Chain, "keeps_draws")
-    with pytest.raises(CombinationError, match=r"policy 'chain' chooses among them .* or policy 'expansion'"):
+    with pytest.raises(CombinationError, match=r"policy 'chain' cannot place such draws .* or policy 'expansion'"):
         check_settings(settings(rule=rule, drafter="draft_model", policy="chain"), has_draft_model=True)
     check_settings(settings(drafter="draft_model", policy="chain"), has_draft_model=True)
 
@@ -103,4 +122,28 @@ def test_a_merge_is_another_one_when_the_options_of_a_member_change():
 
 def test_every_rule_that_wants_draws_is_in_these_tests():
     wanting = {name for name, method in ACCEPTANCE_RULES.items() if method.load().wanted.value != "point"}
-    assert wanting == {"multi_step", "recursive"}
+    assert wanting == {"multi_step", "recursive", "lenient", "transfer"}
+
+
+@pytest.mark.parametrize("rule", ["lenient", "transfer"])
+def test_lossy_rules_that_weigh_draws_are_refused_where_there_are_none(rule):
+    words = f"rule '{rule}' .* drafter 'suffix' .* nearest that works: rule 'follow', or drafter 'draft_model'"
+    with pytest.raises(CombinationError, match=words):
+        check_settings(settings(rule=rule, drafter="suffix"), has_draft_model=True)
+    with pytest.raises(CombinationError, match="policy 'eagle2' cannot place such draws"):
+        check_settings(settings(rule=rule, drafter="draft_model", policy="eagle2"), has_draft_model=True)
+    check_settings(settings(rule=rule, drafter="draft_model"), has_draft_model=True)
+
+
+def test_transfer_is_refused_at_temperature_0_where_laws_are_points():
+    with pytest.raises(CombinationError, match="nearest that works: a temperature above 0, or rule 'follow'"):
+        check_settings(Settings().but({"rule": "transfer", "drafter": "draft_model"}), has_draft_model=True)
+    check_settings(Settings().but({"rule": "lenient", "drafter": "draft_model"}), has_draft_model=True)
+
+
+@pytest.mark.parametrize("rule", [name for name, method in ACCEPTANCE_RULES.items() if method.lossless == "no"])
+def test_a_lossy_rule_is_said_to_be_lossy_and_is_no_default(rule):
+    told = losslessness(Settings().but({"rule": rule}))
+    assert not told.lossless
+    assert "changes the target's distribution on purpose" in told.reason
+    assert Settings().rule == "follow"

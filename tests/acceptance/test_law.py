@@ -28,9 +28,12 @@ from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Reason
+from specchat.decoding.combinations import keeps_draws
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
+from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
 SMALL = 5
@@ -47,10 +50,8 @@ def draft_model(**options):
 
 
 def merged():
-    method = DRAFTERS["merge"]
-    return method.load()(
-        method.make_options({"of": "draft_model,suffix"}), Parts(scripted_target(SMALL), scripted_draft(SMALL))
-    )
+    settings = Settings().but({"method_options": {"merge.of": "draft_model,suffix"}})
+    return Parts(scripted_target(SMALL), scripted_draft(SMALL)).build(choose("merge", settings))
 
 
 def samples(rule, policy, drafter, on_layer=None, count=SAMPLES, budget=Budget(6, 2, 3)):  # noqa: B008
@@ -70,8 +71,13 @@ def exact():
     return exact_laws(target_says(SMALL), PROMPT, 3, WARM, SMALL)
 
 
-@PQ
-@pytest.mark.parametrize("policy", list(TREE_POLICIES))
+WANTED = {rule: ACCEPTANCE_RULES[rule].load().wanted for rule in RULES}
+
+
+@pytest.mark.parametrize(
+    ("rule", "policy"),
+    [(rule, name) for rule in RULES for name, method in TREE_POLICIES.items() if keeps_draws(method, WANTED[rule])],
+)
 def test_texts_are_distributed_as_the_targets(rule, policy):
     texts, rounds = samples(rule, policy, draft_model())
     assert min(law_p_values(texts, exact()).values()) > 1e-4

@@ -105,7 +105,7 @@ def test_pulling_a_model_by_its_own_name_works_too():
 def test_a_name_nobody_has_is_answered_with_the_nearest_and_exit_code_2(command):
     error = error_of(command, "tinny")
     assert isinstance(error, UsageError)
-    assert str(error) == "no pair or model is called 'tinny'; did you mean 'tiny'?"
+    assert str(error) == "no pair, model or trained drafter is called 'tinny'; did you mean 'tiny'?"
     assert error.exit_code == 2
 
 

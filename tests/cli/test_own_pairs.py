@@ -25,7 +25,7 @@ from specchat.config import (
     settings_of,
     users_models,
 )
-from specchat.decoding.assemble import check_settings
+from specchat.decoding.combinations import check_settings
 from specchat.errors import UsageError, WeightsError
 from specchat.models.fetch import hub
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from specchat.cli.flags import Output
+from specchat.cli.run_output import Outputs
 from specchat.decoding.families import methods
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
@@ -238,3 +240,14 @@ def test_a_home_where_nothing_can_be_written_still_answers(monkeypatch):
     assert ended.returncode == 0
     assert ended.stdout.strip()
     assert ended.stderr == ""
+
+
+def test_a_notice_goes_to_whoever_watches_and_into_no_recording(tmp_path, capsys):
+    with Outputs(Output.text, tmp_path / "r.jsonl") as sinks:
+        sinks.event(ev.Notice("drafter hydra: \x1b[2J nothing"))
+        sinks.notice("drafter hydra: \x1b[2J nothing")
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("specchat: drafter hydra: ")
+    assert "\x1b" not in said.err
+    assert "hydra" not in (tmp_path / "r.jsonl").read_text()

@@ -224,6 +224,8 @@ class AllOfThem:
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         return ()
 
+    def observe(self, round: Round) -> None: ...
+
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         tree, frontier = TokenTree(context.root, context.vocab_size), [ROOT]
         for _ in range(budget.depth if budget.nodes else 0):

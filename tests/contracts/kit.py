@@ -23,6 +23,7 @@ from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, Tree
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.speculate import Speculator
+from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
 from specchat.models.other.scripted import Says, ScriptedModel, random_says
 from specchat.registry import Method, Table
@@ -39,8 +40,7 @@ def every(table: Table) -> list[Any]:
 
 def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V) -> Drafter:
     """A drafter with its default options."""
-    drafter: Drafter = method.load()(method.options(), Parts(scripted_target(vocab_size), draft))
-    return drafter
+    return Parts(scripted_target(vocab_size), draft).build(choose(method.name, Settings()))
 
 
 def make_policy(method: Method, **options: Any) -> TreePolicy:
@@ -92,6 +92,9 @@ class Letters:
 
     def token_label(self, token: int) -> str:
         return repr(token)
+
+    def encode_text(self, text: str) -> list[int]:
+        return self.encode(text)
 
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         return [ord(c) - ord("A") for m in messages for c in m["content"]]
@@ -234,7 +237,7 @@ class LookedInto:
     taps: Sequence[int] = ()
 
     def __init__(self, policy: TreePolicy, look: Any) -> None:
-        self.grow, self._hooks = policy.grow, requested(look=look).hooks
+        self.grow, self.observe, self._hooks = policy.grow, policy.observe, requested(look=look).hooks
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         return self._hooks

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from contracts.learning_plugin import Constant, ConstantOptions, Learning, LearningOptions
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -23,8 +24,10 @@ from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 from specchat.drafters import DRAFTERS
+from specchat.drafters.members import Member, parse_members
+from specchat.drafters.options import trained_weights
 from specchat.drafters.parts import Parts
-from specchat.registry import Method, NoOptions, Table, option
+from specchat.registry import DRAFT_MODEL, TRAINED_WEIGHTS, Method, NoOptions, Table, option
 from specchat.trees import TREE_POLICIES
 from specchat.trees.expansion import Expansion
 from specchat.trees.options import ExpansionOptions
@@ -43,6 +46,8 @@ class _Quiet:
     def start(self, history: Sequence[int]) -> None: ...
 
     def observe(self, round: Round) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def chain_of(tree: TokenTree, frontier: Sequence[int], tokens: Sequence[int], name: str) -> list[list[Guess]]:
@@ -92,12 +97,19 @@ class Stateful2(Stateful):
     """Another of the kind, so that two may be merged."""
 
 
+@dataclass(frozen=True)
+class TrainedOptions(StatefulOptions):
+    weights: str = trained_weights()
+
+
 class Trained(Stateful):
     """Reads the last state with a head of its own, from a verified file."""
 
-    def __init__(self, options: StatefulOptions, parts: Parts) -> None:
+    def __init__(self, options: TrainedOptions, parts: Parts) -> None:
         super().__init__(options, parts)
-        weight = load_file(parts.trained["head.safetensors"])["weight"]
+        assert parts.trained is not None, "the table says that it needs weights"
+        self.trained = parts.trained
+        weight = load_file(parts.trained.weights)["weight"]
         self._head = lambda states: states.float() @ weight.t()
 
 
@@ -178,7 +190,7 @@ class Nested(_Quiet):
     """A whole engine over a thinner target writes ahead, with draws whose law is known."""
 
     @staticmethod
-    def draw_kinds(options: NoOptions) -> frozenset[DrawKind]:
+    def draw_kinds(options: NoOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         return frozenset({DrawKind.POINT, DrawKind.IID})
 
     def __init__(self, options: NoOptions, parts: Parts) -> None:
@@ -213,6 +225,61 @@ class Nested(_Quiet):
                 q = law.dense(context.vocab_size) if draws else None
                 written.append(Guess(token, DrawKind.IID if draws else DrawKind.POINT, q, proposer="nested"))
         return written[:count]
+
+
+@dataclass(frozen=True)
+class FirstOptions:
+    of: str = option("prompt_lookup,suffix", "drafters that are asked in turn")
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return parse_members("of", self.of)
+
+
+class First(_Quiet):
+    """Asks its members in turn about each node; the first that has a guess answers."""
+
+    @staticmethod
+    def draw_kinds(options: FirstOptions, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
+        return set().union(*members)
+
+    def __init__(self, options: FirstOptions, parts: Parts) -> None:
+        self.members = parts.members()
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return sum(member.passes for member in self.members)
+
+    def start(self, history: Sequence[int]) -> None:
+        for member in self.members:
+            member.start(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        said: dict[int, Sequence[Guess]] = dict.fromkeys(frontier, ())
+        for member in self.members:
+            if nodes := [node for node in frontier if not said[node]]:
+                said |= zip(nodes, member.propose(tree, nodes, width, context), strict=True)
+        return [said[node] for node in frontier]
+
+    def observe(self, round: Round) -> None:
+        for member in self.members:
+            member.observe(round)
+
+    def close(self) -> None:
+        for member in self.members:
+            member.close()
+
+
+class Silent(_Quiet):
+    """The same wrapper, which does not say what its draws are worth."""
+
+    def __init__(self, options: FirstOptions, parts: Parts) -> None:
+        self._first = First(options, parts)
+        self.start, self.propose, self.observe = self._first.start, self._first.propose, self._first.observe
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return self._first.passes
 
 
 class OtherTokens(_Quiet):
@@ -284,7 +351,7 @@ class DropsSome(Expansion):
 
 
 def _method(name: str, made: type, options: type = NoOptions, **more: Any) -> Method:
-    return Method(name, f"{__name__}:{made.__name__}", "only for tests", "none", options=options, **more)
+    return Method(name, f"{made.__module__}:{made.__name__}", "only for tests", "none", options=options, **more)
 
 
 PLUGINS: dict[str, tuple[Table, Method]] = {
@@ -295,12 +362,16 @@ PLUGINS: dict[str, tuple[Table, Method]] = {
             (
                 _method("stateful", Stateful, StatefulOptions),
                 _method("stateful2", Stateful2, StatefulOptions),
-                _method("trained", Trained, StatefulOptions),
+                _method("trained", Trained, TrainedOptions, requires=(TRAINED_WEIGHTS,)),
+                _method("learning", Learning, LearningOptions),
+                _method("constant", Constant, ConstantOptions, requires=(TRAINED_WEIGHTS,)),
                 _method("riding", Riding, RidingOptions),
                 _method("self_drafting", SelfDrafting),
                 _method("part_of_cache", PartOfCache),
                 _method("nested", Nested),
-                _method("other_tokens", OtherTokens, needs_draft_model=True),
+                _method("first", First, FirstOptions),
+                _method("silent", Silent, FirstOptions),
+                _method("other_tokens", OtherTokens, requires=(DRAFT_MODEL,)),
             ),
         ),
         (TREE_POLICIES, (_method("drops_some", DropsSome, ExpansionOptions),)),

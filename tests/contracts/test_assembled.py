@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -9,14 +10,17 @@ import torch
 from contracts.kit import PROMPT, Letters, collect, converse, reply
 from contracts.models import BUILDERS, HIDDEN, V, shared_network
 from contracts.table_plugins import PLUGINS, listed
-from safetensors.torch import save_file
+from contracts.trained import trained_folder
+from safetensors.torch import load_file
 
+from specchat.config.trained_drafters import TrainedDrafters
 from specchat.core.context import Context
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.core.verdict import Reason
 from specchat.drafters.parts import PairResources
+from specchat.errors import CombinationError
 
 TREE = {"policy": "expansion", "controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 24}
 
@@ -45,14 +49,17 @@ class Backwards(Letters):
 
 @pytest.fixture
 def resources(tmp_path):
-    file = tmp_path / "head.safetensors"
-    save_file({"weight": shared_network("llama").get_output_embeddings().weight.detach().clone()}, file)
-    return PairResources(Letters(V), Backwards(V), {"trained": {"head.safetensors": file}})
+    weight = shared_network("llama").get_output_embeddings().weight.detach().clone()
+    made = trained_folder(tmp_path / "head", {"weight": weight}, "trained")
+    other = trained_folder(tmp_path / "constant", {"token": torch.tensor(3)}, "constant")
+    return PairResources(Letters(V), Backwards(V), TrainedDrafters("tiny", (made, other)))
 
 
 DRAFTERS_OF_TESTS = [
     {"drafter": "stateful"},
     {"drafter": "trained", "method_options": {"trained.layer": 1}},
+    {"drafter": "learning"},
+    {"drafter": "constant"},
     {"drafter": "riding", "width": 1},
     {"drafter": "riding", "width": 1, "method_options": {"riding.adapted": True}},
     {"drafter": "self_drafting"},
@@ -61,6 +68,9 @@ DRAFTERS_OF_TESTS = [
     {"drafter": "other_tokens", "width": 1},
     {"drafter": "merge", "method_options": {"merge.of": "stateful,stateful2,riding", "stateful2.layer": 2}},
     {"drafter": "merge", "method_options": {"merge.of": "self_drafting,suffix"}},
+    {"drafter": "first", "method_options": {"first.of": "prompt_lookup(min_ngram=3)+merge(of=suffix+self_drafting)"}},
+    {"drafter": "silent", "method_options": {"silent.of": "draft_model(drawing=top)+draft_model(drawing=coupled)"}},
+    {"drafter": "merge", "method_options": {"merge.of": "stateful(layer=0)+stateful(layer=2)+riding(length=1)"}},
     {"drafter": "self_drafting", "policy": "drops_some"},
     {"drafter": "self_drafting", "rule": "looks_twice"},
     {"drafter": "merge", "rule": "looks_twice", "method_options": {"merge.of": "self_drafting,suffix"}},
@@ -192,3 +202,23 @@ def test_members_and_drafters_have_noise_of_their_own(build):
     noises = {part.noise(Noise(3)) for part in parts}
     assert len(noises) == 3
     assert Noise(3) not in noises
+
+
+def test_a_trained_drafter_is_built_from_the_weights_that_are_named_or_the_newest(build, resources, tmp_path):
+    newest = resources.trained.choose("trained")
+    older = trained_folder(tmp_path / "older", load_file(newest.weights), "trained")
+    both = dataclasses.replace(resources, trained=TrainedDrafters("tiny", (newest, older)))
+    for name, expected in (("", newest), ("older", older)):
+        _, speculator, _ = conversed(build, both, drafter="trained", method_options={"trained.weights": name})
+        assert speculator.drafter.trained is expected
+
+
+@pytest.mark.parametrize("drafter", ["trained", "merge"])
+def test_a_drafter_without_its_weights_is_refused_with_the_reason_and_what_works(build, drafter):
+    settings = {"drafter": drafter, "method_options": {"merge.of": "suffix,trained"}}
+    with pytest.raises(CombinationError, match=r"drafter 'trained' needs weights .* nearest that works: drafter 'suff"):
+        conversed(build, **settings)
+    conversation = converse(build(), None)
+    with pytest.raises(CombinationError):
+        conversation.change(conversation.settings.but(settings))
+    assert collect(conversation.reply(PROMPT, 7)).tokens

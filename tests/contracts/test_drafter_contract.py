@@ -31,8 +31,10 @@ from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
 from specchat.models.other.scripted import ScriptedModel
+from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
 SAMPLINGS = [Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.8, top_p=0.7, repetition_penalty=1.3)]
@@ -227,9 +229,8 @@ def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(me
     if wrapped and method.name == "merge":
         pytest.skip("merge cannot be merged")
     draft = ShortSighted(end)
-    chosen = DRAFTERS["merge"] if wrapped else method
-    options = chosen.make_options({"of": method.name} if wrapped else {})
-    drafter = chosen.load()(options, Parts(scripted_target(V), draft))
+    settings = Settings().but({"method_options": {"merge.of": method.name} if wrapped else {}})
+    drafter = Parts(scripted_target(V), draft).build(choose("merge" if wrapped else method.name, settings))
     parts = (drafter, make_policy(policy), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(6, 4, 2)))
     target, context = scripted_target(), context_for()
     emitted, rounds = speak(Speculator(target, *parts), 40, context)

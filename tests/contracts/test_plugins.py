@@ -161,7 +161,7 @@ class Merging:
 
     def __init__(self, policy, first, second):
         self._policy, self._first, self._second = policy, first, second
-        self.hooks = policy.hooks
+        self.hooks, self.observe = policy.hooks, policy.observe
 
     def grow(self, drafter, context, budget):
         trees = [self._policy.grow(one, context, budget) for one in (self._first, self._second)]

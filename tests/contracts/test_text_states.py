@@ -130,8 +130,9 @@ def test_stretches_written_with_other_methods_are_caught_up_with(build):
 def test_a_heat_beside_the_chat_disturbs_nobody(build):
     chat = Watched(build)
     chat.say(LONG)
-    collect(chat.conversation.apart({"drafter": "prompt_lookup"}).reply(LONG[5:30], 3))
-    collect(chat.conversation.apart({}).reply(LONG[5:30], 3))
+    for changes in ({"drafter": "prompt_lookup"}, {}):
+        with chat.conversation.apart(changes) as apart:
+            collect(apart.reply(LONG[5:30], 3))
     known = chat.known()
     chat.say([*chat.text, 8])
     chat.check(known)

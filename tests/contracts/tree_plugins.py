@@ -10,8 +10,11 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
-from specchat.core.seams import Drafter, TreePolicy, TreeTransform
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
+
+TreeTransform = Callable[[TokenTree], TokenTree]
+"""Tree → frozen tree."""
 
 
 class Transformed:
@@ -24,6 +27,9 @@ class Transformed:
 
     def __init__(self, policy: TreePolicy, transform: TreeTransform) -> None:
         self._policy, self._transform = policy, transform
+
+    def observe(self, round: Round) -> None:
+        self._policy.observe(round)
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         return self._transform(self._policy.grow(drafter, context, budget))

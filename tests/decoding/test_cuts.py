@@ -203,3 +203,15 @@ def test_the_ledger_adds_up():
     assert ledger.draft_passes == sum(round.draft_passes for round in said.rounds) > 0
     assert [round.index for round in said.rounds] == list(range(ledger.rounds))
     assert all(round.tree.tokens[ROOT] == ([*PROMPT, *said.tokens])[round.start - 1] for round in said.rounds)
+
+
+def test_another_temperature_keeps_the_parts_and_what_they_have_learnt():
+    conversation = converse(scripted_target(), drafter="prompt_lookup", controller="goodput", max_tokens=10)
+    collect(conversation.reply(PROMPT, 1))
+    before = conversation._speculator
+    conversation.change(conversation.settings.but({"temperature": 0.9, "max_tokens": 12, "stop": ["Z"]}))
+    assert len(collect(conversation.reply(PROMPT, 1)).tokens) == 12
+    assert conversation._speculator is before
+    conversation.change(conversation.settings.but({"width": 3}))
+    collect(conversation.reply(PROMPT, 1))
+    assert conversation._speculator is not before

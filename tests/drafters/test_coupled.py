@@ -10,7 +10,9 @@ from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
+from specchat.settings import Settings
 
 
 def test_the_probability_of_coupled_draws_is_about_how_often_the_target_agrees():
@@ -29,3 +31,14 @@ def test_the_probability_of_coupled_draws_is_about_how_often_the_target_agrees()
         drawn_before += float(draft.dense(V)[guess.token])
     assert abs(said / tries - agreed / tries) < 0.12
     assert drawn_before / tries < agreed / tries - 0.12, "the draft's own probability is too modest"
+
+
+def test_at_temperature_0_coupled_draws_are_the_likeliest_tokens():
+    guesses = []
+    for drawing in ("coupled", "top"):
+        parts, context = Parts(scripted_target(V), scripted_draft()), context_for()
+        settings = Settings().but({"method_options": {"draft_model.drawing": drawing}})
+        drafter = parts.build(choose("draft_model", settings))
+        guesses.append(list(drafter.propose(TokenTree(context.root, V), [ROOT], 4, context)[0]))
+    assert guesses[0] == guesses[1]
+    assert len(guesses[0]) == 4

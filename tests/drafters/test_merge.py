@@ -31,17 +31,20 @@ from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.speculate import Speculator
-from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import choose
 from specchat.drafters.merge import Merge
-from specchat.drafters.options import MergeOptions, SuffixOptions
+from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
 from specchat.errors import UsageError
+from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
 
 def build(name, draft=None, **options):
-    method = DRAFTERS[name]
-    return method.load()(method.make_options(options), Parts(scripted_target(V), draft))
+    settings = Settings().but(
+        {"method_options": {key if "." in key else f"{name}.{key}": options[key] for key in options}}
+    )
+    return Parts(scripted_target(V), draft).build(choose(name, settings))
 
 
 def of(*members):
@@ -254,13 +257,11 @@ def test_members_learn():
 
 
 def test_members_get_their_own_options():
-    merged = Merge(
-        MergeOptions("suffix"), Parts(scripted_target(V), options={"suffix": SuffixOptions(factor=0.0, offset=0)})
-    )
+    merged = build("merge", of="suffix", **{"suffix.factor": 0.0, "suffix.offset": 0})
     history = [1, 2, 3, 1, 2]
     merged.start(history)
     assert ask(merged, context=context_for(prompt=history)) == []
-    default = Merge(MergeOptions("suffix"), Parts(scripted_target(V)))
+    default = build("merge", of="suffix")
     default.start(history)
     assert [guess.token for guess in ask(default, context=context_for(prompt=history))] == [3]
 
@@ -268,9 +269,10 @@ def test_members_get_their_own_options():
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ("suffix,merge", "merge cannot be one of the drafters it merges"),
-        ("suffix,suffix", "must name different drafters"),
-        ("", "must name different drafters"),
+        ("suffix,merge", "a drafter cannot be made of itself: merge → merge"),
+        ("suffix,suffix", "merge names suffix twice with the same options"),
+        ("suffix,suffix(depth=64)", "merge names suffix twice with the same options"),
+        ("", "names no drafter; it must be written like suffix,token_recycling"),
         ("sufix", "no drafter is called 'sufix'; did you mean 'suffix'"),
     ],
 )

@@ -215,3 +215,27 @@ def test_a_reply_apart_has_no_plain_rounds(driver):
     driver.load(max_tokens=100, controller="fixed", nodes=1)
     driver.send(Generate(1, HELLO, 7, {})).until(ev.Finished)
     assert all(round.budget["nodes"] for round in driver.rounds())
+
+
+def test_a_text_is_gone_on_with_as_it_stands(driver):
+    started = driver.send(Generate(81, [], 7, text="A tree is wide where the draft")).until(ev.Started)
+    assert (started.messages, started.text) == ([], "A tree is wide where the draft")
+    driver.until(ev.Finished)
+    text = "".join(piece.text for event in driver.rounds() for piece in event.pieces)
+    assert text.startswith(" is unsure and deep")
+
+
+def test_a_predicted_reply_is_proposed_and_the_text_stays(driver):
+    tokens, finished = driver.reply(82)
+    text = "".join(piece.text for event in driver.rounds() for piece in event.pieces)
+    guided = driver.send(Generate(83, HELLO, 7, reference=text)).until(ev.Finished)
+    rounds = driver.rounds()
+    assert [piece.token for event in rounds for piece in event.pieces] == tokens
+    assert guided.stats.acceptance_length > finished.stats.acceptance_length
+    assert "reference" in {draw.proposer for event in rounds for draw in event.tree.draws}
+
+
+def test_a_reply_to_messages_and_a_text_at_once_is_refused(driver):
+    driver.send(Generate(84, HELLO, 7, text="And"))
+    with pytest.raises(pytest.fail.Exception, match="answers messages or goes on with a text"):
+        driver.until(ev.Started)

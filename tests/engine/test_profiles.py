@@ -88,7 +88,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch, *found: Costs) -> list[Costs]:
 def idle(one: Worker, times: int) -> None:
     """So often nothing happens; where everything is known the worker would wait for ever, so a command comes."""
     for _ in range(times):
-        if not one._measuring.due:
+        if not one._idle.measuring.due:
             return
         one._wait()
 
@@ -97,14 +97,14 @@ def test_a_disturbed_measurement_is_made_again(loaded, monkeypatch):
     left = measuring(monkeypatch, DISTURBED, COSTS, COSTS)
     idle(loaded, 9)
     assert len(left) == 1
-    assert loaded._measuring.profile.costs == COSTS
+    assert loaded._idle.measuring.profile.costs == COSTS
 
 
 def test_a_machine_that_is_never_quiet_is_not_measured_for_ever(loaded, monkeypatch):
     left = measuring(monkeypatch, *[DISTURBED] * 9)
     idle(loaded, 9)
     assert len(left) == 6
-    assert loaded._measuring.profile is None
+    assert loaded._idle.measuring.profile is None
 
 
 def test_an_old_profile_is_planned_with_until_a_new_one_is_there(loaded, monkeypatch):
@@ -114,7 +114,7 @@ def test_an_old_profile_is_planned_with_until_a_new_one_is_there(loaded, monkeyp
     data[loaded._pair.key] |= {"verify": costs.verify, "measured": (entry.measured - profiles.OLD * 2).isoformat()}
     loaded._store.file.write_text(json.dumps(data))
     loaded._answer(Load({"pair": "scripted"}))
-    assert loaded._measuring.profile.costs.verify == costs.verify
+    assert loaded._idle.measuring.profile.costs.verify == costs.verify
     measuring(monkeypatch, COSTS)
     idle(loaded, 1)
-    assert loaded._measuring.profile.costs == COSTS
+    assert loaded._idle.measuring.profile.costs == COSTS

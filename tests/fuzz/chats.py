@@ -43,7 +43,7 @@ def use(chats: Chats) -> list[str]:
         for write in FORMATS.values():
             write(chat, messages)
         screen = ChatOnScreen()
-        screen.adopt(chat, [turn_of(message) for message in messages])
+        screen.open_stored(chat, [turn_of(message) for message in messages])
         screen.messages()
         assert {turn.id for turn in screen.branches} == {message.id for message in messages}
         for turn in screen.turns:

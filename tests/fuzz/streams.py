@@ -34,7 +34,14 @@ def others() -> list[ev.Event]:
     changed = ev.Changed({**SETTINGS, "width": 3, "method_options": {"prompt_lookup.max_ngram": 4}}, LOSS)
     totals = ev.Totals(1, stats_of(rounds_of(TEXT)))
     failed = [ev.Failed("UsageError", "no", 2, None, during) for during in ("change", "count", "protocol")]
-    return [changed, ev.Counted(1, 12, 8192), ev.Compared(1, 3, "a", "b", 0.1, 0.2, True), totals, *failed]
+    return [
+        changed,
+        ev.Counted(1, 12, 8192),
+        ev.Compared(1, 3, "a", "b", 0.1, 0.2, True),
+        totals,
+        ev.Notice("so it is"),
+        *failed,
+    ]
 
 
 def recording() -> list[ev.Event]:

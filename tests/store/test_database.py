@@ -255,7 +255,7 @@ def test_a_row_that_cannot_be_so_keeps_no_other_chat_from_being_read(path: Path,
         row, messages = reader.chat("bad")
         assert [message.content for message in messages] == ["one", "two", "three", "four"]
         screen = ChatOnScreen()
-        screen.adopt(row, [turn_of(message) for message in messages])
+        screen.open_stored(row, [turn_of(message) for message in messages])
         assert {turn.id for turn in screen.branches} == {"m0", "m1", "m2", "m3"}
         for write in FORMATS.values():
             assert "four" in write(row, messages) or what != "a leaf that is lost"

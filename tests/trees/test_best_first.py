@@ -7,71 +7,20 @@ import math
 
 import pytest
 import torch
-from contracts.kit import Proposing, context_for, make_policy
+from contracts.kit import Proposing, make_policy
+from trees.laws import IID, POINT, WOR, Costly, V, context, drawing, law, likely, paths_of, saved, value
 
 from specchat.core.budget import Budget
-from specchat.core.noise import Stream
-from specchat.core.sampling import Sampling
-from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.trees import TREE_POLICIES
-
-V = 4
-IID, WOR, POINT = DrawKind.IID, DrawKind.WOR, DrawKind.POINT
-
-
-def law(path, seed=0) -> torch.Tensor:
-    """A random law for every path."""
-    generator = torch.Generator().manual_seed(hash((seed, *path)) % 2**31)
-    return torch.softmax(2.0 * torch.randn(V, generator=generator, dtype=torch.float64), dim=0)
-
-
-def likely(seed=0):
-    """A drafter that knows the law and proposes the likeliest tokens."""
-
-    def guesses(tree, node, width, context):
-        q = law(tree.path_tokens(node), seed)
-        best = q.topk(min(width, V)).indices.tolist()
-        return [Guess(token, logprob=math.log(q[token])) for token in best]
-
-    return Proposing(guesses)
-
-
-def drawing(kind, seed=0):
-    """A drafter that draws from the law."""
-
-    def guesses(tree, node, width, context):
-        q = law(tree.path_tokens(node), seed)
-        position, salt = context.position(tree, node), (context.round, node)
-        noisy = q.log() + context.noise.gumbel(Stream.DRAFT, position, torch.arange(V), salt)
-        if kind is WOR:
-            tokens = noisy.topk(min(width, V)).indices.tolist()
-        else:
-            gumbels = [context.noise.gumbel(Stream.DRAFT, position, torch.arange(V), (*salt, i)) for i in range(width)]
-            tokens = [int((q.log() + g).argmax()) for g in gumbels]
-        return [Guess(token, kind, q, math.log(q[token]), "drawing") for token in tokens]
-
-    return Proposing(guesses)
 
 
 def best_first(**options):
     return make_policy(TREE_POLICIES["best_first"], **{"floor": 0.0, **options})
 
 
-def context(seed=7):
-    return context_for(Sampling(temperature=1.0), seed, V, [1])
-
-
 FLAT = next(s for s in range(999) if 0.5 < float(law((), s).max()) < 0.65 and float(law((), s).min()) > 0.05)
 """A seed whose law at the root leaves room for second draws."""
-
-
-def value(path, seed=0) -> float:
-    return math.prod(float(law(path[:i], seed)[token]) for i, token in enumerate(path))
-
-
-def saved(tree: TokenTree, seed=0) -> float:
-    """Sum of path values: the expected accepted tokens under `follow` if the target has this law."""
-    return sum(value(tuple(tree.path_tokens(node)), seed) for node in range(1, len(tree)))
 
 
 def best_sum(nodes, depth, width, seed=0) -> float:
@@ -116,17 +65,6 @@ def test_it_is_at_least_as_good_as_every_fixed_expansion_of_as_many_nodes(seed):
         assert saved(ours, seed) >= saved(tree, seed) - 1e-12
         compared += saved(ours, seed) > saved(tree, seed) + 1e-9
     assert compared > 10, "most fixed shapes are worse"
-
-
-class Costly:
-    """A drafter for which every call is a pass of a model."""
-
-    def __init__(self, inner):
-        self.inner, self.passes = inner, 0
-
-    def propose(self, *question):
-        self.passes += 1
-        return self.inner.propose(*question)
 
 
 @pytest.mark.parametrize("kind", [POINT, WOR])
@@ -215,13 +153,10 @@ class Keyed:
 
 @pytest.mark.parametrize("nodes", [1, 3, 7, 12])
 def test_with_draws_it_is_the_tree_of_the_published_heap(nodes):
-    def paths(tree):
-        return {tuple(tree.path_tokens(node)) for node in range(1, len(tree))}
-
     for seed in range(12):
         budget = Budget(nodes, 4, 3)
         ours = best_first().grow(Keyed(seed), context(), budget)
-        assert paths(ours) == paths(heap_tree(Keyed(seed), context(), budget, seed))
+        assert paths_of(ours) == paths_of(heap_tree(Keyed(seed), context(), budget, seed))
 
 
 @pytest.mark.parametrize("kind", [IID, WOR])

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from contracts.kit import Proposing, context_for, make_policy
+from trees.laws import every_tree
 
 from specchat.core.budget import Budget
 from specchat.core.tree import ROOT, Guess
@@ -52,20 +53,6 @@ def test_the_budget_bounds_ranks_and_depth():
     tree = grow(Budget(80, 3, 2))
     assert max(tree.depths) == 3
     assert max(max(path) for path in paths_of(tree)) == 1
-
-
-def every_tree(nodes, depth, width):
-    """Every closed set of rank paths."""
-    grown = {frozenset()}
-    for _ in range(nodes):
-        longer = set()
-        for tree in grown:
-            for parent in ((), *tree):
-                rank = sum(path[:-1] == parent for path in tree)
-                if len(parent) < depth and rank < width:
-                    longer.add(tree | {(*parent, rank)})
-        grown = longer
-    return grown
 
 
 @pytest.mark.parametrize("nodes", range(1, 8))

@@ -6,7 +6,10 @@ import pytest
 
 from specchat.tui.control import event_pump, screen_update
 
-WAITS = {event_pump: ("FRAME_S", "SHARED_FRAME_S", "REST", "SHARED_REST"), screen_update: ("TREE_S", "FIGURES_S")}
+WAITS = {
+    event_pump: ("FRAME_S", "SHARED_FRAME_S", "REST_FACTOR", "SHARED_REST_FACTOR"),
+    screen_update: ("TREE_S", "FIGURES_S"),
+}
 
 
 @pytest.fixture(autouse=True)

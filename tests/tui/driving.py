@@ -35,6 +35,10 @@ class Driver:
     def link(self) -> FakeLink:
         return self.links[-1]
 
+    def generates(self) -> list[Generate]:
+        """Every reply that was asked for."""
+        return [command for command in self.link.sent if isinstance(command, Generate)]
+
     async def hear(self, *events: ev.Event) -> None:
         """The engine says something; wait until it is on the screen."""
         self.link.put(*events)
@@ -103,3 +107,22 @@ async def driving(size: tuple[int, int] = (120, 40), loaded: bool = True, **opti
         if loaded:
             await driver.hear(hello(), ready())
         yield driver
+
+
+async def writing(d: Driver, rounds: int = 4) -> list[ev.RoundDone]:
+    """A reply of which some rounds have been written; the keys of the chat are at hand."""
+    await d.say("How does it work?")
+    made = await d.reply(upto=rounds, finish=False)
+    await d.pilot.press("tab")
+    return made
+
+
+async def telling(d: Driver, round: ev.RoundDone) -> None:
+    """The engine does one more round, which is told slowly."""
+    d.link.put(round)
+    for _ in range(100):
+        await d.pilot.pause(0.01)
+        if d.app.control.round_animation.round is round:
+            d.app.control.round_animation._timer.pause()  # the test turns the pages itself
+            return
+    raise AssertionError("the round is not told")

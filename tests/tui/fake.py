@@ -188,3 +188,12 @@ class FakeLink:
     def last(self, kind: type) -> Any:
         """The last command of this type."""
         return [c for c in self.sent if isinstance(c, kind)][-1]
+
+
+def nodes_of(round: ev.RoundDone) -> int:
+    return len(round.tree.tokens) + (round.verdict.bonus is not None)
+
+
+def broad() -> ev.RoundDone:
+    """A round with a path of three, siblings and grandchildren."""
+    return next(r for r in rounds_of() if len(r.verdict.path) == 3)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from driving import Driver
+from driving import Driver, driving
 from fake import LOSS, SETTINGS, TEXT, rounds_of, stats_of, tokens_of
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
+from specchat.tui.screens.race import RaceScreen
 
 PLAIN_S, FAST_S = 0.03, 0.05
 """Seconds of a round, plain and speculative."""
@@ -104,3 +107,27 @@ async def answer(d: Driver, text: str = "one two three four five six", last: int
         pieces = [*other[-1].pieces[:-1], ev.Piece(last, other[-1].pieces[-1].text, "target")]
         other[-1] = ev.RoundDone(**{**values, "pieces": pieces})
     await d.hear(begun(plain), begun(fast), *rounds, *other, ended(rounds), ended(other))
+
+
+@asynccontextmanager
+async def racing(
+    prompt: str = "Hello", *, before: ev.Event | None = None, **options: Any
+) -> AsyncIterator[tuple[Driver, Clock]]:
+    """The app with a race just begun, and a clock that stands still."""
+    async with driving(**options) as d:
+        if before is not None:
+            await d.hear(before)
+        clock = Clock()
+        d.app.control.races.clock = clock
+        await d.say(f"/race {prompt}")
+        await d.settle()
+        yield d, clock
+
+
+def screen_of(d: Driver) -> RaceScreen:
+    assert isinstance(d.app.screen, RaceScreen)
+    return d.app.screen
+
+
+def shown(d: Driver, part: str) -> str:
+    return d.drawn(screen_of(d).query_one(f"#{part}"))  # type: ignore[arg-type]

@@ -105,7 +105,7 @@ def test_text_that_only_looks_like_a_file_is_left_alone(content):
     ],
 )
 def test_the_path_before_the_cursor_is_found(before, found):
-    assert attachments.being_typed(before) == found
+    assert attachments.path_being_typed(before) == found
 
 
 def test_paths_are_completed_folders_with_a_slash_and_hidden_ones_on_request(folder):

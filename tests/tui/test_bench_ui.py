@@ -9,9 +9,9 @@ import pytest
 from specchat.cli.bench_ui import row_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate, Load
-from specchat.tui.bench.beside import ratio
 from specchat.tui.bench.budgets import Finding
-from specchat.tui.bench.script import TEXTS, ScriptedLink, rounds_of
+from specchat.tui.bench.engine_speed import ratio
+from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
 

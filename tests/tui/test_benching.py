@@ -14,9 +14,14 @@ from specchat.bench.workloads import own_workload
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Compare, Generate
 from specchat.tui.screens.bench import BenchScreen
-from specchat.tui.state.race_series import Asked
+from specchat.tui.state.race_series import BenchQuestion
 
-QUESTIONS = [Asked("chat", "Why?"), Asked("code", "How?"), Asked("chat", "When?"), Asked("code", "[red]Where?[/red]")]
+QUESTIONS = [
+    BenchQuestion("chat", "Why?"),
+    BenchQuestion("code", "How?"),
+    BenchQuestion("chat", "When?"),
+    BenchQuestion("code", "[red]Where?[/red]"),
+]
 
 
 @asynccontextmanager

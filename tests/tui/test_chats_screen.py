@@ -66,7 +66,7 @@ async def opened(d: Driver, *keys: str) -> ChatsScreen:
 
 async def settle(d: Driver) -> None:
     await d.pilot.pause()
-    while any(worker.name == "_look" and not worker.is_finished for worker in d.app.workers):
+    while any(worker.name == "_load" and not worker.is_finished for worker in d.app.workers):
         await d.pilot.pause(0.02)
     await d.pilot.pause()
 
@@ -146,7 +146,7 @@ async def test_deleting_the_chat_on_the_screen_forgets_it_until_it_goes_on(store
         await opened(d, "tab", "down", "d", "escape")
         await d.hear(ev.Changed(dict(d.app.chat.engine.settings), ev.Losslessness(True, "")))
         assert len(titles(store)) == 2
-        assert d.app.control.archive.kept() is None
+        assert d.app.control.archive.stored() is None
         d.app.views.prompt.focus()
         await d.say("go on")
         assert len(titles(store)) == 3

@@ -6,9 +6,8 @@ from driving import Driver, driving
 from fake import hello, ready, stats_of
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Count, Generate
-from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_WISH, newest
+from specchat.tui.control.context_limit import SUMMARY_HEAD, SUMMARY_REQUEST, turns_to_leave_out
 from specchat.tui.state.turn import Turn
 from specchat.tui.widgets.messages import UserView
 
@@ -62,7 +61,7 @@ async def test_what_may_not_fit_is_counted_and_sent_if_it_does():
         assert generates(d) == []
         assert "counting" in d.drawn(d.app.views.notice)
         await counted(d, LIMIT - 1)
-        assert generates(d)[0].messages == [Message("user", "x" * 500)]
+        assert generates(d)[0].messages == [ev.Message("user", "x" * 500)]
 
 
 async def test_a_message_that_never_fits_comes_back_with_its_counts():
@@ -100,7 +99,7 @@ async def test_a_second_message_waits_until_the_first_has_room():
         assert d.app.views.prompt.text == "and another"
         await press(d, "leave_out")
         await counted(d, 120)
-        assert generates(d)[-1].messages[-1] == Message("user", MORE)
+        assert generates(d)[-1].messages[-1] == ev.Message("user", MORE)
 
 
 async def test_a_message_that_was_being_counted_survives_its_engine():
@@ -113,7 +112,7 @@ async def test_a_message_that_was_being_counted_survives_its_engine():
         await d.pilot.pause()
         await small(d)
         await counted(d, 150)
-        assert generates(d)[-1].messages == [Message("user", "x" * 500)]
+        assert generates(d)[-1].messages == [ev.Message("user", "x" * 500)]
 
 
 async def test_escape_takes_back_what_is_being_counted():
@@ -138,7 +137,7 @@ async def test_another_chat_is_not_bothered_by_the_full_one():
         await d.hear(ev.Counted(asked.id, 300, LIMIT))
         assert not d.app.views.alert.display
         await d.say("short")
-        assert generates(d)[-1].messages == [Message("user", "short")]
+        assert generates(d)[-1].messages == [ev.Message("user", "short")]
 
 
 async def test_the_oldest_turns_are_left_out_and_stay_on_the_page():
@@ -174,12 +173,12 @@ async def test_a_new_chat_begins_from_a_summary_that_the_model_wrote():
     async with driving(loaded=False) as d:
         await full(d)
         await press(d, "summary")
-        assert generates(d)[-1].messages[-1] == Message("user", SUMMARY_WISH)
+        assert generates(d)[-1].messages[-1] == ev.Message("user", SUMMARY_REQUEST)
         await d.reply("We counted questions.")
         asked = generates(d)[-1].messages
         assert asked == [
-            Message("system", f"{SUMMARY_HEAD}\nWe counted questions."),
-            Message("user", MORE),
+            ev.Message("system", f"{SUMMARY_HEAD}\nWe counted questions."),
+            ev.Message("user", MORE),
         ]
         assert "goes on from a summary of “question 0”" in " ".join(d.screen().split())
 
@@ -204,11 +203,11 @@ async def test_an_engine_that_refuses_a_prompt_leads_to_the_same_offer():
         if isinstance(d.link.sent[-1], Count):
             await counted(d, 100)
         words = "the prompt takes 300 tokens and the context of this model holds 200"
-        await d.hear(ev.Failed("UsageError", words, 2, generates(d)[-1].id, "generate"))
+        await d.hear(ev.Failed("PromptTooLong", words, 2, generates(d)[-1].id, "generate"))
         await counted(d, 300, 20)
         assert "Drop oldest" in d.screen()
         await press(d, "leave_out")
-        assert generates(d)[-1].messages == [Message("user", "漢字")]
+        assert generates(d)[-1].messages == [ev.Message("user", "漢字")]
 
 
 async def test_the_status_line_warns_when_the_context_is_nearly_full():
@@ -224,7 +223,7 @@ async def test_the_status_line_warns_when_the_context_is_nearly_full():
 
 def test_turns_leave_in_pairs_and_the_last_question_stays():
     turns = [Turn("user" if n % 2 == 0 else "assistant", "x" * 99) for n in range(7)]
-    assert newest(turns, 700, 400) == 4
-    assert newest(turns, 700, 10_000) == 2
-    assert newest(turns, 700, 1) == 6
-    assert newest(turns[:1], 700, 1) == 0
+    assert turns_to_leave_out(turns, 700, 400) == 4
+    assert turns_to_leave_out(turns, 700, 10_000) == 2
+    assert turns_to_leave_out(turns, 700, 1) == 6
+    assert turns_to_leave_out(turns[:1], 700, 1) == 0

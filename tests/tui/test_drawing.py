@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import Driver, driving
-from fake import ready, rounds_of, started, stats_of
+from fake import rounds_of, started, stats_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual._compositor import Compositor
@@ -25,11 +21,8 @@ from textual.widgets.markdown import MarkdownBlock
 
 from specchat.engine.protocol import events as ev
 from specchat.tui.control.event_pump import EventPump
-from specchat.tui.draw.stats_rows import Facts, stats_rows
-from specchat.tui.system.cpu_meter import CpuMeter, Shares
-from specchat.tui.system.engine_priority import wants_every_core
-from specchat.tui.textual_fixes.compositing import News, Sparing
-from specchat.tui.widgets.finished_markdown import Item
+from specchat.tui.textual_fixes.compositing import DiffingCompositor, PartialUpdate
+from specchat.tui.textual_fixes.markdown_layout import ListItem
 from specchat.tui.widgets.tinted_text import TintedText
 
 
@@ -44,7 +37,7 @@ class Screen:
         display = d.app._display
 
         def shown(screen, renderable) -> None:
-            if isinstance(renderable, News):
+            if isinstance(renderable, PartialUpdate):
                 for y, x, strip in renderable._strips:
                     self._write(y, x, strip)
             elif renderable is not None:
@@ -94,7 +87,7 @@ async def watched(size=(120, 40)):
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_the_terminal_shows_what_the_screen_holds_while_a_reply_is_written(size):
     async with watched(size) as (d, screen):
-        assert isinstance(d.app.screen._compositor, Sparing)
+        assert isinstance(d.app.screen._compositor, DiffingCompositor)
         await d.say("How does it work?")
         rounds = rounds_of()
         await d.hear(started([], 1))
@@ -164,7 +157,7 @@ async def test_what_changes_within_a_batch_is_drawn_when_the_batch_ends():
 def test_text_that_grows_wraps_like_text_that_was_there_at_once(runs, width):
     grown, whole = TintedText(), TintedText(runs)
     for tinted in (grown, whole):
-        tinted._fit(width)
+        tinted._set_width(width)
     for run in runs:
         grown.add([run])
     assert grown._rows == whole._rows
@@ -176,8 +169,8 @@ def test_text_that_grows_wraps_like_text_that_was_there_at_once(runs, width):
 @settings(deadline=None)
 def test_lines_that_leave_take_their_rows_with_them(texts, count, width):
     grown, rest = TintedText([(text, "drafted") for text in texts]), TintedText()
-    grown._fit(width)
-    rest._fit(width)
+    grown._set_width(width)
+    rest._set_width(width)
     rest.add([("\n".join(grown.text.split("\n")[count:]), "drafted")])
     grown.drop_lines(count)
     assert grown._rows == rest._rows
@@ -189,60 +182,20 @@ async def test_what_is_not_drawn_at_once_is_drawn_soon_and_without_another_event
     now = [100.0]
     pump = EventPump(lambda: ticks.append(True), clock=lambda: now[0], cost=lambda: 0.0)
     pump.begin()
-    assert pump.due("tree", 0.05)
+    assert pump.is_due("tree", 0.05)
     pump.end()
     assert pump.idle
     pump.begin()
-    assert not pump.due("tree", 0.05)
+    assert not pump.is_due("tree", 0.05)
     pump.end()
     assert not pump.idle
     await asyncio.sleep(0.2)
     assert ticks
     now[0] += 0.2
     assert pump.begin()
-    assert pump.due("tree", 0.05)
+    assert pump.is_due("tree", 0.05)
     pump.end()
     assert pump.idle
-
-
-def test_the_panel_says_who_uses_the_cores():
-    rows = stats_rows(Facts(shares=Shares(engine=1.93, app=0.061)), 40, 14)
-    assert "".join(text for text, _ in rows[0]) == "cores    engine 1.9 · app 0.06"
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor times of others are read from /proc")
-def test_the_shares_of_an_engine_here_are_measured_and_of_one_elsewhere_are_unknown(monkeypatch):
-    monkeypatch.setattr("specchat.tui.system.cpu_meter.SPAN_S", 0.0)
-    meter = CpuMeter()
-    assert meter.look(0) is None
-    assert meter.look(os.getpid()) is None
-    sum(range(2_000_000))
-    shares = meter.look(os.getpid())
-    assert shares is not None
-    assert shares.app > 0
-    assert meter.look(0) is None
-
-
-def test_an_engine_that_leaves_a_core_is_not_given_way_to(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
-    assert wants_every_core(ready(threads=4))
-    assert not wants_every_core(ready(threads=3))
-    assert not wants_every_core(ready(threads=4, device="cuda"))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="niceness belongs to threads on Linux alone")
-def test_what_is_started_after_giving_way_is_not_nice_itself():
-    code = (
-        "import asyncio, os\n"
-        "from specchat.tui.system.engine_priority import EnginePriority\n"
-        "async def main():\n"
-        "    before, courtesy = os.nice(0), EnginePriority()\n"
-        "    courtesy.give_way(); courtesy.give_way()\n"
-        "    print(os.nice(0) - before, await courtesy.start(lambda: os.nice(0)) - before)\n"
-        "asyncio.run(main())\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout.split() == ["5", "0"]
 
 
 async def test_a_row_more_measures_nothing_that_stands_already(monkeypatch: pytest.MonkeyPatch):
@@ -266,7 +219,7 @@ async def test_a_row_more_measures_nothing_that_stands_already(monkeypatch: pyte
         height = view.size.height
         while view.size.height == height:
             view.reply.add("more words ", "target")
-            await view.grow()
+            await view.show_new()
             await d.settle()
         assert len(view.query(MarkdownBlock)) > 50
         assert not [widget for widget in measured if isinstance(widget, Markdown | MarkdownBlock)]
@@ -305,7 +258,7 @@ async def test_an_item_of_a_list_stands_in_three_widgets_and_is_laid_out_once(mo
         await d.say("Go on.")
         await d.reply("".join(f"- item {number} of **many**\n" for number in range(60)))
         blocks = d.app.views.transcript.query(MarkdownBlock)
-        rows = [widget for widget in sizes if isinstance(widget, Item)]
+        rows = [widget for widget in sizes if isinstance(widget, ListItem)]
         assert len(rows) == 60
         assert all(len(sizes[row]) == 1 for row in rows)
         assert all(len(row.query("*")) == 2 for row in rows)

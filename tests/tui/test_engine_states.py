@@ -164,7 +164,7 @@ async def test_the_pairs_are_asked_for_anew_each_time():
 async def test_nothing_ticks_while_nothing_happens():
     async with driving() as d:
         pump = d.app.control.pump
-        assert not (pump._armed)
+        assert not (pump._tick_scheduled)
         assert not (pump._busy)
         assert not (pump._waiting)
         ticks = []
@@ -172,3 +172,10 @@ async def test_nothing_ticks_while_nothing_happens():
         pump._tick = lambda: (ticks.append(1), original())
         await d.pilot.pause(0.3)
         assert ticks == []
+
+
+async def test_a_notice_of_the_engine_stands_in_the_chat_whether_a_pair_is_ready_or_not():
+    async with driving(loaded=False) as d:
+        await d.hear(hello(), ev.Notice("first of them"), ready(), ev.Notice("drafter hydra: it starts with nothing"))
+        assert "drafter hydra: it starts with nothing" in d.screen()
+        assert "first of them" in d.screen()

@@ -22,7 +22,7 @@ from specchat.tui.widgets import mounted_page
 def collected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """One entry for each collection of everything that was asked for."""
     done: list[str] = []
-    monkeypatch.setattr(garbage_collection, "REST_S", 0.02)
+    monkeypatch.setattr(garbage_collection, "IDLE_S", 0.02)
     monkeypatch.setattr(gc, "collect", lambda *_: done.append("collected"))
     return done
 
@@ -30,7 +30,7 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_what_was_left_behind_is_collected_once(collected: list[str]):
     tidy = GarbageCollection(lambda: True)
     for _ in range(5):
-        tidy.soon()
+        tidy.schedule()
         await asyncio.sleep(0.01)
     assert not collected
     await asyncio.sleep(0.1)
@@ -41,7 +41,7 @@ async def test_what_was_left_behind_is_collected_once(collected: list[str]):
 async def test_nothing_is_collected_while_something_moves(collected: list[str]):
     moving = True
     tidy = GarbageCollection(lambda: not moving)
-    tidy.soon()
+    tidy.schedule()
     await asyncio.sleep(0.1)
     assert not collected
     moving = False
@@ -50,7 +50,7 @@ async def test_nothing_is_collected_while_something_moves(collected: list[str]):
 
 
 async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(garbage_collection, "REST_S", 0.02)
+    monkeypatch.setattr(garbage_collection, "IDLE_S", 0.02)
     async with driving() as d:
         await opened(d, 160)
         transcript = d.app.views.transcript

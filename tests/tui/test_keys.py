@@ -20,7 +20,7 @@ from specchat.tui.screens.help import HelpScreen
 
 
 def test_every_binding_has_a_name_and_says_what_it_does():
-    assert key_bindings.unnamed() == []
+    assert key_bindings.incomplete_bindings() == []
     assert {"help", "stop", "prompt.send", "transcript.copy", "pace.hold"} <= set(key_bindings.every_key())
 
 

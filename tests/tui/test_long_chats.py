@@ -110,7 +110,7 @@ async def test_what_is_being_read_stays_where_it_is_while_older_messages_arrive(
         page.scroll_to(y=20, animate=False)
         await d.settle()
         before = without_scrollbar(d.screen())
-        assert await page.turn(-1)
+        assert await page.turn_page(-1)
         await d.settle()
         await d.settle()
         assert without_scrollbar(d.screen()) == before

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specchat.tui.text.markdown_blocks import Splitter, reply_parser
+from specchat.tui.text.markdown_blocks import BlockSplitter, reply_parser
 
 LINES = [
     "", "", "plain words", "# heading", "## two", "- item", "* star", "1. one", "2. two", "  continued", "    code",
@@ -26,7 +26,7 @@ def shape(text: str) -> list[tuple[object, ...]]:
 @settings(max_examples=600, deadline=None)
 @given(documents, st.data())
 def test_any_chunking_draws_the_same_blocks_as_the_whole_text(text, data):
-    splitter, committed, rest = Splitter(), [], text
+    splitter, committed, rest = BlockSplitter(), [], text
     while rest:
         size = data.draw(st.integers(1, len(rest)))
         if done := splitter.feed(rest[:size]):
@@ -38,20 +38,20 @@ def test_any_chunking_draws_the_same_blocks_as_the_whole_text(text, data):
 
 
 def test_a_paragraph_is_finished_by_its_blank_line():
-    splitter = Splitter()
+    splitter = BlockSplitter()
     assert splitter.feed("one\n") == ""
     assert splitter.feed("\n") == "one\n\n"
     assert splitter.open == ""
 
 
 def test_an_open_fence_is_never_cut_and_a_closed_one_is():
-    splitter = Splitter()
+    splitter = BlockSplitter()
     assert splitter.feed("```\na\n\nb\n\nc\n") == ""
     assert splitter.feed("```\n\n") == "```\na\n\nb\n\nc\n```\n\n"
 
 
 def test_a_loose_list_stays_whole_until_something_else_begins():
-    splitter = Splitter()
+    splitter = BlockSplitter()
     assert splitter.feed("1. a\n\n2. b\n\n") == ""
     assert splitter.feed("after\n") == "1. a\n\n2. b\n\n"
     assert splitter.open == "after\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol.events import Loading
 from specchat.tui.control import key_bindings
-from specchat.tui.draw.pair_rows import Shelf, pair_rows
+from specchat.tui.draw.pair_rows import PairListState, pair_rows
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.text.cells import width_of
 
@@ -23,7 +23,7 @@ def hint(id: str, does: str) -> str:
     return f"{key_bindings.shown(id, {}).split(', ')[0]} {does}"
 
 
-def drawn(shelf: Shelf, at: int = 0, width: int = 72, height: int = 12) -> str:
+def drawn(shelf: PairListState, at: int = 0, width: int = 72, height: int = 12) -> str:
     rows, _ = pair_rows(shelf, at, 0, width, height, hint)
     return "\n".join("".join(text for text, _ in row).rstrip() for row in rows)
 
@@ -44,45 +44,45 @@ def drawn(shelf: Shelf, at: int = 0, width: int = 72, height: int = 12) -> str:
     ],
 )
 def test_every_state_is_said_by_a_mark_and_in_words(pair, words):
-    assert words in drawn(Shelf([pair]))
+    assert words in drawn(PairListState([pair]))
 
 
 def test_memory_that_the_pair_in_use_holds_counts_as_free():
-    assert "does not fit" in drawn(Shelf([BIG], "smol", held_bytes=3_000_000_000))
-    assert "does not fit" not in drawn(Shelf([BIG], "smol", held_bytes=5_000_000_000))
+    assert "does not fit" in drawn(PairListState([BIG], "smol", held_bytes=3_000_000_000))
+    assert "does not fit" not in drawn(PairListState([BIG], "smol", held_bytes=5_000_000_000))
     assert "about 6.0 GB of memory · 2.0 GB free · 5.0 GB held by smol" in drawn(
-        Shelf([BIG], "smol", held_bytes=5_000_000_000)
+        PairListState([BIG], "smol", held_bytes=5_000_000_000)
     )
 
 
 def test_the_reason_is_told_in_full_below():
     reason = "the-draft cannot draft for the-target: 3 tokens of their tables differ, such as 'b'"
-    assert reason in drawn(Shelf([replace(SMOL, trouble="tokens", refusal=reason)]), 0, 100).replace("\n", " ")
+    assert reason in drawn(PairListState([replace(SMOL, trouble="tokens", refusal=reason)]), 0, 100).replace("\n", " ")
 
 
 def test_what_is_being_fetched_shows_how_far_it_is():
-    shelf = Shelf([SMOL], fetching={"smol": FETCHING})
+    shelf = PairListState([SMOL], fetching={"smol": FETCHING})
     assert "62 % 143 MB of 230 MB · 12.3 MB/s · 7 s left" in drawn(shelf, width=90)
     assert "x stops fetching" in drawn(shelf)
-    assert "beginning" in drawn(Shelf([SMOL], fetching={"smol": None}))
+    assert "beginning" in drawn(PairListState([SMOL], fetching={"smol": None}))
 
 
 def test_why_fetching_failed_stays_to_be_read():
-    said = drawn(Shelf([replace(SMOL, state="missing")], failed={"smol": "the model hub cannot be reached"}))
+    said = drawn(PairListState([replace(SMOL, state="missing")], failed={"smol": "the model hub cannot be reached"}))
     assert "✕ smol  not fetched" in said
     assert "the model hub cannot be reached" in said
 
 
 def test_only_pairs_of_ones_own_can_be_forgotten():
-    assert "d forgets" not in drawn(Shelf([SMOL]))
-    assert "d forgets" in drawn(Shelf([replace(SMOL, yours=True)]))
-    assert "forget smol? its weights stay · y yes · n no" in drawn(Shelf([SMOL], asking="smol"))
+    assert "d forgets" not in drawn(PairListState([SMOL]))
+    assert "d forgets" in drawn(PairListState([replace(SMOL, yours=True)]))
+    assert "forget smol? its weights stay · y yes · n no" in drawn(PairListState([SMOL], asking="smol"))
 
 
 @given(st.integers(20, 120), st.integers(2, 30), st.integers(0, 20))
 def test_rows_fit_and_the_chosen_pair_is_always_among_them(width, height, at):
     pairs = [replace(SMOL, name=f"pair-{number}", notes="你好 " * 30) for number in range(21)]
-    rows, _ = pair_rows(Shelf(pairs, "pair-3", fetching={"pair-4": FETCHING}), at, 0, width, height, hint)
+    rows, _ = pair_rows(PairListState(pairs, "pair-3", fetching={"pair-4": FETCHING}), at, 0, width, height, hint)
     assert len(rows) == height
     assert all(width_of(row) <= width for row in rows)
     assert any(role == "selected" for row in rows for _, role in row)

@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from driving import Driver, driving
-from fake import rounds_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from rich.cells import cell_len
-from textual.selection import SELECT_ALL
+from driving import Driver, driving, telling, writing
 
-from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate, Pace
-from specchat.tui.control import round_animation
-from specchat.tui.draw.draft_preview import best_path, fallen, ghost
-from specchat.tui.widgets.messages import text_of
-from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.tinted_text import TintedText
 
 
 def pace(d: Driver) -> Pace:
     return d.link.last(Pace)
-
-
-async def writing(d: Driver, rounds: int = 4) -> list[ev.RoundDone]:
-    """A reply of which some rounds have been written; the keys of the chat are at hand."""
-    await d.say("How does it work?")
-    made = await d.reply(upto=rounds, finish=False)
-    await d.pilot.press("tab")
-    return made
-
-
-async def telling(d: Driver, round: ev.RoundDone) -> None:
-    """The engine does one more round, which is told slowly."""
-    d.link.put(round)
-    for _ in range(100):
-        await d.pilot.pause(0.01)
-        if d.app.control.round_animation.round is round:
-            d.app.control.round_animation._timer.pause()  # the test turns the pages itself
-            return
-    raise AssertionError("the round is not told")
 
 
 async def test_space_holds_a_live_reply_and_lets_it_go_on():
@@ -170,10 +139,10 @@ async def test_a_round_with_too_little_time_is_shown_whole():
     async with driving() as d:
         d.app.animation_level = "full"
         rounds = await writing(d, 3)
-        d.app.control.speed.speed("20")
+        d.app.control.speed.set_speed("20")
         await d.hear(rounds[3])
         assert d.app.chat.rounds[-1] is rounds[3]
-        d.app.control.speed.speed("4")
+        d.app.control.speed.set_speed("4")
         await telling(d, rounds[4])
 
 
@@ -184,141 +153,6 @@ async def test_without_animations_rounds_appear_whole():
         await d.hear(rounds[3])
         assert d.app.chat.rounds[-1] is rounds[3]
         assert d.app.control.round_animation.round is None
-
-
-async def test_the_ghost_is_seen_and_is_no_part_of_the_text():
-    async with driving() as d:
-        d.app.animation_level = "full"
-        rounds = await writing(d, 3)
-        await d.pilot.press("space")
-        fresh = next(r for r in rounds[3:] if len(r.verdict.path) >= 2)
-        await telling(d, fresh)
-        tail = d.app.query_one(ReplyView)._tail
-        text = tail.text
-        seen = "".join(tail.render_line(y).text.rstrip() for y in range(tail.size.height))
-        guess = "".join(fresh.tree.texts[node] for node in best_path(fresh))
-        assert guess.split()[0] in seen.removeprefix(text)
-        assert guess not in text
-        assert tail.get_selection(SELECT_ALL) == (text, "\n")
-
-
-@pytest.mark.parametrize("round", rounds_of(), ids=lambda round: str(round.index))
-def test_a_ghost_ends_as_the_text_it_announced(round):
-    pending = ghost(round, 0)
-    assert all(role == "pending" for _, role in pending)
-    last = ghost(round, len(round.verdict.path) + 1)
-    kept = [text for text, role in last if role != "rejected"]
-    assert "".join(kept) == "".join(piece.text for piece in round.pieces).replace("\n", "⏎")
-    assert [role for _, role in last if role != "rejected"] == [piece.origin for piece in round.pieces]
-    assert "pending" not in {role for _, role in last}
-
-
-def rows_of(tinted: TintedText) -> list[str]:
-    return [row for y in range(tinted.size.height) if (row := tinted.render_line(y).text.rstrip())]
-
-
-async def full_speed(d: Driver, rounds: int) -> list[ev.RoundDone]:
-    """A reply at full speed after so many rounds, the last of which has just been drawn."""
-    d.app.animation_level = "full"
-    await d.say("How does it work?")
-    made = await d.reply(upto=rounds - 1, finish=False)
-    await d.hear(made[rounds - 1])
-    return made
-
-
-async def test_at_full_speed_what_fell_is_seen_behind_the_text_until_the_next_round(monkeypatch):
-    monkeypatch.setattr(round_animation, "FALLEN_S", 3600.0)
-    async with driving() as d:
-        monkeypatch.setattr(type(d.app.control.pump), "_owe", lambda *_: None)
-        made = await full_speed(d, 2)
-        view = d.app.query_one(ReplyView)
-        for before, after in (made[1:3], made[2:4]):
-            text, (mark, guess) = view._tail.text, "".join(text for text, _ in fallen(before)).split("✕")
-            assert rows_of(view._tail)[-1].endswith(f"{text.split(chr(10))[-1]}{mark}✕{guess}")
-            assert view._tail.get_selection(SELECT_ALL) == (text, "\n")
-            assert "✕" not in text_of(view)
-            await d.hear(after)
-            assert guess not in rows_of(view._tail)[-1].removesuffix("".join(text for text, _ in fallen(after)))
-
-
-async def test_what_fell_vanishes_without_another_round():
-    async with driving() as d:
-        await full_speed(d, 3)
-        view = d.app.query_one(ReplyView)
-        assert d.app.control.pump.idle
-        assert "✕" not in "".join(rows_of(view._tail))
-
-
-@pytest.mark.parametrize("shown", [False, True], ids=["markdown", "tokens"])
-async def test_a_reply_that_ended_has_no_ghost(shown):
-    async with driving() as d:
-        made = await full_speed(d, 3)
-        view = d.app.query_one(ReplyView)
-        view.token_view = shown
-        await d.hear(made[3], ev.Finished(1, "end", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
-        assert "✕" not in d.screen().split("╭─ tree")[0]
-        assert not any(tinted._ghost for tinted in view.query(TintedText))
-
-
-async def test_without_animations_nothing_trails_the_text():
-    async with driving() as d:
-        await d.say("How does it work?")
-        made = await d.reply(upto=2, finish=False)
-        d.link.put(made[2])
-        for _ in range(20):
-            await d.pilot.pause(0.01)
-            assert not any(tinted._ghost for tinted in d.app.query(TintedText))
-
-
-@pytest.mark.parametrize("options", [{}, {"ascii": True}], ids=["no colour", "ascii"])
-async def test_what_fell_is_told_from_the_text_without_colour(monkeypatch, options):
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(round_animation, "FALLEN_S", 3600.0)
-    async with driving(options=AppOptions(**options)) as d:
-        monkeypatch.setattr(type(d.app.control.pump), "_owe", lambda *_: None)
-        await full_speed(d, 3)
-        tail = d.app.query_one(ReplyView)._tail
-        strip = [strip for strip in tail.render_lines(tail.size.region) if strip.text.strip()][-1]
-        struck = "".join(segment.text for segment in strip if segment.style and segment.style.strike)
-        assert struck == fallen(d.app.chat.rounds[-1])[1][0]
-        assert ("x" if options else "✕") in strip.text.rstrip().removesuffix(struck)[-1]
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.text("ab \n你", max_size=12), max_size=12),
-    st.text("cd 你", min_size=1, max_size=30),
-    st.integers(4, 12),
-    st.integers(4, 12),
-)
-def test_a_ghost_within_the_last_row_moves_nothing(texts, guess, width, later):
-    tinted = TintedText([(text, "drafted") for text in texts])
-    tinted._fit(width)
-    tinted.trail([(" ✕", "crossed"), (guess, "rejected")], within=True)
-    for wide in (width, later):  # a scrollbar may come and go
-        tinted._fit(wide)
-        alone = TintedText([(text, "drafted") for text in texts])
-        alone._fit(wide)
-        assert tinted._height() == alone._height()
-        assert tinted._rows == alone._rows
-        for (_, start, end), (_, _, before) in zip(tinted._ghost_rows, alone._rows[-1:], strict=False):
-            shown = (tinted._texts[-1] + " ✕" + guess)[start:end]
-            assert end >= before
-            assert cell_len(shown.rstrip()) <= wide
-    tinted.add([("more", "drafted")])
-    assert not tinted._ghost_rows
-
-
-@pytest.mark.parametrize("round", rounds_of(), ids=lambda round: str(round.index))
-def test_what_fell_is_what_was_guessed_in_place_of_the_bonus(round):
-    last = round.verdict.path[-1] if round.verdict.path else 0
-    row = fallen(round)
-    children = [node for node, parent in enumerate(round.tree.parents) if parent == last and node]
-    assert bool(row) == bool(children)
-    assert all(round.verdict.reasons[node] == "rejected" for node in children)
-    assert not row or row[1][0].startswith(
-        tuple(round.tree.texts[node].strip().replace("\n", "⏎") for node in children)
-    )
 
 
 async def test_the_keys_mean_nothing_to_the_settings():

@@ -11,7 +11,7 @@ from fake import rounds_of, stats_of
 from textual import events
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.commands import Cancel, Count, Generate
+from specchat.engine.protocol.commands import Cancel, Count
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.state.prompt_history import History
 from specchat.tui.widgets.messages import UserView
@@ -33,10 +33,6 @@ def known(*texts: str) -> History:
     for text in texts:
         history.add(text)
     return history
-
-
-def asked(d) -> list[Generate]:
-    return [command for command in d.link.sent if isinstance(command, Generate)]
 
 
 # ------------------------------------------------------------------------------------------ history, search
@@ -64,7 +60,7 @@ async def test_searching_finds_while_typing_and_enter_puts_it_into_the_prompt():
         await d.pilot.press("ctrl+r", "enter")
         await d.pilot.pause()
         assert d.app.views.prompt.text == "write a poem"
-        assert asked(d) == []
+        assert d.generates() == []
 
 
 async def test_leaving_the_search_leaves_the_prompt_alone():
@@ -90,64 +86,10 @@ async def test_keys_act_in_the_order_in_which_they_are_pressed():
             d.app.post_message(events.Key(key, character))
         d.app.post_message(events.Key("d", "d"))
         await d.pilot.pause()
-        assert asked(d)[0].messages[0].content == "a\ncb"
+        assert d.generates()[0].messages[0].content == "a\ncb"
 
 
 # ------------------------------------------------------------------------------------------------- pastes
-
-
-async def paste(d, text: str) -> None:
-    d.app.views.prompt.post_message(events.Paste(text))
-    await d.pilot.pause()
-
-
-async def test_a_long_paste_is_one_word_in_the_prompt_and_sent_in_full():
-    async with driving() as d:
-        text = "\n".join(f"line {n}" for n in range(5012))
-        await d.pilot.press(*"see ")
-        await paste(d, text.replace("\n", "\r\n"))
-        await d.pilot.press("!")
-        assert d.app.views.prompt.text == "see [pasted 5,012 lines]!"
-        await d.pilot.press("enter")
-        await d.pilot.pause()
-        await d.hear(ev.Counted(d.link.last(Count).id, 8000, 8192))
-        assert asked(d)[0].messages[0].content == f"see {text}!"
-        await d.pilot.press("up")
-        assert d.app.views.prompt.text == "see [pasted 5,012 lines]!"
-
-
-async def test_a_paste_is_deleted_as_a_whole_and_never_broken():
-    async with driving() as d:
-        await paste(d, "y" * 3000)
-        label = "[pasted 3,000 characters]"
-        await d.pilot.press("a", "left", "left", "left", "x")
-        assert d.app.views.prompt.text == label + "xa"
-        await d.pilot.press("left", "backspace")
-        assert d.app.views.prompt.text == "xa"
-        await d.pilot.press("ctrl+z")
-        assert label in d.app.views.prompt.text
-        assert "y" * 3000 in d.app.views.prompt.full_text
-
-
-async def test_two_pastes_of_one_size_are_told_apart():
-    async with driving() as d:
-        await paste(d, "a" * 2500)
-        await paste(d, "b" * 2500)
-        assert d.app.views.prompt.full_text == "a" * 2500 + "b" * 2500
-
-
-async def test_a_short_paste_is_text():
-    async with driving() as d:
-        await paste(d, "two\r\nlines")
-        assert d.app.views.prompt.text == "two\nlines"
-
-
-async def test_five_megabytes_are_one_word_too():
-    async with driving() as d:
-        text = "word " * 1_000_000
-        await paste(d, text)
-        assert len(d.app.views.prompt.text) < 40
-        assert d.app.views.prompt.full_text == text
 
 
 # -------------------------------------------------------------------------------------------------- files
@@ -156,7 +98,7 @@ async def test_five_megabytes_are_one_word_too():
 async def test_a_mentioned_file_is_sent_with_the_message_and_shown_folded(folder):
     async with driving() as d:
         await d.say("explain @notes.md please")
-        assert asked(d)[0].messages[0].content == (
+        assert d.generates()[0].messages[0].content == (
             'explain @notes.md please\n\n<file path="notes.md" lines="2">\none\ntwo\n</file>'
         )
         assert "▸ @notes.md (2 lines)" in d.screen()
@@ -175,7 +117,7 @@ async def test_a_file_that_does_not_exist_is_said_and_the_text_stays(folder):
         await d.say("explain @note.md")
         assert "there is no file 'note.md'; did you mean 'notes.md'?" in d.drawn(d.app.views.notice)
         assert d.app.views.prompt.text == "explain @note.md"
-        assert asked(d) == []
+        assert d.generates() == []
 
 
 async def test_what_is_attached_is_counted_before_it_is_sent(folder):
@@ -316,7 +258,7 @@ async def test_what_waits_is_shown_and_comes_back_for_editing(key):
         assert not d.app.views.queued_message.display
         assert not any(isinstance(command, Cancel) for command in d.link.sent)
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds_of()), 1.0))
-        assert len(asked(d)) == 1
+        assert len(d.generates()) == 1
 
 
 async def test_escape_stops_where_something_is_being_written():

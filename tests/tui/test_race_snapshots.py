@@ -8,7 +8,7 @@ from fake import FakeLink, hello, ready
 from races import Clock, answer, fast_heat, plain_heat, warm_up
 from test_snapshots import app_of
 
-from specchat.tui.state.race_series import Asked
+from specchat.tui.state.race_series import BenchQuestion
 
 
 async def connected(pilot, links: list[FakeLink]) -> Driver:
@@ -50,7 +50,7 @@ def test_a_benchmark(snap_compare, size):
         await d.hear(hello(), ready(settings=ready().settings | {"seed": 7}))
         pilot.app.control.races.clock = Clock()
         pilot.app.control.races._questions = lambda: (
-            [Asked("chat", "Why is the sky blue?"), Asked("code", "Sort a list.")] * 2
+            [BenchQuestion("chat", "Why is the sky blue?"), BenchQuestion("code", "Sort a list.")] * 2
         )
         await d.say("/bench")
         await warm_up(d)

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
-
 import pytest
 from driving import Driver, driving
 from fake import LOSS, SETTINGS, TEXT, hello, ready
-from races import Clock, asked, begun, ended, fast_heat, fast_rounds, plain_heat, plain_rounds, warm_up
+from races import (
+    Clock,
+    asked,
+    begun,
+    ended,
+    fast_heat,
+    fast_rounds,
+    plain_heat,
+    plain_rounds,
+    racing,
+    screen_of,
+    shown,
+    warm_up,
+)
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import decode_command, encode
-from specchat.engine.protocol.commands import Cancel, Change, Compare, Generate, Load
+from specchat.engine.protocol.commands import Cancel, Change, Compare, Generate
 from specchat.tui.screens.race import RaceScreen
 
 APART = {"controller": "off"}
 
 
-@asynccontextmanager
-async def racing(
-    prompt: str = "Hello", *, before: ev.Event | None = None, **options: Any
-) -> AsyncIterator[tuple[Driver, Clock]]:
-    """The app with a race just begun, and a clock that stands still."""
-    async with driving(**options) as d:
-        if before is not None:
-            await d.hear(before)
-        clock = Clock()
-        d.app.control.races.clock = clock
-        await d.say(f"/race {prompt}")
-        await d.settle()
-        yield d, clock
-
-
-def screen_of(d: Driver) -> RaceScreen:
-    assert isinstance(d.app.screen, RaceScreen)
-    return d.app.screen
-
-
-def lane(d: Driver, side: str) -> str:
+def column_text(d: Driver, side: str) -> str:
     return screen_of(d).query_one(f"#{side}").text  # type: ignore[attr-defined, no-any-return]
-
-
-def shown(d: Driver, part: str) -> str:
-    return d.drawn(screen_of(d).query_one(f"#{part}"))  # type: ignore[arg-type]
 
 
 async def at(d: Driver, clock: Clock, now: float) -> None:
@@ -63,7 +47,7 @@ async def test_a_race_writes_both_replies_apart_by_turns_and_with_one_seed():
         warming, asked = [c for c in d.link.sent if isinstance(c, Generate)]
         assert warming.seed == asked.seed
         assert (asked.apart, asked.beside.apart) == ({**APART, "max_tokens": 512}, {"max_tokens": 512})
-        assert asked.messages == [Message("user", "Hello")]
+        assert asked.messages == [ev.Message("user", "Hello")]
         assert not any(isinstance(c, Change) for c in d.link.sent)
 
 
@@ -99,11 +83,11 @@ async def test_both_columns_show_the_same_time_while_they_are_written():
         await warm_up(d)
         plain = await plain_heat(d, upto=8)
         assert "both write by turns" in shown(d, "outcome")
-        assert lane(d, "plain") == "", "speculation has not had its turn"
+        assert column_text(d, "plain") == "", "speculation has not had its turn"
         fast = await fast_heat(d, upto=3)  # 0.15 s, in which plain decoding wrote five tokens
-        assert lane(d, "speculative") == "".join(p.text for r in fast[:3] for p in r.pieces)
-        assert lane(d, "plain") == "".join(r.pieces[0].text for r in plain[:5])
-        assert shown(d, "board").count("0.15 s") == 2
+        assert column_text(d, "speculative") == "".join(p.text for r in fast[:3] for p in r.pieces)
+        assert column_text(d, "plain") == "".join(r.pieces[0].text for r in plain[:5])
+        assert shown(d, "bars").count("0.15 s") == 2
 
 
 async def test_what_was_written_first_goes_on_at_its_own_pace():
@@ -112,10 +96,10 @@ async def test_what_was_written_first_goes_on_at_its_own_pace():
         plain = await plain_heat(d)
         fast = await fast_heat(d)
         seen = int(fast[-1].at_s / plain[0].at_s)
-        assert lane(d, "plain") == "".join(r.pieces[0].text for r in plain[:seen])
-        assert lane(d, "speculative") == TEXT
+        assert column_text(d, "plain") == "".join(r.pieces[0].text for r in plain[:seen])
+        assert column_text(d, "speculative") == TEXT
         await at(d, clock, clock.now + 0.031)
-        assert lane(d, "plain") == "".join(r.pieces[0].text for r in plain[: seen + 1])
+        assert column_text(d, "plain") == "".join(r.pieces[0].text for r in plain[: seen + 1])
 
 
 async def test_the_end_shows_both_times_the_ratio_and_the_proof():
@@ -129,10 +113,10 @@ async def test_the_end_shows_both_times_the_ratio_and_the_proof():
         ratio = plain[-1].at_s / fast[-1].at_s
         assert f"{ratio:.2f}× plain decoding" in shown(d, "outcome")
         assert f"identical: all {len(plain)} tokens are the same, one by one" in shown(d, "outcome")
-        board = shown(d, "board")
+        board = shown(d, "bars")
         assert f"{plain[-1].at_s:.2f} s" in board
         assert f"{fast[-1].at_s:.2f} s" in board
-        assert lane(d, "plain") == lane(d, "speculative") == TEXT
+        assert column_text(d, "plain") == column_text(d, "speculative") == TEXT
 
 
 async def test_nothing_ticks_once_all_is_shown_and_a_key_shows_it_at_once():
@@ -140,10 +124,10 @@ async def test_nothing_ticks_once_all_is_shown_and_a_key_shows_it_at_once():
         await warm_up(d)
         await plain_heat(d)
         await fast_heat(d)
-        assert screen_of(d)._beat._active.is_set()
+        assert screen_of(d)._refresh_timer._active.is_set()
         await d.pilot.press("end")
         assert "identical" in shown(d, "outcome")
-        assert not screen_of(d)._beat._active.is_set()
+        assert not screen_of(d)._refresh_timer._active.is_set()
 
 
 async def test_without_a_prompt_the_last_question_races_with_its_history():
@@ -221,82 +205,10 @@ async def test_r_runs_the_same_race_again():
         again = d.link.last(Generate)
         assert again.id > first.id, "not before the first has ended"
         assert (again.messages, again.seed) == (first.messages, first.seed)
-        assert lane(d, "plain") == lane(d, "speculative") == ""
+        assert column_text(d, "plain") == column_text(d, "speculative") == ""
         await warm_up(d)
         await plain_heat(d, upto=3)
         assert "both write by turns" in shown(d, "outcome")
-
-
-async def test_an_engine_that_dies_in_a_race_is_told_there_and_in_the_chat():
-    async with racing() as (d, _):
-        await warm_up(d)
-        await plain_heat(d, upto=5)
-        await d.hear(ev.Died(-9, "MemoryError"))
-        assert "the engine stopped" in shown(d, "outcome")
-        await d.pilot.press("r")
-        assert isinstance(d.app.screen, RaceScreen)
-        await d.pilot.press("escape")
-        await d.pilot.pause()
-        assert d.app.views.alert.display
-        await d.pilot.press("f5")
-        await d.settle()
-        assert d.link.sent == [Load({"pair": "smol"})], "settings are what they were before the race"
-
-
-async def test_a_failure_is_said_and_the_chat_goes_on():
-    async with racing() as (d, _):
-        id = d.link.last(Generate).id
-        await d.hear(ev.Failed("UsageError", "no [b]room[/b] in the context", id=id, during="generate"))
-        assert "no [b]room[/b] in the context" in shown(d, "outcome")
-        await d.pilot.press("escape")
-        await d.say("hi")
-        assert d.link.last(Generate).messages == [Message("user", "hi")]
-
-
-async def test_texts_that_part_at_a_tie_are_told_with_the_margin():
-    async with racing() as (d, _):
-        await warm_up(d)
-        plain = await plain_heat(d)
-        fast = fast_rounds(asked(d, "speculative").id)
-        last = fast[-1]
-        pieces = [*last.pieces[:-1], ev.Piece(9999, last.pieces[-1].text, "target")]
-        fast[-1] = ev.RoundDone(**{**{n: getattr(last, n) for n in last.__struct_fields__}, "pieces": pieces})
-
-        await d.hear(begun(asked(d, "speculative")), *fast, ended(fast))
-        compare = d.link.last(Compare)
-        assert compare.plain == [p.token for r in plain for p in r.pieces]
-        assert compare.other[-1] == 9999
-        await d.hear(ev.Compared(compare.id, len(plain) - 1, "\n", " ", 0.01, 0.3, True))
-        await d.pilot.press("end")
-        assert "a near-tie, plain's own is 0.01 ahead" in " ".join(shown(d, "outcome").split())
-
-
-async def test_rules_that_keep_only_the_law_say_so():
-    async with racing() as (d, _):
-        law = ev.Losslessness(True, "distributed exactly as the target's")
-        settings = {"rule": "multi_step", "temperature": 0.8}
-        await warm_up(d)
-        await plain_heat(d, **settings)
-        command = asked(d, "speculative")
-        rounds = fast_rounds(command.id)
-        await d.hear(begun(command, law, **settings), *rounds, ended(rounds))
-        await d.pilot.press("end")
-        assert "promised is less: distributed exactly as the target's" in shown(d, "outcome")
-
-
-async def test_the_result_can_be_copied():
-    async with racing() as (d, _):
-        await warm_up(d)
-        await plain_heat(d)
-        await fast_heat(d)
-        await d.pilot.press("end", "c")
-        copied = d.app.clipboard
-        assert copied.splitlines()[0].startswith(
-            "smol · prompt_lookup · expansion · 18 nodes · float32 · greedy · seed "
-        )
-        assert "× plain decoding" in copied
-        assert "identical: all" in copied
-        assert "copied" in shown(d, "keys")
 
 
 async def test_what_is_compared_stands_on_the_screen_before_it_begins():
@@ -349,4 +261,4 @@ async def test_model_text_in_a_race_is_never_markup():
         command, other = asked(d, "plain"), asked(d, "speculative")
         rounds, fast = plain_rounds(command.id, "[red]stop[/red]"), fast_rounds(other.id)
         await d.hear(begun(command), begun(other), *rounds, *fast, ended(rounds))
-        assert lane(d, "plain") == "[red]stop[/red]"
+        assert column_text(d, "plain") == "[red]stop[/red]"

@@ -6,28 +6,28 @@ from fake import SETTINGS, round_at, tokens_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.tui.state.setting_effect import ENOUGH, Effect
+from specchat.tui.state.setting_effect import ENOUGH, SettingEffect
 from specchat.tui.text.cells import width_of
 
 WORDS = tokens_of("a b c d e f g h i j k l m n o p q r s t u v w x y z")
 
 
-def effect_of(*accepted: int) -> Effect:
-    effect = Effect()
+def effect_of(*accepted: int) -> SettingEffect:
+    effect = SettingEffect()
     add(effect, *accepted)
     return effect
 
 
-def add(effect: Effect, *accepted: int) -> None:
+def add(effect: SettingEffect, *accepted: int) -> None:
     for index, count in enumerate(accepted):
         effect.add(round_at(index, WORDS, 1, count, 2))
 
 
-def change(effect: Effect, **settings: object) -> None:
+def change(effect: SettingEffect, **settings: object) -> None:
     effect.changed(SETTINGS, {**SETTINGS, **settings})
 
 
-def said(effect: Effect, width: int = 60) -> str:
+def said(effect: SettingEffect, width: int = 60) -> str:
     return "\n".join("".join(text for text, _ in row) for row in effect.rows(width))
 
 
@@ -53,7 +53,7 @@ def test_until_there_are_enough_rounds_it_says_how_many_there_are():
 
 
 def test_without_rounds_before_there_is_nothing_to_compare():
-    effect = Effect()
+    effect = SettingEffect()
     change(effect, width=5)
     add(effect, *[3] * 20)
     assert effect.rows(60) == []

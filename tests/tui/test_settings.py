@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from driving import Driver, driving
+from driving import driving
 from fake import LOSS, SETTINGS, hello, ready, rounds_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.config import load_catalog, settings_of, shipped_settings, users_config, users_models
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Load
-from specchat.engine.protocol.describe import settings_message
 from specchat.errors import UsageError
 from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.state.settings_fields import Field, fields_of
@@ -242,69 +240,3 @@ async def test_other_models_begin_without_an_effect():
 
 
 # ----------------------------------------------------------------------------------------------------- saving
-
-
-async def at_home(d: Driver, **settings: object) -> None:
-    """The pair is ready with what it really starts with, and then some settings were changed."""
-    start = settings_message(settings_of(load_catalog().pair("smol")))
-    await d.hear(ready(settings=start), ev.Changed({**start, **settings}, LOSS))
-
-
-async def test_saving_writes_what_differs_and_says_exactly_what_and_where():
-    async with driving(engine_here=True) as d:
-        await at_home(d, width=4, temperature=0.7)
-        await d.pilot.press("f2")
-        assert "2 not saved" in str(d.app.control.side_panel.form.border_subtitle)
-        await d.pilot.press("s")
-        await d.pilot.pause()
-        assert "temperature = 0.7" in users_config().read_text()
-        assert "width = 4" in users_models().read_text()
-        assert "saved 2 settings" in str(d.app.control.side_panel.form.border_subtitle)
-        words = " ".join(d.screen().split())
-        for word in ("temperature in", "[settings]", "width in", "[pairs.smol.defaults]"):
-            assert word in words
-        assert settings_of(load_catalog().pair("smol")).width == 4
-
-
-async def test_save_pair_keeps_everything_for_this_pair_alone():
-    async with driving(engine_here=True) as d:
-        await at_home(d, width=4, temperature=0.7)
-        await d.say("/save pair")
-        assert not users_config().exists()
-        assert "temperature = 0.7" in users_models().read_text()
-        await d.say("/save")
-        assert "nothing to save" in d.drawn(d.app.views.notice)
-
-
-async def test_an_option_back_at_its_default_is_taken_out_of_the_file():
-    async with driving(engine_here=True) as d:
-        await at_home(d, method_options={"prompt_lookup.max_ngram": 5})
-        await d.say("/save")
-        assert "max_ngram" in users_models().read_text()
-        start = settings_message(shipped_settings(load_catalog().pair("smol")))
-        await d.hear(ev.Changed({**start, "method_options": {"prompt_lookup.max_ngram": 3}}, LOSS))
-        await d.say("/save")
-        assert "max_ngram" not in users_models().read_text()
-
-
-async def test_a_file_that_cannot_be_read_is_told_and_nothing_is_lost():
-    async with driving(engine_here=True) as d:
-        await at_home(d, temperature=0.7)
-        users_config().parent.mkdir(parents=True)
-        users_config().write_text("[settings\n")
-        await d.say("/save")
-        assert "is not TOML" in d.drawn(d.app.views.notice)
-        assert users_config().read_text() == "[settings\n"
-
-
-async def test_where_the_engine_runs_elsewhere_nothing_is_saved_here():
-    async with driving() as d:
-        await d.say("/save")
-        assert "runs elsewhere" in d.drawn(d.app.views.notice)
-        assert not users_config().exists()
-
-
-async def test_a_wrong_word_after_save_is_answered():
-    async with driving(engine_here=True) as d:
-        await d.say("/save all")
-        assert "/save pair" in d.drawn(d.app.views.notice)

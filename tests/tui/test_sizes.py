@@ -14,7 +14,7 @@ from textual.widgets import Markdown
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
-from specchat.tui.text.ascii import Ascii, needs_ascii
+from specchat.tui.text.ascii import AsciiFilter, needs_ascii
 
 
 def fits(d) -> bool:
@@ -110,13 +110,13 @@ async def test_in_ascii_nothing_else_is_drawn_and_what_the_model_wrote_stays(siz
 
 
 def test_ascii_keeps_every_character_in_its_cells():
-    filter = Ascii("ascii")
+    filter = AsciiFilter("ascii")
     text = "● a━★ 犬 é 🎉 τ 2.7× ‖ ▁▂▃▄▅▆▇█ ╭─╮"
     (plain,) = filter.apply([Segment(text)], Color(0, 0, 0))
     assert plain.text.isascii()
     assert cell_len(plain.text) == cell_len(text)
     assert plain.text.startswith("* a=+ ?? ? ?? t 2.7x |")
-    assert "犬 é" in Ascii("utf-8").apply([Segment(text)], Color(0, 0, 0))[0].text
+    assert "犬 é" in AsciiFilter("utf-8").apply([Segment(text)], Color(0, 0, 0))[0].text
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
         await pilot.pause()
         now = datetime(2026, 1, 31, 12, tzinfo=UTC)
         await app.push_screen(ChatsScreen(app.control.archive, app.key_of, "", "haiku", lambda: now))
-        while any(worker.name == "_look" and not worker.is_finished for worker in app.workers):
+        while any(worker.name == "_load" and not worker.is_finished for worker in app.workers):
             await pilot.pause(0.02)
         await pilot.press("tab")
         await pilot.pause()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import logging
+import re
 import string
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import textual
@@ -14,7 +18,7 @@ from driving import driving
 
 import specchat.tui
 from specchat.tui.textual_fixes import version
-from specchat.tui.textual_fixes.compositing import Sparing
+from specchat.tui.textual_fixes.compositing import DiffingCompositor
 from specchat.tui.textual_fixes.keys import key_of_character
 
 TUI = Path(specchat.tui.__file__).parent
@@ -50,7 +54,7 @@ def test_keys_have_the_same_names_in_both_ways(monkeypatch: pytest.MonkeyPatch):
 
 async def test_a_reply_is_shown_with_another_version(newer_textual: None):
     async with driving() as d:
-        assert not isinstance(d.app.screen._compositor, Sparing)
+        assert not isinstance(d.app.screen._compositor, DiffingCompositor)
         await d.say("hi")
         await d.reply("one two\n\n" * 60)
         assert "one two" in d.screen()
@@ -68,3 +72,47 @@ def test_private_modules_of_textual_are_imported_in_one_place():
                 if any(part.startswith("_") for one in named for part in one.split(".")):
                     found.setdefault(name, set()).add(module)
     assert found == {}
+
+
+def private_names(kind: type) -> set[str]:
+    """The underscore attributes that Textual's classes among the bases of this one define or assign."""
+    bases = [base for base in kind.__mro__ if base.__module__.split(".")[0] == "textual"]
+    assigned = (re.findall(r"self\.(_[a-z]\w*)", inspect.getsource(base)) for base in bases)
+    return {name for base in bases for name in vars(base) if re.match("_[a-z]", name)}.union(*assigned)
+
+
+def private_uses(file: Path, module: ModuleType) -> Iterator[str]:
+    """Underscore attributes of Textual that this file uses: overridden, of `self`, or of another object."""
+    tree = ast.parse(file.read_text("utf-8"))
+    own_modules = {node.asname or node.name for node in ast.walk(tree) if isinstance(node, ast.alias)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=owner), attr=attr) if owner in ("self", "cls"):
+                continue
+            case ast.Attribute(value=value, attr=attr) if re.match("_[a-z]", attr):
+                if not (isinstance(value, ast.Name) and value.id in own_modules):
+                    yield attr
+            case ast.ClassDef(name=name) if inspect.isclass(kind := getattr(module, name, None)):
+                used = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr.startswith("_")}
+                defined = {n.name for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
+                yield from (used | defined) & private_names(kind)
+
+
+def modules_outside_the_fixes() -> Iterator[tuple[Path, ModuleType]]:
+    for file in sorted(TUI.rglob("*.py")):
+        name = file.relative_to(TUI).with_suffix("").as_posix()
+        if not name.startswith("textual_fixes/"):
+            dotted = f"specchat.tui.{name.replace('/', '.')}".removesuffix(".__init__")
+            yield file, importlib.import_module(dotted)
+
+
+def test_private_attributes_of_textual_are_used_in_one_place():
+    found = {file.name: uses for file, module in modules_outside_the_fixes() if (uses := {*private_uses(file, module)})}
+    assert found == {}
+
+
+def test_the_search_finds_private_attributes():
+    fixes = importlib.import_module("specchat.tui.textual_fixes.fixed_app")
+    markdown = importlib.import_module("specchat.tui.textual_fixes.markdown_layout")
+    assert {"_driver", "_filters", "_end_batch"} <= {*private_uses(Path(str(fixes.__file__)), fixes)}
+    assert {"_pending_children", "_parse_markdown"} <= {*private_uses(Path(str(markdown.__file__)), markdown)}

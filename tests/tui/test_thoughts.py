@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
-from specchat.tui.state.thoughts import Thoughts, closes, spoken
+from specchat.tui.state.thoughts import Thoughts, closes, without_thoughts
 from specchat.tui.widgets.reply_view import ReplyView
 from specchat.tui.widgets.thought import ThoughtView
 
@@ -49,15 +49,15 @@ def test_thoughts_are_told_apart_however_the_text_is_cut(text, cuts):
 @given(texts, st.lists(st.integers(0, 100), max_size=12))
 def test_what_is_shown_as_speech_is_what_is_sent_on(text, cuts):
     if text.lstrip().startswith("<think>") or "</think>" not in text:
-        assert told_apart(text, cuts)[1] == spoken(text)
+        assert told_apart(text, cuts)[1] == without_thoughts(text)
 
 
 def test_only_the_beginning_can_be_a_thought():
-    assert spoken("write <think>x</think> in XML") == "write <think>x</think> in XML"
-    assert spoken("  <think>x</think>\n\nfour") == "four"
-    assert spoken("begun by the template</think>\nfour") == "four"
-    assert spoken("<think>never finished") == ""
-    assert spoken("four") == "four"
+    assert without_thoughts("write <think>x</think> in XML") == "write <think>x</think> in XML"
+    assert without_thoughts("  <think>x</think>\n\nfour") == "four"
+    assert without_thoughts("begun by the template</think>\nfour") == "four"
+    assert without_thoughts("<think>never finished") == ""
+    assert without_thoughts("four") == "four"
 
 
 def test_the_end_of_a_thought_is_noticed_once():

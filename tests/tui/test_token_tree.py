@@ -103,7 +103,7 @@ def test_what_is_revealed_step_by_step_never_moves(mode, width):
         return
     assert all(drawing.places == drawings[0].places for drawing in drawings)
     assert drawings[-1].rows == draw(picture_of(round, UNICODE), width, 20, mode, UNICODE).rows
-    looks = [{node.look for node in picture.nodes[1:]} for picture in pictures]
+    looks = [{node.shown_state for node in picture.nodes[1:]} for picture in pictures]
     assert looks[0] == {"pending"}
     assert "pending" not in looks[-1]
 

@@ -11,7 +11,7 @@ from textual import events
 from textual._xterm_parser import XTermParser
 from textual.message import Message
 
-from specchat.tui.textual_fixes.whole_pastes import WholePastes
+from specchat.tui.textual_fixes.whole_pastes import WholePasteParser
 
 START, END = "\x1b[200~", "\x1b[201~"
 
@@ -33,7 +33,7 @@ def seen(event: Message) -> tuple[object, ...]:
 def test_however_input_is_cut_the_events_are_those_of_textual(text: str, cuts: list[int]):
     at = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     parts = [text[begin:end] for begin, end in pairwise(at)]
-    assert told(WholePastes(), parts) == told(XTermParser(), [text])
+    assert told(WholePasteParser(), parts) == told(XTermParser(), [text])
 
 
 def test_a_paste_is_taken_in_runs_not_in_characters(monkeypatch: pytest.MonkeyPatch):
@@ -49,7 +49,7 @@ def test_a_paste_is_taken_in_runs_not_in_characters(monkeypatch: pytest.MonkeyPa
     text = "line\n" * 200_000
     whole = START + text + END + "x"
     parts = [whole[at : at + 4096] for at in range(0, len(whole), 4096)]
-    parser = WholePastes()
+    parser = WholePasteParser()
     found = [event for part in parts for event in parser.feed(part)]
     assert [type(event) for event in found] == [events.Paste, events.Key]
     assert found[0].text == text  # type: ignore[attr-defined]

@@ -30,8 +30,8 @@ from specchat.bench.proof.checked_combination import CheckedCombination
 from specchat.bench.proof.effort import EFFORTS
 from specchat.bench.proof.finding import FAILED
 from specchat.core.costs import Costs
-from specchat.decoding.assemble import choose_drafter
 from specchat.decoding.vocabulary import TransformersVocabulary
+from specchat.drafters.choice import choose_drafter
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
 from specchat.models.base.shape import Shape

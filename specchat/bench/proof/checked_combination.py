@@ -16,6 +16,7 @@ from specchat.core.seams import Model
 from specchat.decoding.conversation import Conversation, RoundWritten
 from specchat.decoding.teacher_forcing import disturbance, forced
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.drafters.parts import PairResources
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class CheckedCombination:
 
     Args:
         exact: the texts must be the same, token by token; elsewhere ties of rounded numbers are excused.
+        resources: what the pair has for its drafters besides models.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class CheckedCombination:
         settings: Settings,
         effort: Effort,
         exact: bool,
+        resources: PairResources | None = None,
     ) -> None:
         self.target = target
         self.settings = settings
@@ -63,12 +66,13 @@ class CheckedCombination:
         self.exact = exact
         self.vocabulary = vocabulary
         self._draft = draft
+        self._resources = resources
 
     @classmethod
     def of(cls, pair: LoadedPair, settings: Settings, effort: Effort) -> CheckedCombination:
         """The combination that the settings ask for, over a loaded pair."""
         draft = pair.draft.model if pair.draft else None
-        return cls(pair.target.model, draft, pair.vocabulary, settings, effort, pair.exact)
+        return cls(pair.target.model, draft, pair.vocabulary, settings, effort, pair.exact, pair.resources)
 
     @property
     def lossless(self) -> bool:
@@ -107,7 +111,7 @@ class CheckedCombination:
 
     def conversation(self, settings: Settings, draft: Model | None = None) -> Conversation:
         """A conversation with nothing learnt yet; `draft` takes the place of the pair's draft model."""
-        return Conversation(self.target, draft or self._draft, self.vocabulary, settings)
+        return Conversation(self.target, draft or self._draft, self.vocabulary, settings, resources=self._resources)
 
     def write(self, settings: Settings, prompt: Sequence[int], seed: int = 0, draft: Model | None = None) -> Text:
         """One reply from an empty cache."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,18 +12,31 @@ from specchat.core.ledger import Ledger
 from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
-from specchat.decoding.assemble import Losslessness
+from specchat.decoding.combinations import Losslessness
 from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.first_divergence import FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import memory_bytes
 from specchat.engine.protocol import events
+from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Compare, Generate
 from specchat.engine.protocol.describe import settings_message
 
 _LONGEST_MESSAGE = 4000
 """Characters of an error: it may quote what it refuses, and that may be anything."""
+
+
+def encode_prompt(conversation: Conversation, command: Generate) -> list[int]:
+    """The tokens that a reply goes on from: a chat in the model's format, or a text as it stands."""
+    if command.text is None:
+        return encode_messages(conversation, command.messages)
+    return conversation.encode_text(command.text)
+
+
+def encode_messages(conversation: Conversation, messages: Sequence[Message]) -> list[int]:
+    """A chat as tokens, ready for a reply to begin."""
+    return conversation.encode([{"role": message.role, "content": message.content} for message in messages])
 
 
 def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
@@ -61,6 +74,7 @@ def started_message(command: Generate, started: ReplyStarted, conversation: Conv
         settings=settings_message(conversation.settings),
         loss=loss_message(conversation.losslessness),
         pair=conversation.settings.pair,
+        text=command.text,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.drafters.parts import PairResources
 from specchat.models.loading import Loaded
@@ -27,6 +28,7 @@ class LoadedPair:
     notes: list[str]
     load_s: float
     threads: int = 1
+    trained: TrainedDrafters = NO_TRAINED
 
     def using(self, threads: int) -> LoadedPair:
         """The same models with so many threads; 0 chooses.
@@ -47,7 +49,7 @@ class LoadedPair:
         own, draft = self.vocabulary, self.draft
         shared = draft is None or draft.tokenizer is None or draft.tokenizer is self.target.tokenizer
         other = own if shared or draft is None else TransformersVocabulary(draft.tokenizer, draft.eos_ids)
-        return PairResources(own, other if draft else None)
+        return PairResources(own, other if draft else None, self.trained)
 
     @property
     def key(self) -> str:

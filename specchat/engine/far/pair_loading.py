@@ -6,16 +6,21 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
 from specchat.config import Catalog, ModelSpec
+from specchat.config.trained_drafters import TrainedDrafters
+from specchat.decoding.combinations import drafters_to_fetch
+from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.protocol.events import Event, Loading
 from specchat.errors import TokenizerMismatch
 from specchat.models import fetch
 from specchat.models.inspect.pair_check import check_pair
+from specchat.models.inspect.trained_drafters import drafters_fitting
 from specchat.models.loading import Loaded, compare_tokenizers, load_model, load_scripted
 from specchat.models.machine import choose_device, threads_for
 from specchat.models.other.scripted_text import ScriptedVocabulary
@@ -42,6 +47,7 @@ class Loader:
                 fetch.fetch(spec, self._report, self.cancelled)
         if len(specs) == 2:
             _refuse_strangers(specs)
+        trained = self.trained_drafters(settings)
         target, draft = self._load(specs[0], device, settings), None
         if len(specs) == 2:
             draft = self._load(specs[1], device, settings, beside=target)
@@ -56,7 +62,25 @@ class Loader:
             precision=target.precision,
             notes=[note for one in (target, draft) if one is not None for note in one.notes],
             load_s=time.perf_counter() - began,
+            trained=trained,
         ).using(settings.threads)
+
+    def trained_drafters(self, settings: Settings) -> TrainedDrafters:
+        """The trained drafters that fit the pair's target; those that the settings need are fetched first."""
+        trained = self.drafters_here(settings)
+        missing = drafters_to_fetch(settings, trained)
+        for name in missing:
+            fetch.fetch(self.catalog.drafters[name], self._report, self.cancelled)
+        return self.drafters_here(settings) if missing else trained
+
+    def drafters_here(self, settings: Settings) -> TrainedDrafters:
+        """The trained drafters on this machine that fit the pair's target."""
+        target = self.catalog.model(self.catalog.pair(settings.pair).target)
+
+        def target_sha256() -> str:
+            return fetch.weights_sha256(target, self._report, self.cancelled)
+
+        return drafters_fitting(self.catalog, target, methods_with_weights(), cache(target_sha256))
 
     def _load(self, spec: ModelSpec, device: torch.device, settings: Settings, beside: Loaded | None = None) -> Loaded:
         """A target, or the draft model of the target `beside` it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +14,15 @@ import msgspec
 from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
 from specchat.core.seams import Model
-from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Conversation, Prefilled, ReplyEnded, ReplyStarted, RoundWritten
-from specchat.decoding.first_divergence import Comparer
+from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far.alternation import AlternatingReply, alternate
 from specchat.engine.far.command_queue import CommandQueue
+from specchat.engine.far.comparing import Comparing
 from specchat.engine.far.convert import (
-    compared_message,
+    encode_messages,
+    encode_prompt,
     failure,
     finished_message,
     loss_message,
@@ -29,14 +31,13 @@ from specchat.engine.far.convert import (
     started_message,
     stats_message,
 )
-from specchat.engine.far.idle_measuring import IdleMeasuring
+from specchat.engine.far.idle_time import IdleTime
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import free_memory
 from specchat.engine.far.pacing import Pacing
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import ProfileStore
 from specchat.engine.protocol import events
-from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import (
     Change,
     Command,
@@ -50,11 +51,11 @@ from specchat.engine.protocol.commands import (
     Statistics,
 )
 from specchat.engine.protocol.describe import settings_message
-from specchat.errors import EngineError, NotEnoughMemory, SpecchatError, UsageError
+from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError, UsageError
 from specchat.settings import OPTIONS, Settings
 
 _IDLE_S = 0.4
-"""After so long without a command, passes are timed if what they cost is not known yet."""
+"""After so long without a command, passes are timed if what they cost is not known yet, and drafters may work."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,8 +69,9 @@ class Worker:
         self._pair: LoadedPair | None = None
         self._conversation: Conversation | None = None
         self._store = ProfileStore(state_dir() / "profiles.json")
-        self._measuring: IdleMeasuring | None = None
-        self._comparer: Comparer | None = None
+        self._drafters = DrafterCache()  # of the loaded pair
+        self._idle: IdleTime | None = None
+        self._comparing: Comparing | None = None
         self._twin: Model | None = None  # of the target, while replies are written by turns
         self._replies = 0
         self._totals = Ledger()
@@ -82,13 +84,16 @@ class Worker:
             command = self._deferred.pop(0) if self._deferred else self._wait()
             if command is not None and not isinstance(command, Quit):
                 self._answer(command)
+        if self._idle is not None:
+            self._idle.kept.save()
+        self._drafters.close()
 
     def _wait(self) -> Command | None:
-        if self._measuring is None or not self._measuring.due:
+        if self._idle is None or not self._idle.due:
             return self._commands.next()
         command = self._commands.next(_IDLE_S)
         if command is None:
-            self._measuring.measure(self._loaded(), lambda: not self._commands.empty)
+            self._idle.work(self._loaded(), lambda: not self._commands.empty)
         return command
 
     def _answer(self, command: Command) -> None:
@@ -122,26 +127,36 @@ class Worker:
         name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
         settings = settings_of(catalog.pair(name), command.settings)
         loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None))
-        here = self._pair if self._pair is not None and self._serves(self._pair, settings) else None
-        self._take(here.using(settings.threads) if here else self._load_pair(loader, settings), settings)
+        here = self._pair if self._pair is not None and self._serves(settings) else None
+        if here:
+            here = replace(here.using(settings.threads), trained=loader.trained_drafters(settings))
+        self._take(here or self._load_pair(loader, settings), settings)
         assert self._pair is not None, "it has just been taken"
         self._emit(ready_message(self._pair, self._loaded()))
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> None:
         """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
-        measuring = IdleMeasuring(self._store, loaded)
+        here = self._conversation is not None and self._conversation.target is loaded.target.model
+        if self._idle is not None:
+            self._idle.kept.save()
+        idle = IdleTime(self._store, loaded, lambda text: self._emit(events.Notice(text)))
+        if self._idle is not None and here:
+            idle.kept = self._idle.kept  # the drafters that it knows go on
         conversation = Conversation(
             loaded.target.model,
             loaded.draft.model if loaded.draft else None,
             loaded.vocabulary,
             settings,
-            measuring.profile.costs if measuring.profile else None,
-            loaded.resources,
+            idle.measuring.profile.costs if idle.measuring.profile else None,
+            idle.resources(loaded),
             plain_rounds=True,
+            drafters=self._drafters if here else None,
         )
-        if loaded is not self._pair:
-            self._replies, self._totals, self._comparer, self._twin = 0, Ledger(), None, None
-        self._pair, self._conversation, self._measuring = loaded, conversation, measuring
+        if not here:
+            self._drafters.close()
+            self._replies, self._totals, self._comparing, self._twin = 0, Ledger(), Comparing(loaded), None
+        self._pair, self._conversation, self._idle = loaded, conversation, idle
+        self._drafters = conversation.drafters
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
         """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
@@ -151,7 +166,10 @@ class Worker:
             if self._conversation is None:
                 raise
         before = self._conversation.settings
-        self._pair = self._conversation = self._measuring = self._twin = None
+        assert self._idle is not None, "a conversation has idle time"
+        self._idle.kept.save()
+        self._drafters.close()
+        self._pair = self._conversation = self._idle = self._twin = None
         free_memory()
         try:
             return loader.load(settings)
@@ -159,10 +177,10 @@ class Worker:
             self._take(replace(loader, cancelled=lambda: False).load(before), before)
             raise
 
-    def _serves(self, pair: LoadedPair, settings: Settings) -> bool:
+    def _serves(self, settings: Settings) -> bool:
         before = self._conversation.settings if self._conversation else Settings()
-        names = [name for name, option in OPTIONS.items() if not option.live and name != "threads"]
-        return all(getattr(before, name) == getattr(settings, name) for name in names)
+        fixed = (name for name, option in OPTIONS.items() if not option.live and name != "threads")
+        return all(getattr(before, name) == getattr(settings, name) for name in fixed)
 
     # ------------------------------------------------------------------------------------------- replies
 
@@ -177,10 +195,14 @@ class Worker:
             return self._commands.cancelled(command.id)
 
         self._pacing.begin(command.id)
-        for written in self._write(command, self._asked(command), watch, cancelled):
-            if not written.last:
-                self._rest(watch, cancelled)
+        loaded = self._loaded()
+        with nullcontext(loaded) if command.apart is None else loaded.apart(command.apart) as conversation:
+            for written in self._write(command, conversation, watch, cancelled):
+                if not written.last:
+                    self._rest(watch, cancelled)
         self._pacing.end()
+        assert self._idle is not None, "a conversation has idle time"
+        self._idle.kept.replied()
         self._commands.forget_cancel(command.id)
 
     def _generate_two(self, command: Generate, beside: SecondReply) -> None:
@@ -198,11 +220,13 @@ class Worker:
             return any(self._commands.cancelled(one.id) for one in commands)
 
         def side(one: Generate, plain: bool) -> AlternatingReply:
-            apart, watch = conversation.apart(one.apart or {}, self._twin if plain else None), Stopwatch()
+            apart = stack.enter_context(conversation.apart(one.apart or {}, self._twin if plain else None))
+            watch = Stopwatch()
             written = self._write(one, apart, watch, cancelled)
             return AlternatingReply((len(event.round.emitted) for event in written), watch)
 
-        alternate(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
+        with ExitStack() as stack:
+            alternate(*(side(one, plain) for one, plain in zip(commands, plainly, strict=True)))
         for one in commands:
             self._commands.forget_cancel(one.id)
 
@@ -210,13 +234,13 @@ class Worker:
         self, command: Generate, conversation: Conversation, watch: Stopwatch, cancelled: Callable[[], bool]
     ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
-        prompt = _encode(conversation, command.messages)
+        prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
         id, started = command.id, None
 
         def on_prefill(progress: Prefilled) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
-        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch):
+        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference):
             match event:
                 case ReplyStarted():
                     started = event
@@ -262,38 +286,34 @@ class Worker:
 
     def _change(self, changes: dict[str, Any]) -> None:
         conversation = self._loaded()
-        conversation.change(conversation.settings.but(changes))
+        settings = conversation.settings.but(changes)
+        try:
+            conversation.change(settings)
+        except CombinationError:
+            self._look_for_drafters(settings)
+            conversation.change(settings)
         claim = loss_message(conversation.losslessness)
         self._emit(events.Changed(settings_message(conversation.settings), claim))
 
+    def _look_for_drafters(self, settings: Settings) -> None:
+        """Know the trained drafters that are here now: some may have been fetched or made since the pair was loaded."""
+        assert self._pair is not None, "a conversation has a pair"
+        assert self._idle is not None, "a conversation has idle time"
+        loader = Loader(load_catalog(), self._emit, lambda: False)
+        self._pair = replace(self._pair, trained=loader.drafters_here(settings))
+        self._loaded().supply(self._idle.resources(self._pair))
+
     def _count(self, command: Count) -> None:
         conversation = self._loaded()
-        tokens = _encode(conversation, command.messages)
+        tokens = encode_messages(conversation, command.messages)
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
 
     def _compare(self, command: Compare) -> None:
-        pair, conversation = self._pair, self._asked(command)
-        assert pair is not None, "a conversation has a pair"
-        size = conversation.target.vocab_size
-        if (token := max([0, *command.plain, *command.other])) >= size:
-            raise UsageError(f"token {token} is outside the vocabulary of {size}")
-        if self._comparer is None:
-            self._comparer = Comparer(pair.target.model, exact=pair.precision == "float32")
-        law = sampling(conversation.settings)
-        prompt = _encode(conversation, command.messages)
-        divergence = self._comparer.first_divergence(prompt, command.plain, command.other, law, command.seed)
-        self._emit(compared_message(command, divergence, conversation.vocabulary))
-
-    def _asked(self, command: Generate | Compare) -> Conversation:
-        """The conversation a command is about: the chat's, or one of its own."""
         conversation = self._loaded()
-        return conversation if command.apart is None else conversation.apart(command.apart)
+        assert self._comparing is not None, "a conversation has a pair"
+        self._emit(self._comparing.answer(command, conversation, encode_messages(conversation, command.messages)))
 
     def _loaded(self) -> Conversation:
         if self._conversation is None:
             raise EngineError("no pair is loaded")
         return self._conversation
-
-
-def _encode(conversation: Conversation, messages: list[Message]) -> list[int]:
-    return conversation.encode([{"role": message.role, "content": message.content} for message in messages])

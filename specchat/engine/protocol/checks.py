@@ -46,6 +46,7 @@ def check(message: Command | Event) -> None:
         case Generate():
             _wishes(message.apart or {})
             _wishes(message.beside.apart if message.beside else {})
+            _demand(message.text is None or not message.messages, "a reply answers messages or goes on with a text")
         case Compare():
             _wishes(message.apart or {})
         case Hello():

@@ -36,6 +36,9 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
     moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
     them must be plain decoding (controller off).
+
+    With `text` and no messages, the reply goes on with this text as it stands, without the model's chat format. With
+    `reference`, a text that the reply is expected to follow closely, its words are proposed before the drafter's own.
     """
 
     id: Id
@@ -43,6 +46,8 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     seed: Seed | None = None
     apart: dict[str, Any] | None = None
     beside: SecondReply | None = None
+    text: str | None = None
+    reference: str = ""
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):

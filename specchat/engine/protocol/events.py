@@ -102,7 +102,10 @@ class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
 
 
 class Started(Struct, frozen=True, tag_field="type", tag="started"):
-    """A reply begins. `reused_tokens` of the prompt were still in the target's cache."""
+    """A reply begins. `reused_tokens` of the prompt were still in the target's cache.
+
+    `text` is what it goes on with, where that is no chat.
+    """
 
     id: Id
     messages: list[Message]
@@ -112,6 +115,7 @@ class Started(Struct, frozen=True, tag_field="type", tag="started"):
     settings: dict[str, Any]
     loss: Losslessness
     pair: Name
+    text: str | None = None
 
 
 class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):
@@ -263,6 +267,12 @@ class Totals(Struct, frozen=True, tag_field="type", tag="totals"):
     stats: Stats
 
 
+class Notice(Struct, frozen=True, tag_field="type", tag="notice"):
+    """Something the user should know; nothing that was asked for failed."""
+
+    text: Words
+
+
 class Failed(Struct, frozen=True, tag_field="type", tag="failed"):
     """Something asked for did not happen; the engine goes on. `kind` is the error's class name."""
 
@@ -293,6 +303,7 @@ Event = (
     | Counted
     | Compared
     | Totals
+    | Notice
     | Failed
     | Died
 )

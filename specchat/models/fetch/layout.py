@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from specchat.config import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, ModelFile, ModelSpec, cache_dir, private_dir
+from specchat.config import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, ModelFile, WeightsSpec, cache_dir, private_dir
 
 SEAL = ".verified.json"
 MANIFEST = ".files.json"  # hidden: no file of a model may be called so
@@ -24,17 +24,17 @@ class Seal:
     sha256: str
 
 
-def folder(spec: ModelSpec) -> Path:
+def folder(spec: WeightsSpec) -> Path:
     """Where this model's files lie."""
-    return models_dir() / spec.name
+    return kind_dir(spec) / spec.name
 
 
-def models_dir() -> Path:
-    """The folder of all models; asking makes nothing."""
-    return cache_dir() / "models"
+def kind_dir(spec: WeightsSpec) -> Path:
+    """The folder of all models, or of all trained drafters; asking makes nothing."""
+    return cache_dir() / spec.kind
 
 
-def parts_dir(spec: ModelSpec, file: str) -> Path:
+def parts_dir(spec: WeightsSpec, file: str) -> Path:
     """Where an unfinished file collects what has arrived of it."""
     return folder(spec) / f"{file}.parts"
 
@@ -44,7 +44,7 @@ def acceptable(name: str) -> bool:
     return "/" not in name and not name.startswith(".") and name.endswith(WEIGHT_SUFFIXES + COMPANION_SUFFIXES)
 
 
-def is_sealed(spec: ModelSpec, file: ModelFile, path: Path | None = None) -> bool:
+def is_sealed(spec: WeightsSpec, file: ModelFile, path: Path | None = None) -> bool:
     """Whether this file was verified and has not changed since."""
     path = path or folder(spec) / file.name
     seal = _read_seal(spec, file)
@@ -58,35 +58,35 @@ def is_sealed(spec: ModelSpec, file: ModelFile, path: Path | None = None) -> boo
     return same and file.size in (None, seal.size) and file.sha256 in (None, seal.sha256)
 
 
-def seal(spec: ModelSpec, file: ModelFile, path: Path, sha256: str) -> None:
+def seal(spec: WeightsSpec, file: ModelFile, path: Path, sha256: str) -> None:
     """Remember that this file, as it is now, has this hash."""
     found = path.stat()
     _write_json(_seal_path(spec, file), asdict(Seal(found.st_size, found.st_mtime_ns, sha256)))
 
 
-def unseal(spec: ModelSpec, file: ModelFile) -> None:
+def unseal(spec: WeightsSpec, file: ModelFile) -> None:
     """Forget that this file was verified."""
     _seal_path(spec, file).unlink(missing_ok=True)
 
 
-def sealed_sha256(spec: ModelSpec, file: ModelFile) -> str | None:
+def sealed_sha256(spec: WeightsSpec, file: ModelFile) -> str | None:
     """The hash this file had when it was last verified."""
     seal = _read_seal(spec, file)
     return None if seal is None else seal.sha256
 
 
-def sealed_bytes(spec: ModelSpec, file: ModelFile) -> int | None:
+def sealed_bytes(spec: WeightsSpec, file: ModelFile) -> int | None:
     """The size this file had when it was last verified."""
     seal = _read_seal(spec, file)
     return None if seal is None else seal.size
 
 
-def write_manifest(spec: ModelSpec, files: tuple[ModelFile, ...]) -> None:
+def write_manifest(spec: WeightsSpec, files: tuple[ModelFile, ...]) -> None:
     """Remember what the hub says this model consists of."""
     _write_json(folder(spec) / MANIFEST, [asdict(file) for file in files])
 
 
-def read_manifest(spec: ModelSpec) -> tuple[ModelFile, ...]:
+def read_manifest(spec: WeightsSpec) -> tuple[ModelFile, ...]:
     """What the hub said when this model was fetched; empty before that."""
     try:
         return msgspec.json.decode((folder(spec) / MANIFEST).read_bytes(), type=tuple[ModelFile, ...])
@@ -94,14 +94,14 @@ def read_manifest(spec: ModelSpec) -> tuple[ModelFile, ...]:
         return ()
 
 
-def _read_seal(spec: ModelSpec, file: ModelFile) -> Seal | None:
+def _read_seal(spec: WeightsSpec, file: ModelFile) -> Seal | None:
     try:
         return msgspec.json.decode(_seal_path(spec, file).read_bytes(), type=Seal)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def _seal_path(spec: ModelSpec, file: ModelFile) -> Path:
+def _seal_path(spec: WeightsSpec, file: ModelFile) -> Path:
     return folder(spec) / (file.name + SEAL)
 
 

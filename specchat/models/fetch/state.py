@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from specchat.config import ModelFile, ModelSpec, PathSource
+from specchat.config import DrafterSpec, ModelFile, PathSource, WeightsSpec
 from specchat.errors import WeightsError
 from specchat.models.fetch.disk import bytes_below
 from specchat.models.fetch.layout import folder, is_sealed, read_manifest, sealed_bytes
@@ -28,7 +28,7 @@ class State:
     total_bytes: int | None
 
 
-def state(spec: ModelSpec) -> State:
+def state(spec: WeightsSpec) -> State:
     """Whether the model is ready, here but not verified, partly here, or missing. Reads no weights."""
     if spec.scripted:
         return State("ready", 0, 0)
@@ -45,8 +45,8 @@ def state(spec: ModelSpec) -> State:
     return State("partial" if size else "missing", size, total)
 
 
-def locate(spec: ModelSpec) -> Path:
-    """The GGUF file, or the folder of safetensors, of a model that is ready.
+def locate(spec: WeightsSpec) -> Path:
+    """The GGUF file, or the folder, of a model or a trained drafter that is ready.
 
     Raises:
         WeightsError: it is not ready, or it has no weights.
@@ -54,7 +54,7 @@ def locate(spec: ModelSpec) -> Path:
     if spec.scripted:
         raise WeightsError(f"model {spec.name!r} is scripted: it has no weights")
     own = user_path(spec)
-    place = None if own is None else model_in(own)
+    place = None if own is None else place_in(spec, own)
     if state(spec).kind != "ready":
         raise WeightsError(f"the weights of {spec.name} are not complete here; run: specchat models pull {spec.name}")
     if place is not None:
@@ -63,18 +63,31 @@ def locate(spec: ModelSpec) -> Path:
     return folder(spec) / ggufs[0] if ggufs else folder(spec)
 
 
-def files_of(spec: ModelSpec) -> tuple[ModelFile, ...]:
+def files_of(spec: WeightsSpec) -> tuple[ModelFile, ...]:
     """What the model consists of: as models.toml lists it, or as the hub listed it when it was fetched."""
     return spec.files or read_manifest(spec)
 
 
-def user_path(spec: ModelSpec) -> Path | None:
+def place_in(spec: WeightsSpec, path: Path) -> Path:
+    """The model or the trained drafter at a place the user named.
+
+    Raises:
+        WeightsError: it holds none.
+    """
+    if not isinstance(spec, DrafterSpec):
+        return model_in(path)
+    if missing := [file.name for file in spec.files if not (path / file.name).is_file()]:
+        raise WeightsError(f"{path} holds no trained drafter: it has no {missing[0]}")
+    return path
+
+
+def user_path(spec: WeightsSpec) -> Path | None:
     """The first of the user's own files or folders that exists: what is here already is never fetched."""
     paths = (source.path for source in spec.sources if isinstance(source, PathSource))
     return next((path.absolute() for path in paths if os.path.exists(path)), None)  # never raises
 
 
-def path_files(spec: ModelSpec, path: Path) -> Iterator[tuple[ModelFile, Path]]:
+def path_files(spec: WeightsSpec, path: Path) -> Iterator[tuple[ModelFile, Path]]:
     """Those of the user's own files that models.toml gives a checksum for."""
     for file in spec.files:
         place = path / file.name if path.is_dir() else path
@@ -82,9 +95,9 @@ def path_files(spec: ModelSpec, path: Path) -> Iterator[tuple[ModelFile, Path]]:
             yield file, place
 
 
-def _kind_of_own(spec: ModelSpec, path: Path) -> StateKind:
+def _kind_of_own(spec: WeightsSpec, path: Path) -> StateKind:
     try:
-        model_in(path)
+        place_in(spec, path)
     except WeightsError:
         return "partial"
     files = list(path_files(spec, path))
@@ -93,7 +106,7 @@ def _kind_of_own(spec: ModelSpec, path: Path) -> StateKind:
     return "unverified" if all(_is_whole(spec, file, place) for file, place in files) else "partial"
 
 
-def _is_whole(spec: ModelSpec, file: ModelFile, place: Path) -> bool:
+def _is_whole(spec: WeightsSpec, file: ModelFile, place: Path) -> bool:
     """Whether the file is there in its size, as that is listed or was when it was verified, if it is known at all."""
     expected = file.size if file.size is not None else sealed_bytes(spec, file)
     try:

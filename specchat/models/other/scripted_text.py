@@ -106,6 +106,9 @@ class ScriptedVocabulary:
             tokens += [_ROLES[message["role"]], *self.encode(message["content"]), _END]
         return [*tokens, _ROLES["assistant"]]
 
+    def encode_text(self, text: str) -> list[int]:
+        return self.encode(text)
+
 
 def scripted_says(vocabulary: ScriptedVocabulary, memory: int) -> Says:
     """Logits from counting what followed the longest known run of at most `memory` last tokens.

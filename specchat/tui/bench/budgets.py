@@ -1,4 +1,4 @@
-"""What the app may cost, and what it does cost on this machine."""
+"""The cost of the app on this machine against its budgets."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.errors import SpecchatError
-from specchat.tui.bench.beside import ratio
-from specchat.tui.bench.script import TEXTS
-from specchat.tui.bench.terminal import Size, Terminal, measured, measured_beside
+from specchat.tui.bench.engine_speed import ratio
+from specchat.tui.bench.scripted_engine import TEXTS
+from specchat.tui.bench.terminal import Size, Terminal, measured, measured_engine
 
 RATE = 100.0
 WIDE, SMALL = (120, 40), (80, 24)
 STARTS = 5
 FAST = 4_000.0
-"""Tokens per second at which it is played when only memory is looked at."""
+"""Tokens per second when only memory is measured."""
 
 
 @dataclass(frozen=True)
@@ -30,54 +30,54 @@ class Finding:
     unit: str
 
     @property
-    def kept(self) -> bool | None:
-        """Whether the budget was kept; None where there is none."""
+    def within_budget(self) -> bool | None:
+        """Whether the value is within its budget; None without one."""
         return None if self.budget is None else self.value <= self.budget
 
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-def findings(say: Say, seconds: float = 8.0, memory: bool = True) -> Iterator[Finding]:
+def findings(report: Report, seconds: float = 8.0, memory: bool = True) -> Iterator[Finding]:
     """Measure everything, one scenario after another, each in a process and a terminal of its own."""
-    say("first paint")
+    report("first paint")
     yield from first_paint()
     for size in (WIDE, SMALL):
         for text in TEXTS:
-            say(f"streaming {text} at {_named(size)}")
+            report(f"streaming {text} at {_named(size)}")
             yield from streaming(size, text, seconds)
-    say("idle")
+    report("idle")
     result = _run(WIDE, "idle", tokens=200, seconds=seconds)
     yield Finding("idle: processor", result["cpu"], 0.005, "cores")
     yield Finding("idle: timers", result["timers"], 0, "timers")
     yield Finding("idle: to the terminal", result["bytes_per_s"], 0, "bytes/s")
-    say("the tree")
+    report("the tree")
     result = _run(WIDE, "tree")
     yield Finding("a frame of the tree, median", result["frame_s"], 0.004, "s")
     yield Finding("a frame of the tree, 95 %", result["frame_p95_s"], 0.004, "s")
-    say("a chat of ten thousand messages")
+    report("a chat of ten thousand messages")
     result = _run(WIDE, "scroll")
     yield Finding("10 000 messages: open", result["open_s"], 1.0, "s")
     yield Finding("10 000 messages: scrolling, a frame, 95 %", result["frame_s"], 0.05, "s")
     yield Finding("10 000 messages: a page up, mean", result["page_s"], None, "s")
-    say("a reply of twenty thousand tokens")
+    report("a reply of twenty thousand tokens")
     result = _run(WIDE, "stream", tokens=26_000, ahead=20_000, seconds=seconds)
     yield Finding("after 20 000 tokens: processor", result["cpu"], 0.25, "cores")
     yield Finding("after 20 000 tokens: lag, 95 %", result["lag_p95_s"], 0.02, "s")
     if memory:
-        say("ten minutes of streaming, played faster")
+        report("ten minutes of streaming, played faster")
         result = _run(WIDE, "memory", tokens=600, rate=FAST)
         yield Finding("an hour: more memory", result["growth_bytes"], 64e6, "bytes")
         yield Finding("an hour: of it text", result["text_bytes"], None, "bytes")
 
 
-def beside(say: Say, settings: dict[str, Any], pairs: int = 5) -> Iterator[Finding]:
-    """What the open app costs the engine; the order changes with every pair."""
+def engine_with_app(report: Report, settings: dict[str, Any], pairs: int = 5) -> Iterator[Finding]:
+    """The cost of the open app for the engine; the order alternates."""
     found = []
     for number in range(pairs):
-        say(f"a real engine with and without the app, {number + 1} of {pairs}")
+        report(f"a real engine with and without the app, {number + 1} of {pairs}")
         order = (False, True) if number % 2 == 0 else (True, False)
-        results = {app: measured_beside(WIDE, app, settings) for app in order}
+        results = {app: measured_engine(WIDE, app, settings) for app in order}
         found.append((results[False], results[True]))
     if not all(alone["speeds"] and app["speeds"] for alone, app in found):
         raise SpecchatError("the engine wrote no reply; `specchat doctor` says which pairs are ready")
@@ -96,15 +96,15 @@ def first_paint() -> Iterator[Finding]:
     for number in range(STARTS + 1):
         code = "from specchat.cli import main; import sys; sys.argv = ['specchat', '--pair', 'scripted']; main()"
         terminal = Terminal([sys.executable, "-c", code], WIDE, cached)
-        wall, cpu = terminal.until("Say"), terminal.cpu_s()
+        wall, cpu = terminal.wait_for("Say"), terminal.cpu_s()
         if number:
             walls.append(wall)
             cpus.append(cpu)
         terminal.type("\x03\x03")
-        terminal.until_gone(20)
+        terminal.wait_for_exit(20)
         empty = Terminal([sys.executable, "-c", "print('Say')"], WIDE)
-        bare.append(empty.until("Say"))
-        empty.until_gone(5)
+        bare.append(empty.wait_for("Say"))
+        empty.wait_for_exit(5)
     yield Finding("first paint, after Python has started", statistics.median(walls) - statistics.median(bare), 0.5, "s")
     yield Finding("first paint, processor time", statistics.median(cpus), None, "s")
 

@@ -1,4 +1,4 @@
-"""A pseudo-terminal that measures: runs a program in it and counts what it writes to the screen."""
+"""A pseudo-terminal that runs a program and counts the bytes it writes."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Terminal:
         return data
 
     def type(self, keys: str) -> None:
-        """As if they were typed."""
+        """Type these keys."""
         os.write(self._screen, keys.encode())
 
-    def until(self, words: str, patience_s: float = 60.0) -> float:
+    def wait_for(self, words: str, patience_s: float = 60.0) -> float:
         """Seconds from the start until these words were written; infinity if they never were."""
         end = time.monotonic() + patience_s
         while time.monotonic() < end and (self.process.poll() is None or self.read(0)):
@@ -64,7 +64,7 @@ class Terminal:
                 return time.monotonic() - self.begun
         return float("inf")
 
-    def until_gone(self, patience_s: float) -> bool:
+    def wait_for_exit(self, patience_s: float) -> bool:
         """Read on until the program has left; False, and it is killed, if it does not."""
         end = time.monotonic() + patience_s
         while self.process.poll() is None and time.monotonic() < end:
@@ -74,7 +74,7 @@ class Terminal:
         return gone
 
     def cpu_s(self) -> float:
-        """Processor seconds the program has used so far, all of its threads together; 0 where it cannot be told."""
+        """Processor seconds the program has used so far, all of its threads together; 0 where unknown."""
         try:
             fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -94,25 +94,27 @@ class Terminal:
 
 
 def measured(size: Size, patience_s: float = 300.0, **scenario: Any) -> dict[str, Any]:
-    """Run one scenario of `inside` in a process and terminal of its own; its result, with bytes per second."""
-    result, terminal = _inside(size, patience_s, "run", scenario)
+    """Run one scenario of `scenarios` in a process and terminal of its own; its result, with bytes per second."""
+    result, terminal = _run_in_terminal(size, patience_s, "run", scenario)
     if "window" in result:
         begun, ended = result["window"]
         result["bytes_per_s"] = terminal.bytes_between(begun, ended) / (ended - begun)
     return result
 
 
-def measured_beside(size: Size, app: bool, settings: dict[str, Any]) -> dict[str, Any]:
+def measured_engine(size: Size, app: bool, settings: dict[str, Any]) -> dict[str, Any]:
     """Replies of a real engine, with the app in a terminal of this size or without it."""
-    return _inside(size, 300.0, "run_beside", {"app": app, "settings": settings})[0]
+    return _run_in_terminal(size, 300.0, "run_engine", {"app": app, "settings": settings})[0]
 
 
-def _inside(size: Size, patience_s: float, function: str, values: dict[str, Any]) -> tuple[dict[str, Any], Terminal]:
+def _run_in_terminal(
+    size: Size, patience_s: float, function: str, values: dict[str, Any]
+) -> tuple[dict[str, Any], Terminal]:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "result.json"
-        code = f"from specchat.tui.bench.inside import {function}; {function}({str(target)!r}, **{values!r})"
+        code = f"from specchat.tui.bench.scenarios import {function}; {function}({str(target)!r}, **{values!r})"
         terminal = Terminal([sys.executable, "-c", code], size)
-        gone = terminal.until_gone(patience_s)
+        gone = terminal.wait_for_exit(patience_s)
         if not gone or not target.exists():
             raise SpecchatError(f"the app did not get through this scenario in {patience_s:.0f} s: {values}")
         return json.loads(target.read_text()), terminal

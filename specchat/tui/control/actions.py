@@ -17,8 +17,7 @@ from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.state.session import Chat
-from specchat.tui.widgets.chat_views import ChatViews
-from specchat.tui.widgets.messages import text_of
+from specchat.tui.view_ports import ViewPorts
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Actions:
     """The controllers by name, and what needs no controller of its own."""
 
     chat: Chat
-    views: ChatViews
+    views: ViewPorts
     ports: AppPorts
     session: EngineSession
     current_chat: CurrentChat
@@ -52,8 +51,8 @@ class Actions:
 
     def copy_reply(self) -> None:
         """Copy the last reply."""
-        if view := self.views.transcript.reply_view():
-            self.ports.copy(text_of(view), "reply")
+        if (text := self.views.transcript.reply_text()) is not None:
+            self.ports.copy(text, "reply")
 
     def copy(self, text: str, what: str) -> None:
         """Copy a text to the clipboard; an empty one is refused with a remark."""
@@ -64,5 +63,4 @@ class Actions:
 
     def toggle_tokens(self) -> None:
         """Show a reply as Markdown or as tokens."""
-        if view := self.views.transcript.reply_view():
-            view.token_view = not view.token_view
+        self.views.transcript.toggle_tokens()

@@ -18,7 +18,7 @@ APP_BINDINGS: list[BindingType] = [
     ),
     Binding("ctrl+q", "quit", "leave at once", show=False, priority=True, id="quit"),
     Binding("ctrl+r", "search", "search what you sent before", show=False, id="search"),
-    Binding("ctrl+g", "edit_elsewhere", "edit the prompt in $VISUAL or $EDITOR", show=False, id="editor"),
+    Binding("ctrl+g", "open_editor", "edit the prompt in $VISUAL or $EDITOR", show=False, id="editor"),
     Binding("ctrl+n", "command('new')", "begin a new chat", show=False, id="new"),
     Binding("ctrl+o", "command('chats')", "open, search, rename, delete, export chats", show=False, id="chats"),
     Binding("f4", "command('pair')", "choose what to talk to", show=False, id="pair"),

@@ -1,4 +1,4 @@
-"""The functions of the running app, as controllers get them."""
+"""Builds the ports: the functions of the running app that controllers use."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from collections.abc import Awaitable, Callable
 from specchat.errors import SpecchatError
 from specchat.tui.control.controllers import Controllers
 from specchat.tui.control.terminal_app import TerminalApp
-from specchat.tui.ports import AppPorts
+from specchat.tui.ports import AppPorts, Notify
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.status_bars import Notice
 
 
 def app_ports(
-    app: TerminalApp, notice: Notice, controllers: Callable[[], Controllers], tick: Callable[[], object]
+    app: TerminalApp, notify: Notify, controllers: Callable[[], Controllers], tick: Callable[[], object]
 ) -> AppPorts:
     """The ports of this app.
 
     Args:
-        notice: shows remarks.
+        notify: shows a remark.
         controllers: those of the app; called only once they are built, for they are built with these ports.
         tick: asks the app to look for events.
     """
@@ -27,10 +26,10 @@ def app_ports(
         try:
             await what
         except SpecchatError as error:
-            notice.say(str(error), "warn")
+            notify(str(error), "warn")
 
     return AppPorts(
-        notify=notice.say,
+        notify=notify,
         redraw=lambda: controllers().screen_update(),
         key_of=app.key_of,
         key_hint=lambda id, does, before="": hint(app, id, does, before),

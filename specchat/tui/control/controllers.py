@@ -26,9 +26,9 @@ from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.services.terminal_window import TerminalWindow
-from specchat.tui.state.race_series import Asked
+from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.session import Chat
-from specchat.tui.widgets.chat_views import ChatViews
+from specchat.tui.view_ports import ViewPorts
 
 
 class Controllers:
@@ -37,7 +37,7 @@ class Controllers:
     def __init__(
         self,
         chat: Chat,
-        views: ChatViews,
+        views: ViewPorts,
         ports: AppPorts,
         options: AppOptions,
         keys: Mapping[str, str],
@@ -49,13 +49,13 @@ class Controllers:
         engine_here: bool,
         store: Path | None,
         toured: Path | None,
-        questions: Callable[[], Sequence[Asked]],
+        questions: Callable[[], Sequence[BenchQuestion]],
     ) -> None:
         self.pump = EventPump(ports.tick)
         self.garbage = GarbageCollection(lambda: self.pump.idle)
         self.settings_files = SettingsFiles(chat, here=engine_here)
         self.side_panel = SidePanel(chat, views, self.settings_files, ports)
-        self.tour = Tour(chat, views.transcript, views.prompt, ports.key_of, toured)
+        self.tour = Tour(views.start_pages, views.prompt, ports.key_of, toured)
         self.terminal = TerminalWindow(
             chat,
             options,

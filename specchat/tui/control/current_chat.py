@@ -1,4 +1,4 @@
-"""Which chat is on the screen: a new one, or one that was stored."""
+"""Switches the screen to a new chat or a stored one."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from specchat.tui.ports import AppPorts
 from specchat.tui.screens.chats import ChatsScreen
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.session import Chat
-from specchat.tui.widgets.chat_views import ChatViews
-from specchat.tui.widgets.welcome import Welcome
+from specchat.tui.view_ports import ViewPorts
 
 
 class CurrentChat:
-    """Changes to another chat; a reply that is being written is stopped."""
+    """Begins or opens chats; a running reply is cancelled."""
 
     def __init__(
         self,
         chat: Chat,
-        views: ChatViews,
+        views: ViewPorts,
         session: EngineSession,
         context_limit: ContextLimit,
         archive: ChatArchive,
@@ -31,12 +30,12 @@ class CurrentChat:
         """Begin a new chat."""
         self._leave()
         await self._views.transcript.clear()
-        await self._views.transcript.mount(Welcome(self._chat))
+        await self._views.start_pages.show_welcome()
         self._show()
 
     def choose(self, words: str = "") -> None:
         """Let the user choose a stored chat that contains these words, and go on with it."""
-        if self._session.player is not None or not self._archive.keeps:
+        if self._session.player is not None or not self._archive.has_file:
             why = "a recording is being played" if self._session.player else "chats are not kept here"
             self._ports.notify(why, "warn")
             return
@@ -56,12 +55,12 @@ class CurrentChat:
         await self._archive.open(id, self._leave)
         await transcript.restore(self._chat.turns)
         if left := self._chat.left_out:
-            await transcript.note(f"the {left} oldest messages are not sent on: there was no room for them")
+            await transcript.add_note(f"the {left} oldest messages are not sent on: there was no room for them")
         self._show()
 
     def _leave(self) -> None:
-        self._session.forget()
-        self._context_limit.forget()
+        self._session.reset_chat()
+        self._context_limit.reset()
 
     def _show(self) -> None:
         self._ports.notify("")

@@ -1,4 +1,4 @@
-"""What the app does with its link: start an engine, load, ask, stop, play a recording, let go."""
+"""The session with the engine: start it, load, ask, stop, play a recording, close it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from specchat.tui.state import attachments
 from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
-from specchat.tui.widgets.chat_views import ChatViews
+from specchat.tui.view_ports import ViewPorts
 
 LinkFactory = Callable[[Callable[[], None]], Link]
 """Starts an engine (or whatever answers like one); gets the function to call when events arrived."""
 
 
 class EngineSession:
-    """Commands out. Every reply, load and change the user causes goes through here."""
+    """Sends all commands to the engine: every load, change and reply that the user requests."""
 
     def __init__(
         self,
         chat: Chat,
-        views: ChatViews,
+        views: ViewPorts,
         pump: EventPump,
         archive: ChatArchive,
         tour: Tour,
@@ -64,17 +64,17 @@ class EngineSession:
         return link.pid if isinstance(link, Engine) and hello is not None and hello.pid == link.pid else 0
 
     @property
-    def busy(self) -> str:
-        """Why something has to wait, and what can be done about it."""
+    def busy_reason(self) -> str:
+        """The remark that something has to wait for the running reply."""
         return "a reply is being written" + self._ports.key_hint("stop", "stops it", "; ")
 
-    def share_cores(self) -> None:
-        """A pair is loaded: if its engine wants every core of this machine, draw less and later."""
+    def lower_priority_if_shared(self) -> None:
+        """Draw less, and at a lower priority, if the engine of the loaded pair uses every core of this machine."""
         ready = self._chat.engine.ready
         shared = self.engine_pid > 0 and ready is not None and wants_every_core(ready)
         self._pump.shared = shared
         if shared:
-            self._priority.give_way()
+            self._priority.lower_priority()
 
     def send(self, command: Command) -> bool:
         """Send this to the engine; False if there is none."""
@@ -83,8 +83,8 @@ class EngineSession:
         return self.link is not None
 
     async def connect(self) -> None:
-        """Start an engine and load what is wanted; a former one is let go."""
-        await self._use(self._factory)
+        """Start an engine and load the wanted pair; a former engine is closed."""
+        await self._connect_to(self._factory)
 
     async def reconnect(self) -> None:
         """Start the engine again if it is gone, load again if loading failed."""
@@ -108,16 +108,16 @@ class EngineSession:
         self._ports.redraw()
 
     def change(self, name: str, value: Any) -> None:
-        """Change one live setting; not while a pair is loaded, whose settings it would hit unseen."""
+        """Change one live setting; refused while a pair is being loaded."""
         if self._chat.engine.phase == "loading":
             self._ports.notify("settings can be changed once the pair is loaded", "warn")
         elif self.link is not None:
             self.link.send(self._chat.engine.change(name, value))
 
     async def ask(self, text: str) -> bool:
-        """Say something to the model, now or when it is free; False or UsageError if it cannot be taken now."""
+        """Send a message now, or queue it while a reply is written; False or UsageError if neither is possible."""
         if self._chat.editing is not None:
-            await self.ask_instead(self._chat.editing, text)
+            await self.ask_in_place_of(self._chat.editing, text)
         elif self._chat.can_generate:
             await self._begin(self._chat.ask(text), 2)
         elif self._chat.queued is None:
@@ -134,15 +134,15 @@ class EngineSession:
 
         Raises UsageError if nothing can be asked now.
         """
-        self._be_free()
-        if not self._chat.before_answer(turn):
+        self._require_free()
+        if not self._chat.cut_after_question(turn):
             self._ports.notify("there is no question to answer again")
             return
         await self._views.transcript.change(self._chat.turns)
         await self._begin(self._chat.generate(), 1)
 
     def edit(self, turn: Turn | None = None) -> None:
-        """Put a message into the prompt; what is sent then is said in its place, and both stay."""
+        """Put a message into the prompt; what is sent next begins a branch beside it."""
         if (question := self._chat.question(turn)) is None:
             self._ports.notify("nothing has been said yet that could be said differently")
             return
@@ -152,38 +152,38 @@ class EngineSession:
         self._ports.notify("")
 
     def leave_edit(self) -> None:
-        """What is said next goes to the end of the chat again."""
+        """Stop editing: the next message goes to the end of the chat."""
         self._chat.editing = None
         self._views.prompt.clear()
         self._ports.notify("")
 
-    async def ask_instead(self, turn: Turn, text: str) -> None:
-        """Say this in place of another message, which stays beside it; raises UsageError if it cannot be taken now."""
-        self._be_free()
+    async def ask_in_place_of(self, turn: Turn, text: str) -> None:
+        """Begin a branch with this message beside another one; raises UsageError if nothing can be sent now."""
+        self._require_free()
         self._chat.editing = None
         self._chat.branches.cut(turn)
         await self._views.transcript.change(self._chat.turns)
         await self._begin(self._chat.ask(text), 2)
 
     async def switch(self, turn: Turn | None, step: int) -> None:
-        """Read what else was said in place of this turn, or of the last one that has siblings."""
+        """Show another branch at this turn, or at the last turn that has siblings."""
         if self._chat.running is not None:
-            self._ports.notify(self.busy, "warn")
-        elif (turn := turn or self._chat.fork()) is None or turn.place[1] < 2:
+            self._ports.notify(self.busy_reason, "warn")
+        elif (turn := turn or self._chat.last_branching_turn()) is None or turn.place[1] < 2:
             again, edit = (self._ports.key_of(f"transcript.{id}") for id in ("retry", "edit"))
             self._ports.notify(f"nothing else was said here; {again} answers again, {edit} says it differently")
         elif (other := self._chat.switch(turn, step)) is None:
             self._ports.notify("this is the first branch" if step < 0 else "this is the last branch")
         else:
             await self._views.transcript.change(self._chat.turns)
-            self._archive.keep()
+            self._archive.save()
             self._ports.notify(f"branch {other.place[0]} of {other.place[1]}")
             self._ports.redraw()
 
-    def _be_free(self) -> None:
-        """Raise UsageError with the reason if nothing can be asked now."""
+    def _require_free(self) -> None:
+        """Raise UsageError with the reason if no reply can be requested now."""
         if not self._chat.can_generate:
-            raise UsageError(self.busy if self._chat.running else "no pair is ready")
+            raise UsageError(self.busy_reason if self._chat.running else "no pair is ready")
 
     def stop(self) -> bool:
         """Stop loading, or the reply at its next round; False if there is nothing to stop."""
@@ -199,12 +199,12 @@ class EngineSession:
             return False
         return True
 
-    def forget(self) -> None:
-        """Begin a new chat; a running reply is stopped and no longer listened to."""
+    def reset_chat(self) -> None:
+        """Begin a new chat; a running reply is cancelled."""
         if self._chat.running is not None and self.link is not None and self.player is None:
             self.link.send(Cancel(self._chat.running.id))
         self._chat.clear()
-        self._archive.keep()
+        self._archive.save()
 
     async def watch_demo(self) -> None:
         """Play the shipped recording instead of talking to an engine."""
@@ -214,10 +214,10 @@ class EngineSession:
         recording = Recording.read(self._demo)
         await self._ports.new_chat()
         self._in_demo = True
-        await self._use(lambda wake: Player(recording, wake))
+        await self._connect_to(lambda wake: Player(recording, wake))
 
     async def leave_replay(self) -> None:
-        """Back to the engine, if there was one; else the app has nothing left to show."""
+        """Return to the engine after the demo; end the app if it was started to play a recording."""
         if not self._in_demo:
             self._ports.exit()
             return
@@ -225,8 +225,8 @@ class EngineSession:
         await self._ports.new_chat()
         await self.connect()
 
-    async def _use(self, factory: LinkFactory) -> None:
-        """Let the old link go and take a new one."""
+    async def _connect_to(self, factory: LinkFactory) -> None:
+        """Close the old link and open a new one."""
         old, self.link = self.link, None
         if old is not None:
             await asyncio.to_thread(old.close)
@@ -243,27 +243,25 @@ class EngineSession:
         self._ports.redraw()
 
     async def _begin(self, command: Generate, new_turns: int) -> None:
-        """Send what starts a reply and show the turns it adds."""
+        """Send the command that starts a reply, and show the turns it adds."""
         assert self.link is not None, "a reply is asked of a link"
         self._before_reply(command.id)
-        self._archive.keep()
-        await self._archive.written()
+        self._archive.save()
+        await self._archive.wait_until_written()
         self.link.send(command)
         transcript = self._views.transcript
         await self._tour.leave()
-        if (welcome := transcript.welcome) is not None:
-            await welcome.remove()
-            transcript.from_top()
+        await self._views.start_pages.remove_welcome()
         await transcript.prune()
         for turn in self._chat.turns[-new_turns:]:
             await transcript.show(turn)
         transcript.follow()
         self._ports.notify("")
         self._ports.redraw()
-        self._ports.after_refresh(self._garbage.between)  # the engine reads the prompt
+        self._ports.after_refresh(self._garbage.collect_if_many)  # the engine reads the prompt
 
     def _show_replay(self, player: Player | None) -> None:
-        """Controls of a replay in place of the prompt, or the prompt again."""
+        """Show the replay bar in place of the prompt, or the prompt again."""
         self._ports.chat_screen().set_class(player is not None, "-replay")
         self._views.replay_bar.show(player)
         (self._views.transcript if player else self._views.prompt).focus()

@@ -1,10 +1,21 @@
-"""What each event of the engine causes: everything one tick brought is applied first and drawn once."""
+"""Applies the engine's events to the state and the parts of the app, then draws once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specchat.engine.protocol.events import Changed, Counted, Died, Event, Failed, Finished, Hello, Ready, Started
+from specchat.engine.protocol.events import (
+    Changed,
+    Counted,
+    Died,
+    Event,
+    Failed,
+    Finished,
+    Hello,
+    Notice,
+    Ready,
+    Started,
+)
 from specchat.engine.protocol.text import visible
 from specchat.tui.control.actions import Actions
 from specchat.tui.control.context_limit import ContextLimit
@@ -13,7 +24,7 @@ from specchat.tui.services.terminal_window import TerminalWindow
 
 
 class EventDispatch:
-    """Hands the engine's events to the chat's state and to the parts that act on them."""
+    """Gives each event of a tick to the chat's state and to the controllers that act on it."""
 
     def __init__(
         self, actions: Actions, context_limit: ContextLimit, terminal: TerminalWindow, garbage: GarbageCollection
@@ -23,22 +34,22 @@ class EventDispatch:
         self._chat, self._session, self._ports = actions.chat, actions.session, actions.ports
         self._transcript, self._side = actions.views.transcript, actions.side_panel
 
-    async def apply(self, events: Sequence[Event], owed: bool = False) -> None:
-        """Apply events in order, then draw the state they led to; `owed`: the last tick left something undrawn."""
-        if not events and not owed:
+    async def apply(self, events: Sequence[Event], redraw: bool = False) -> None:
+        """Apply the events in order, then draw once; `redraw`: draw even without events."""
+        if not events and not redraw:
             return
         for event in events:
             await self._apply(event)
         if self._chat.running is None:
-            self._actions.speed.ended()
-        for view in self._transcript.growing():
-            await view.grow()
-        self._actions.archive.keep()
+            self._actions.speed.reply_ended()
+        for view in self._transcript.unfinished_replies():
+            await view.show_new()
+        self._actions.archive.save()
         self._ports.redraw()
         await self._send_queued()
 
     async def answered(self, choice: str) -> None:
-        """Do what the user chose in an alert."""
+        """Do what the button of an alert says."""
         match choice:
             case "retry" | "restart":
                 await self._session.reconnect()
@@ -52,16 +63,16 @@ class EventDispatch:
     async def _apply(self, event: Event) -> None:
         chat = self._chat
         if isinstance(event, Started) and self._session.player is not None:
-            await self._replayed(event)
+            await self._show_replayed(event)
         was_writing = chat.running is not None
         change = chat.engine.changes[0] if chat.engine.changes else {}
         chat.apply(event)
-        await self._react(event, change)
+        await self._show_effects(event, change)
         if isinstance(event, Counted | Failed | Died):
             await self._context_limit.apply(event)
         if was_writing and chat.running is None:
-            self._garbage.soon()
-            await self._context_limit.ended()
+            self._garbage.schedule()
+            await self._context_limit.reply_ended()
 
     async def _send_queued(self) -> None:
         """Send the message that waited for the reply before it."""
@@ -71,49 +82,51 @@ class EventDispatch:
             text, chat.queued = chat.queued, None
             await self._context_limit.ask(text)
 
-    async def _react(self, event: Event, change: dict[str, object]) -> None:
-        """Fill the settings form and show a remark, where the event asks for it."""
+    async def _show_effects(self, event: Event, change: dict[str, object]) -> None:
+        """Update the settings form and the remark for this event."""
         match event:
             case Hello() | Changed() | Died():
                 self._side.show_fields()
             case Ready():
-                await self._ready(event)
+                await self._on_ready(event)
             case Finished():
                 self._ports.notify("")
-                self._terminal.ended(event)
+                self._terminal.reply_ended(event)
+            case Notice():
+                await self._transcript.add_note(visible(event.text), "warn")
             case Failed(during="change"):
                 self._side.show_fields()
-                self._side.form.fail(_name_of(change), event.message)
+                self._side.form.fail(_setting_name(change), event.message)
                 if not self._side.form.has_focus:
                     self._ports.notify(visible(event.message), "warn")
             case Failed(during="load"):
                 self._side.show_fields()
                 if self._chat.engine.phase == "ready":
-                    await self._not_loaded(visible(event.message))
+                    await self._note_load_failure(visible(event.message))
             case Failed():
                 self._ports.notify(visible(event.message), "bad")
             case _:
                 pass
 
-    async def _ready(self, event: Ready) -> None:
-        self._session.share_cores()
+    async def _on_ready(self, event: Ready) -> None:
+        self._session.lower_priority_if_shared()
         self._actions.settings_files.read()
         self._side.show_fields()
         for note in event.notes:
-            await self._transcript.note(note, "warn")
-        if self._transcript.welcome is None:
+            await self._transcript.add_note(note, "warn")
+        if not self._actions.views.start_pages.welcome_shown:
             self._ports.notify(f"{event.pair} is ready")
 
-    async def _not_loaded(self, why: str) -> None:
+    async def _note_load_failure(self, why: str) -> None:
         """A pair could not be loaded: noted in the chat, unless the user cancelled it."""
         chat = self._chat
         if chat.engine.refused:
-            await self._transcript.note(
+            await self._transcript.add_note(
                 f"{chat.engine.refused} was not loaded: {why}; {chat.engine.pair} stays in use", "bad"
             )
         self._ports.notify(why, "bad" if chat.engine.refused else "warn")
 
-    async def _replayed(self, event: Started) -> None:
+    async def _show_replayed(self, event: Started) -> None:
         """Show the messages a recorded reply answers, and an empty reply."""
         turns = self._chat.replay(event)
         if len(turns) + 1 == len(self._chat.turns):
@@ -122,7 +135,7 @@ class EventDispatch:
             await self._transcript.show(turn)
 
 
-def _name_of(change: dict[str, object]) -> str:
+def _setting_name(change: dict[str, object]) -> str:
     """The setting a change was about: `width`, or `METHOD.OPTION`."""
     options = change.get("method_options")
     names = list(options) if isinstance(options, dict) else list(change)

@@ -1,4 +1,4 @@
-"""Every key there is: read from the bindings themselves, checked and remapped, and named as people write them."""
+"""All key bindings: collected from the classes, checked, remapped by the user, named for the help page."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 from specchat.errors import nearest, short
-from specchat.tui import screens, widgets
 from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.text.key_names import NAMED_KEYS, name_of, names_of
 from specchat.tui.textual_fixes.keys import key_of_character
 
-NOWHERE = "none"
-"""The key of a binding that the user turned off."""
+UNBOUND = "none"
+"""The key of a binding that the user has disabled."""
 
 PLACES = {
     "": "Keys", "prompt": "In the prompt", "transcript": "In the chat", "tree": "In the tree",
@@ -35,8 +34,11 @@ PLACES = {
 }  # fmt: skip
 """Where keys act, by the first part of their ids; the help page shows others under their own name."""
 
+_PACKAGES = ("specchat.tui.screens", "specchat.tui.widgets")
+"""Where the classes are that declare bindings."""
+
 _MODIFIERS = ("ctrl", "alt", "shift", "super", "meta", "hyper")
-_SPELT = {"esc": "escape", "return": "enter", "del": "delete", "ins": "insert", "pgup": "pageup", "pgdn": "pagedown"}
+_ALIASES = {"esc": "escape", "return": "enter", "del": "delete", "ins": "insert", "pgup": "pageup", "pgdn": "pagedown"}
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,13 @@ def every_key() -> dict[str, Key]:
     found: dict[str, Key] = {}
     for owner, binding in _bindings():
         if isinstance(binding, Binding) and binding.id:
-            keys = tuple(_normal(key) for key in binding.key.split(","))
+            keys = tuple(_textual_name(key) for key in binding.key.split(","))
             found.setdefault(binding.id, Key(binding.id, keys, binding.description, owner))
     return found
 
 
-def unnamed() -> list[tuple[type[DOMNode], BindingType]]:
-    """Bindings that could not be remapped, because they have no id or nothing to say in the help."""
+def incomplete_bindings() -> list[tuple[type[DOMNode], BindingType]]:
+    """Bindings without an id or a description: they could not be remapped or listed in the help."""
     return [
         (owner, binding)
         for owner, binding in _bindings()
@@ -81,7 +83,7 @@ def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if id not in known:
             yield id, f"is no key binding{nearest(id, known)}"
         for key in keys.split(","):
-            if why := _unreadable(key.strip()) or (id in known and _unusable(known[id], _parsed(key))):
+            if why := _parse_problem(key.strip()) or (id in known and _reserved_for_typing(known[id], _parsed(key))):
                 yield id, f"= {short(keys)}: {why}"
                 break
     if all(id in known for id in given):
@@ -96,7 +98,7 @@ def keymap(given: Mapping[str, str]) -> dict[str, str]:
 def keys_of(id: str, changed: Mapping[str, str]) -> tuple[str, ...]:
     """The keys a binding has, the user's changes included; none where there is no such binding."""
     if id in changed:
-        return tuple(key for key in changed[id].split(",") if key != NOWHERE)
+        return tuple(key for key in changed[id].split(",") if key != UNBOUND)
     return every_key()[id].keys if id in every_key() else ()
 
 
@@ -122,7 +124,7 @@ def key_sections(changed: Mapping[str, str]) -> list[tuple[str, list[tuple[str, 
 
 
 def _editing(changed: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What the text area itself does with Ctrl and F keys, as far as no binding of ours has them."""
+    """The text area's own Ctrl and F keys that no binding of the app replaces."""
     taken = {key for id in every_key() for key in keys_of(id, changed)}
     entries = []
     for binding in TextArea.BINDINGS:
@@ -136,28 +138,28 @@ def _editing(changed: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _bindings() -> Iterator[tuple[type[DOMNode], BindingType]]:
-    """Every binding with the class that listens, those of the app itself first."""
+    """Every binding with the class that declares it, those of the app first."""
     yield from ((App, binding) for binding in APP_BINDINGS)
     for owner in _owners():
         yield from ((owner, binding) for binding in owner.__dict__.get("BINDINGS", ()))
 
 
 def _owners() -> list[type[DOMNode]]:
-    """Every screen and widget of the app, as far as they may listen to keys."""
-    for place in (screens, widgets):
-        for module in pkgutil.iter_modules(place.__path__, place.__name__ + "."):
+    """All screen and widget classes of the app."""
+    for package in _PACKAGES:
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
             importlib.import_module(module.name)
     owners: list[type[DOMNode]] = []
     waiting: list[type[DOMNode]] = [Screen, Widget]
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if kind.__module__.startswith((screens.__name__, widgets.__name__)) and kind not in owners:
+        if kind.__module__.startswith(_PACKAGES) and kind not in owners:
             owners.append(kind)
     return sorted(owners, key=lambda kind: (kind.__module__, kind.__name__))
 
 
-def _normal(key: str) -> str:
+def _textual_name(key: str) -> str:
     """A key as Textual sends it: `.` is `full_stop`."""
     key = key.strip()
     return key_of_character(key) if len(key) == 1 else key
@@ -167,16 +169,16 @@ def _parsed(key: str) -> str:
     """A key as the user may write it, `Ctrl+R` or `?`, as Textual sends it."""
     key = key.strip()
     if len(key) == 1:
-        return _normal(key)
+        return _textual_name(key)
     *modifiers, last = key.lower().split("+")
-    return "+".join([*modifiers, _normal(_SPELT.get(last, last))])
+    return "+".join([*modifiers, _textual_name(_ALIASES.get(last, last))])
 
 
-def _unreadable(key: str) -> str:
-    """Why this is no key; empty if it is one."""
+def _parse_problem(key: str) -> str:
+    """Why this is not a key; empty if it is one."""
     if not key:
         return 'an empty name is no key; "none" turns a binding off'
-    if len(key) == 1 or key == NOWHERE:
+    if len(key) == 1 or key == UNBOUND:
         return ""
     *modifiers, last = _parsed(key).split("+")
     if wrong := next((modifier for modifier in modifiers if modifier not in _MODIFIERS), None):
@@ -186,9 +188,9 @@ def _unreadable(key: str) -> str:
     return f"{short(last)} is no key{nearest(last, sorted(NAMED_KEYS))}"
 
 
-def _unusable(binding: Key, key: str) -> str:
-    """Why this key would never reach the binding; empty if it would."""
-    if key == NOWHERE:
+def _reserved_for_typing(binding: Key, key: str) -> str:
+    """Why the binding cannot have this key: the prompt takes it; empty if it can."""
+    if key == UNBOUND:
         return ""
     if binding.place in ("", "prompt") and key_to_character(key) is not None:
         return f"{name_of(key)} is written into the prompt, so it cannot be a key"
@@ -200,17 +202,17 @@ def _unusable(binding: Key, key: str) -> str:
 
 
 def _clashes(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Keys that two bindings would answer to, as far as the user caused it."""
+    """Keys that the user gave to two bindings of the same widget."""
     changed, known = keymap(given), every_key()
     for id in given:
         for other in known.values():
-            if other.id != id and _meet(known[id].owner, other.owner):
+            if other.id != id and _share_keys(known[id].owner, other.owner):
                 for key in set(keys_of(id, changed)) & set(keys_of(other.id, changed)):
                     yield id, f"= {short(given[id])}: {name_of(key)} is bound twice, also to {other.id} ({other.help})"
 
 
-def _meet(one: type[DOMNode], other: type[DOMNode]) -> bool:
-    """Whether two owners of keys hear the same key press: the same one, or the app and a widget on its page."""
+def _share_keys(one: type[DOMNode], other: type[DOMNode]) -> bool:
+    """Whether both owners may get the same key press: they are the same, or the app and a widget of its screen."""
     if one is other:
         return True
     return App in (one, other) and not any(issubclass(owner, Screen) for owner in (one, other))

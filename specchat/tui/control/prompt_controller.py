@@ -1,4 +1,4 @@
-"""What the app does with the prompt: send, run, complete, search, edit elsewhere, take back what waits."""
+"""The actions of the prompt: send, run a command, complete, search, open an editor, take back a queued message."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from specchat.tui.control.commands.registry import COMMANDS, find, hint, is_comm
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.screens.search import SearchScreen
 from specchat.tui.state import attachments
-from specchat.tui.state.completion import Completion, Known, complete
+from specchat.tui.state.completion import Completion, KnownCommand, complete
 from specchat.tui.system import editor
 from specchat.tui.text.numbers import count
 
-PAUSE_S = 0.3
-MOST_WEIGHED = 200_000
-"""Characters; counting more would keep the engine from answering for a while."""
+TYPING_PAUSE_S = 0.3
+MOST_COUNTED = 200_000
+"""Characters; counting longer texts would block the engine for a while."""
 
 
 class PromptController:
-    """Everything between the keys of the prompt and the talk with the engine."""
+    """Handles what is typed in the prompt."""
 
     def __init__(self, actions: Actions, context_limit: ContextLimit) -> None:
         self._actions, self._context_limit = actions, context_limit
         self._chat, self._views, self._ports = actions.chat, actions.views, actions.ports
-        self._size = ("", "")  # a text with something attached, and what is known about its size
-        self._weigh_soon: Timer | None = None
+        self._attachment_size = ("", "")  # a text with something attached, and what is known about its size
+        self._count_timer: Timer | None = None
 
     async def submit(self, text: str) -> None:
-        """Run a command, or say it to the model with the files it mentions; what is refused stays in the prompt.
+        """Run a command, or send a message with the files it mentions; a refused text stays in the prompt.
 
-        A command that is refused is selected as well: what is typed next takes its place.
+        A refused command is also selected, so that typing replaces it.
         """
         text = text.strip("\n")
         try:
             if found := find(text.strip()):
-                self._taken(text)
+                self._accept(text)
                 command, argument = found
                 await command.run(self._actions, argument)
             elif await self._context_limit.ask(
                 attachments.inline(text[1:] if text.startswith("//") else text, Path.cwd())
             ):
-                self._taken(text)
+                self._accept(text)
         except SpecchatError as error:
             self._ports.notify(str(error), "warn")
             if is_command(text):
-                self._views.prompt.give_back(text)
+                self._views.prompt.restore_refused(text)
 
     def complete(self, line: str) -> Completion | None:
         """What Tab may put in place of the word before the cursor."""
         known = [
-            Known(command.name, bool(command.usage), lambda given, c=command: c.choices(self._actions, given))  # type: ignore[misc]
+            KnownCommand(command.name, bool(command.usage), lambda given, c=command: c.choices(self._actions, given))  # type: ignore[misc]
             for command in COMMANDS.values()
         ]
         return complete(line, known, Path.cwd())
@@ -66,42 +66,42 @@ class PromptController:
         """One line about what is being typed."""
         prompt = self._views.prompt
         about, found = hint(prompt.text), prompt.completion
-        if not about and self._size[0] == prompt.text and (found is None or len(found.words) == 1):
-            return self._size[1]
+        if not about and self._attachment_size[0] == prompt.text and (found is None or len(found.words) == 1):
+            return self._attachment_size[1]
         if found is None or (about and not found.start):
             return about
         names = "  ".join(word.rstrip("/").rpartition("/")[2] + "/" * word.endswith("/") for word in found.words)
         return f"{about}   {names}" if about else names
 
     async def changed(self, now: str) -> None:
-        """A text is being typed: the prompt, or the line of a screen over it. A remark is gone once typing goes on."""
-        self._explain()
+        """The text of the prompt, or of an input over it, has changed. Typing clears the remark."""
+        self._update_hint()
         if now:
             await self._actions.tour.leave()
         if now not in ("", self._views.prompt.written):
             self._ports.notify("")
 
-    def _explain(self) -> None:
-        """Explain what is being typed; where something is attached, have it counted once typing pauses."""
+    def _update_hint(self) -> None:
+        """Show the hint for the text; count the tokens of attachments once typing pauses."""
         self._views.status.hint(self.hint())
-        if self._weigh_soon is not None:
-            self._weigh_soon.stop()
-            self._weigh_soon = None
+        if self._count_timer is not None:
+            self._count_timer.stop()
+            self._count_timer = None
         text = self._views.prompt.text
         if ("@" in text or "[pasted" in text) and not text.startswith("/") and self._chat.can_generate:
-            self._weigh_soon = self._ports.set_timer(PAUSE_S, self._weigh)
+            self._count_timer = self._ports.set_timer(TYPING_PAUSE_S, self._count_attachments)
 
-    def _weigh(self) -> None:
-        """Ask how many tokens the message takes with its files and pastes."""
+    def _count_attachments(self) -> None:
+        """Request the number of tokens of the message with its files and pastes."""
         shown, full = self._views.prompt.text, self._views.prompt.full_text
         with suppress(UsageError):
             full = attachments.inline(full, Path.cwd())
-        if full == shown or len(full) > MOST_WEIGHED:
+        if full == shown or len(full) > MOST_COUNTED:
             return
 
         async def known(event: Counted) -> None:
             holds = f" of {count(event.context_tokens)}" if event.context_tokens else ""
-            self._size = (shown, f"with what is attached: {count(event.tokens)}{holds} tokens")
+            self._attachment_size = (shown, f"with what is attached: {count(event.tokens)}{holds} tokens")
             self._views.status.hint(self.hint())
 
         self._context_limit.count([Message("user", full)], known)
@@ -118,7 +118,7 @@ class PromptController:
         words = prompt.text if prompt.text.strip() and "\n" not in prompt.text else ""
         self._ports.push_screen(SearchScreen(prompt.sent, words), chosen)
 
-    def edit_elsewhere(self) -> None:
+    def open_editor(self) -> None:
         """Edit the prompt in the user's editor; the app waits."""
         prompt = self._views.prompt
         try:
@@ -135,19 +135,19 @@ class PromptController:
         self._ports.repaint_all()
         prompt.focus()
 
-    def take_back(self) -> bool:
-        """The message that waits comes back into an empty prompt; False if none does."""
+    def recall_queued(self) -> bool:
+        """Move the queued message back into an empty prompt; False if there is none."""
         chat, prompt = self._chat, self._views.prompt
         if chat.queued is None or prompt.text:
             return False
         text, chat.queued = chat.queued, None
         prompt.write(attachments.split(text)[0])
-        self._views.queued_message.look()
+        self._views.queued_message.update()
         return True
 
-    def _taken(self, text: str) -> None:
+    def _accept(self, text: str) -> None:
         prompt = self._views.prompt
         known = prompt.sent.problem
-        prompt.taken(text)
+        prompt.accept(text)
         if prompt.sent.problem != known:
             self._ports.notify(prompt.sent.problem, "warn")

@@ -1,4 +1,4 @@
-"""Races held in the app: begins them, hands them their events, and leaves the chat as it was."""
+"""Races and benchmarks in the app: starts and stops them and gives them their events. The chat is not changed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
-from specchat.tui.state.race_playback import Contest, RacePlayback
-from specchat.tui.state.race_series import Asked, RaceSeries
+from specchat.tui.state.race_playback import RacePlayback, RaceSetup
+from specchat.tui.state.race_series import BenchQuestion, RaceSeries
 from specchat.tui.state.session import Chat
 
 _QUESTIONS = 6
 _REPLY_TOKENS = 96
-"""How long the replies of a benchmark are at most."""
+"""The most tokens of a reply in a benchmark."""
 
 _FIRST_ID = 2_000_000_000
-"""Ids from here on are no reply of the chat's, which therefore never hears of them."""
+"""Ids from here on belong to races; the chat ignores events with them."""
 
 
 class Races:
-    """The race that is being held, if any. Settings in force are never touched: both sides are written apart.
+    """Starts a race or a benchmark on a screen of its own. The settings in force stay as they are.
 
     Args:
-        questions: what a benchmark asks, one of each category after the other.
+        questions: the prompts of a benchmark, ordered so that the first ones cover every category.
         clock: seconds; only differences count.
     """
 
@@ -42,7 +42,7 @@ class Races:
         chat: Chat,
         session: EngineSession,
         ports: AppPorts,
-        questions: Callable[[], Sequence[Asked]],
+        questions: Callable[[], Sequence[BenchQuestion]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.clock = clock
@@ -52,10 +52,10 @@ class Races:
         self._screen: RaceScreen | BenchScreen | None = None
 
     @property
-    def _contest(self) -> Contest:
+    def _setup(self) -> RaceSetup:
         """The pair and the settings in force."""
         ready = self._chat.engine.ready
-        return Contest(ready.pair if ready else "", ready.dtype if ready else "", self._chat.engine.settings)
+        return RaceSetup(ready.pair if ready else "", ready.dtype if ready else "", self._chat.engine.settings)
 
     def race(self, prompt: str) -> None:
         """Race on the last question of the chat, or on a prompt that would follow the chat.
@@ -63,9 +63,9 @@ class Races:
         Raises:
             UsageError: the engine is not free, there is no question, or the settings are plain decoding.
         """
-        self._check()
+        self._require_ready()
         messages = self._messages(prompt)
-        self._screen = RaceScreen(self._contest, self._ports.key_of, self._course(messages, self._seed()))
+        self._screen = RaceScreen(self._setup, self._ports.key_of, self._begin_race(messages, self._seed()))
         self._ports.push_screen(self._screen)
 
     def bench(self, argument: str) -> None:
@@ -74,24 +74,26 @@ class Races:
         Raises:
             UsageError: the engine is not free, the argument is no number, or the settings are plain decoding.
         """
-        self._check()
-        count, seconds = _amount(argument)
+        self._require_ready()
+        count, seconds = _parse_amount(argument)
         questions = list(self._questions())[:count]
         if not questions:
             raise UsageError("no questions come with this installation")
-        self._screen = BenchScreen(self._contest, self._ports.key_of, self._series(questions, self._seed(), seconds))
+        self._screen = BenchScreen(
+            self._setup, self._ports.key_of, self._begin_series(questions, self._seed(), seconds)
+        )
         self._ports.push_screen(self._screen)
 
     def again(self) -> None:
-        """The same once more."""
+        """Run the same race or benchmark again."""
         if not self._chat.can_generate:
             return
         if isinstance(self._screen, RaceScreen):
-            race = self._screen.meeting.race
-            self._screen.begin(self._course(race.messages, race.seed))
+            race = self._screen.playback.race
+            self._screen.begin(self._begin_race(race.messages, race.seed))
         elif isinstance(self._screen, BenchScreen):
-            series = self._screen.meeting
-            self._screen.begin(self._series(series.questions, series.seed, series.seconds))
+            series = self._screen.series
+            self._screen.begin(self._begin_series(series.questions, series.seed, series.seconds))
 
     def leave(self) -> bool:
         """Stop what runs and close the screen; False if there is none."""
@@ -103,28 +105,29 @@ class Races:
         return True
 
     def stop_or_leave(self) -> None:
-        """Stop what runs and let it be looked at; where nothing runs, close the screen."""
+        """Stop the run and keep its screen open; where nothing runs, close the screen."""
         if self._screen is not None and self._stop(self._screen):
             self._screen.show()
         else:
             self.leave()
 
-    def take(self, events: Sequence[Event]) -> list[Event]:
-        """Hand a race its events and show it; gives back those that are also, or only, the chat's."""
+    def dispatch(self, events: Sequence[Event]) -> list[Event]:
+        """Give events to the race or benchmark that runs; returns the events that are not answers to one."""
         if self._screen is not None and events:
+            run = _run_of(self._screen)
             for event in events:
-                if (command := self._screen.meeting.hear(event)) is not None:
+                if (command := run.apply(event)) is not None:
                     self._session.send(command)
             self._screen.show()
-        return [event for event in events if not _apart(event)]
+        return [event for event in events if not _is_race_event(event)]
 
-    def _course(self, messages: Sequence[Message], seed: int) -> RacePlayback:
-        course = RacePlayback(Race(messages, seed, self._ids, self._changes()), self.clock)
-        self._session.send(course.race.begin())
-        return course
+    def _begin_race(self, messages: Sequence[Message], seed: int) -> RacePlayback:
+        playback = RacePlayback(Race(messages, seed, self._ids, self._changes()), self.clock)
+        self._session.send(playback.race.begin())
+        return playback
 
-    def _series(self, questions: Sequence[Asked], seed: int, seconds: float | None) -> RaceSeries:
-        changes = {**self._changes(), "max_tokens": min(self._contest.longest, _REPLY_TOKENS)}
+    def _begin_series(self, questions: Sequence[BenchQuestion], seed: int, seconds: float | None) -> RaceSeries:
+        changes = {**self._changes(), "max_tokens": min(self._setup.max_tokens, _REPLY_TOKENS)}
         series = RaceSeries(questions, seed, self._ids, changes, self.clock, seconds)
         self._session.send(series.begin())
         return series
@@ -135,26 +138,26 @@ class Races:
         kept = GREEDY.keys() if "temperature" in asked else asked.keys()
         changes = {name: value for name, value in RACE_DEFAULTS.items() if name not in kept}
         if "max_tokens" in changes:
-            changes["max_tokens"] = min(self._contest.longest, changes["max_tokens"])
+            changes["max_tokens"] = min(self._setup.max_tokens, changes["max_tokens"])
         return {name: value for name, value in changes.items() if settings.get(name, value) != value}
 
     def _seed(self) -> int:
-        """The pinned one, else a fresh one."""
+        """The seed that the settings fix, else a new one."""
         pinned = int(self._chat.engine.settings.get("seed", -1))
         return pinned if pinned >= 0 else fresh_seed()
 
     def _stop(self, screen: RaceScreen | BenchScreen) -> bool:
-        command = screen.meeting.stop()
+        command = _run_of(screen).stop()
         if command is not None:
             self._session.send(command)
         return command is not None
 
-    def _check(self) -> None:
+    def _require_ready(self) -> None:
         chat = self._chat
         if self._session.player is not None:
             raise UsageError("a recording cannot race: there is no engine")
         if chat.running is not None:
-            raise UsageError(self._session.busy)
+            raise UsageError(self._session.busy_reason)
         if not chat.can_generate:
             raise UsageError("no pair is ready")
         refuse_plain(self._chat.engine.settings)
@@ -170,8 +173,13 @@ class Races:
         return messages
 
 
-def _amount(argument: str) -> tuple[int, float | None]:
-    """`12`: so many questions; `60s`: as many as fit into a minute; nothing: a few."""
+def _run_of(screen: RaceScreen | BenchScreen) -> RacePlayback | RaceSeries:
+    """What the screen shows: one race, or a series of them."""
+    return screen.playback if isinstance(screen, RaceScreen) else screen.series
+
+
+def _parse_amount(argument: str) -> tuple[int, float | None]:
+    """How many questions and for how many seconds: `12` is 12 questions, `60s` a minute, nothing the default."""
     if not argument:
         return _QUESTIONS, None
     number = argument.removesuffix("s")
@@ -180,7 +188,7 @@ def _amount(argument: str) -> tuple[int, float | None]:
     return (sys.maxsize, float(number)) if number != argument else (int(number), None)
 
 
-def _apart(event: Event) -> bool:
-    """The event answers something that was asked apart from the chat."""
+def _is_race_event(event: Event) -> bool:
+    """Whether the event answers a command of a race."""
     id = getattr(event, "id", None)
     return id is not None and id >= _FIRST_ID

@@ -1,6 +1,6 @@
-"""Rounds shown slowly: the tree at once, then its verdict depth by depth; only then the round joins the chat.
+"""Animates rounds at reduced speed: first the tree, then the verdict one depth after another, then the text.
 
-At full speed a round joins the chat at once, and its rejected tokens are shown for a moment behind the text.
+At full speed a round is added to the chat at once, and its rejected tokens are shown briefly behind the text.
 """
 
 from __future__ import annotations
@@ -13,147 +13,147 @@ from textual.timer import Timer
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, RoundDone
 from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.playback_speed import PlaybackSpeed
-from specchat.tui.draw.draft_preview import fallen, ghost
+from specchat.tui.draw.draft_preview import preview, rejected_guess
 from specchat.tui.ports import AppPorts
 from specchat.tui.state.session import Chat
 from specchat.tui.text.cells import Row
-from specchat.tui.widgets.chat_views import ChatViews
+from specchat.tui.view_ports import ViewPorts
 
 DEPTH_S = 0.16
-"""How long the verdict of one depth is looked at before the next, if there is time."""
+"""How long the verdict of one depth is shown before the next, if there is time."""
 
 SHORTEST_DEPTH_S = 0.05
-"""Less cannot be seen: depths are then told several at once."""
+"""Shorter steps are not visible: several depths are then shown at once."""
 
 SHORTEST_S = 0.2
-"""A round for which there is less time is shown whole."""
+"""A round with less time than this is not animated."""
 
-FALLEN_S = 0.2
-"""At full speed a guess that fell is seen no longer than this, and only until the next round."""
+REJECTED_S = 0.2
+"""At full speed a rejected guess is shown this long, or until the next round."""
 
 
 class RoundAnimation:
-    """Holds a round, and the events after it, until its animation has ended. Idle, it costs nothing."""
+    """Holds back a round, and the events after it, until its animation has ended. There is no timer otherwise."""
 
-    def __init__(self, chat: Chat, views: ChatViews, speed: PlaybackSpeed, pump: EventPump, ports: AppPorts) -> None:
+    def __init__(self, chat: Chat, views: ViewPorts, speed: PlaybackSpeed, pump: EventPump, ports: AppPorts) -> None:
         self._chat, self._views, self._speed, self._pump, self._ports = chat, views, speed, pump, ports
-        self._kept: list[Event] = []
+        self._held: list[Event] = []
         self._depth = 0
-        self._stride = 1  # depths told at once
+        self._depths_per_step = 1
         self._timer: Timer | None = None
-        self._seen: RoundDone | None = None  # the newest round whose verdict was seen
-        self._fell = False  # what fell in it is on the screen
+        self._newest_shown: RoundDone | None = None  # the newest round whose verdict was shown
+        self._rejected_shown = False  # its rejected guess is on the screen
 
     @property
     def round(self) -> RoundDone | None:
         """The round that is being animated."""
-        first = self._kept[0] if self._kept else None
+        first = self._held[0] if self._held else None
         return first if isinstance(first, RoundDone) else None
 
     @property
     def finished(self) -> bool:
-        """Whether its whole verdict has been seen, or nobody wants to see it any more."""
-        return self.round is None or self._depth > len(self.round.verdict.path) + 1 or not self._heard(self.round)
+        """Whether the whole verdict has been shown, or the reply of the round no longer runs."""
+        return self.round is None or self._depth > len(self.round.verdict.path) + 1 or not self._is_running(self.round)
 
-    def due(self, events: Sequence[Event]) -> list[Event]:
-        """What may be applied now. Only the newest round is told slowly; whatever it overtakes is due at once."""
-        waiting = [*self._kept, *events]
+    def release(self, events: Sequence[Event]) -> list[Event]:
+        """The events that may be applied now. Only the newest round is animated; earlier ones are released at once."""
+        waiting = [*self._held, *events]
         at = self._newest(waiting)
         overtaken = self.finished or any(isinstance(event, RoundDone) for event in events)
-        if not self._slowly or any(_final(event) for event in events) or (overtaken and at is None):
+        if not self._animates_rounds or any(_ends_animation(event) for event in events) or (overtaken and at is None):
             self._stop()
             return waiting
         if at is None:
-            self._kept = waiting
+            self._held = waiting
             return []
-        self._begin(waiting[at:])
+        self._start_timer(waiting[at:])
         return waiting[:at]
 
     def advance(self) -> None:
-        """Let the verdict of one depth more be seen; after the last one the round is part of the chat."""
-        self._depth += self._stride
+        """Show the verdict of the next depth; after the last one the round is added to the chat."""
+        self._depth += self._depths_per_step
         if self.finished:
             self._pump.wake()
         else:
             self._show()
 
     def redraw(self) -> None:
-        """Everything else has been drawn anew: so is the round that is being told, or what fell in the last one."""
+        """Draw the animated round, or the rejected guess of the last one, after everything else was drawn."""
         rounds = self._chat.rounds
         if not self.finished:
             self._show()
-        elif rounds and rounds[-1] is not self._seen:
-            self._seen = rounds[-1]
-            self._fall(self._seen)
-        elif self._fell and self._pump.due("ghost", FALLEN_S):
-            self._fell = False
-            self._trail([])
+        elif rounds and rounds[-1] is not self._newest_shown:
+            self._newest_shown = rounds[-1]
+            self._show_rejected(self._newest_shown)
+        elif self._rejected_shown and self._pump.is_due("ghost", REJECTED_S):
+            self._rejected_shown = False
+            self._set_preview([])
 
-    def _fall(self, round: RoundDone) -> None:
-        row = fallen(round) if self._animated and self._heard(round) else []
-        self._fell = bool(row)
-        if self._fell:
-            self._trail(row, within=True)
-            self._pump.drawn("ghost", FALLEN_S)
+    def _show_rejected(self, round: RoundDone) -> None:
+        row = rejected_guess(round) if self._animated and self._is_running(round) else []
+        self._rejected_shown = bool(row)
+        if self._rejected_shown:
+            self._set_preview(row, within=True)
+            self._pump.mark_drawn("preview", REJECTED_S)
 
     @property
     def _animated(self) -> bool:
         return self._ports.animated()
 
     @property
-    def _slowly(self) -> bool:
+    def _animates_rounds(self) -> bool:
         return self._animated and self._speed.slow
 
     def _newest(self, waiting: Sequence[Event]) -> int | None:
-        """Where the newest round stands that is not being told yet; None if there is none, or no time for it."""
+        """The index of the newest round that is not animated yet; None if there is none, or no time for it."""
         rounds = [at for at, event in enumerate(waiting) if isinstance(event, RoundDone)]
-        if not rounds or (self._kept and rounds[-1] == 0):
+        if not rounds or (self._held and rounds[-1] == 0):
             return None
         newest = waiting[rounds[-1]]
         assert isinstance(newest, RoundDone), "a round stands there"
-        return rounds[-1] if self._heard(newest) and self._time_s(waiting) >= SHORTEST_S else None
+        return rounds[-1] if self._is_running(newest) and self._display_s(waiting) >= SHORTEST_S else None
 
-    def _heard(self, round: RoundDone) -> bool:
-        """Whether it belongs to the reply that is being written."""
+    def _is_running(self, round: RoundDone) -> bool:
+        """Whether the round belongs to the running reply."""
         running = self._chat.running
         return running is not None and running.id == round.id
 
-    def _time_s(self, waiting: Sequence[Event]) -> float:
-        """How long the newest round may be looked at: as long as it took to come."""
+    def _display_s(self, waiting: Sequence[Event]) -> float:
+        """How long the newest round may be shown: the time since the round before it."""
         rounds = [event for event in [*self._chat.rounds, *waiting] if isinstance(event, RoundDone)][-2:]
         apart_s = rounds[-1].at_s - (rounds[0].at_s if len(rounds) > 1 and rounds[0].id == rounds[-1].id else 0.0)
-        return self._speed.time_s(apart_s)
+        return self._speed.display_s(apart_s)
 
-    def _begin(self, kept: list[Event]) -> None:
+    def _start_timer(self, kept: list[Event]) -> None:
         self._stop()
-        self._kept, self._depth = kept, 0
-        self._seen = self.round
-        assert self.round is not None, "what is kept begins with a round"
-        depths, time_s = len(self.round.verdict.path) + 2, 0.8 * self._time_s(kept)
+        self._held, self._depth = kept, 0
+        self._newest_shown = self.round
+        assert self.round is not None, "the held events begin with a round"
+        depths, time_s = len(self.round.verdict.path) + 2, 0.8 * self._display_s(kept)
         depth_s = max(SHORTEST_DEPTH_S, min(DEPTH_S, time_s / depths))
-        self._stride = max(1, math.ceil(depths * depth_s / time_s))
+        self._depths_per_step = max(1, math.ceil(depths * depth_s / time_s))
         self._timer = self._ports.set_interval(depth_s, self.advance)
         self._show()
 
     def _show(self) -> None:
         round = self.round
-        assert round is not None, "a round is told only while it is kept"
+        assert round is not None, "a round is animated only while it is held"
         self._views.tree_panel.reveal(round, self._depth)
         self._views.tree_strip.reveal(round, self._depth)
-        self._trail(ghost(round, self._depth))
+        self._set_preview(preview(round, self._depth))
 
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
-            self._trail([])
-        self._kept = []
+            self._set_preview([])
+        self._held = []
 
-    def _trail(self, runs: Row, *, within: bool = False) -> None:
-        for view in self._views.transcript.growing():
-            view.trail(runs, within=within)
+    def _set_preview(self, runs: Row, *, within: bool = False) -> None:
+        for view in self._views.transcript.unfinished_replies():
+            view.set_preview(runs, within=within)
 
 
-def _final(event: Event) -> bool:
-    """After these nobody waits for a round to be told."""
+def _ends_animation(event: Event) -> bool:
+    """Whether the event ends an animation at once."""
     return isinstance(event, Died | Failed) or (isinstance(event, Finished) and event.stop == "cancelled")

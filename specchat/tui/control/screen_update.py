@@ -1,4 +1,4 @@
-"""Draws the chat's screen from what is known: tree, figures, remarks, alerts. Each widget is updated once per tick."""
+"""Updates the widgets of the chat's screen from the state, each once per tick: tree, figures, remarks, alerts."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ from specchat.tui.draw.stats_rows import Facts, plan_of
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.session import Chat
 from specchat.tui.system.cpu_meter import CpuMeter
-from specchat.tui.widgets.chat_views import ChatViews
-from specchat.tui.widgets.settings_form import SettingsForm
+from specchat.tui.view_ports import SettingsFormPort, ViewPorts
 
 TREE_S, FIGURES_S = 1 / 8, 1 / 3
-"""While a reply is written, trees and figures need not change faster than one can read them."""
+"""The shortest time between two drawings of the tree, and of the figures, while a reply is written."""
 
 
 class ScreenUpdate:
-    """Called with nothing, it draws everything that may have changed.
+    """Calling it updates every widget whose content may have changed.
 
     Args:
-        form: the settings form that is shown.
+        form: returns the settings form that is visible.
     """
 
     def __init__(
         self,
         chat: Chat,
-        views: ChatViews,
+        views: ViewPorts,
         session: EngineSession,
         *,
         context_limit: ContextLimit,
@@ -38,7 +37,7 @@ class ScreenUpdate:
         animation: RoundAnimation,
         pump: EventPump,
         terminal: TerminalWindow,
-        form: Callable[[], SettingsForm],
+        form: Callable[[], SettingsFormPort],
     ) -> None:
         self._chat, self._views, self._session = chat, views, session
         self._context_limit, self._speed, self._animation = context_limit, speed, animation
@@ -46,33 +45,31 @@ class ScreenUpdate:
         self._cpu_meter = CpuMeter()
 
     def __call__(self) -> None:
-        """Draw; while a reply is written, trees and figures only as often as they can be read."""
+        """Update all widgets; tree and figures at limited rates while a reply is written."""
         chat, views = self._chat, self._views
         writing = chat.running is not None
-        if not writing or self._pump.due("tree", TREE_S):
+        if not writing or self._pump.is_due("tree", TREE_S):
             self._draw_tree()
         self._animation.redraw()
-        if not writing or self._pump.due("figures", FIGURES_S):
+        if not writing or self._pump.is_due("figures", FIGURES_S):
             views.stats.show(self._facts())
             self._form().show_effect(chat.engine.effect)
             views.status.repaint()
         self._terminal.update_title()
-        views.queued_message.look()
+        views.queued_message.update()
         views.prompt.waiting = chat.queued or ""
-        welcome = views.transcript.welcome
-        views.notice.look(welcomed=welcome is not None)
+        views.notice.update(welcomed=views.start_pages.welcome_shown)
+        views.start_pages.repaint_welcome()
         if self._session.player is not None:
             views.replay_bar.repaint()
-        if welcome is not None:
-            welcome.repaint()
         self._draw_alert()
 
     def _draw_tree(self) -> None:
         chat, speed = self._chat, self._speed
         self._views.tree_panel.show(
-            chat.rounds, chat.figures, frozen=speed.still, telling=not self._animation.finished, pace=speed.words
+            chat.rounds, chat.figures, frozen=speed.halted, animating=not self._animation.finished, pace=speed.caption
         )
-        self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.words)
+        self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.caption)
 
     def _facts(self) -> Facts:
         chat, meter = self._chat, self._cpu_meter
@@ -84,7 +81,7 @@ class ScreenUpdate:
             memory_bytes=chat.engine.ready.memory_bytes if chat.engine.ready else 0,
             writing=chat.running is not None,
             effect=chat.engine.effect,
-            shares=meter.look(self._session.engine_pid) if chat.running else meter.shares,
+            shares=meter.read(self._session.engine_pid) if chat.running else meter.shares,
             plan=plan_of(chat.rounds[-1] if chat.rounds else None),
         )
 
@@ -99,5 +96,5 @@ class ScreenUpdate:
             case _ if self._context_limit.problem:
                 alert.show(self._context_limit.problem, {"leave_out", "summary", "back"})
             case _:
-                if alert.display:
+                if alert.shown:
                     alert.show("", set())

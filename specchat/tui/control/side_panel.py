@@ -1,4 +1,4 @@
-"""What stands beside the chat: the tree, the figures, the settings; and in its place where there is no room."""
+"""The parts beside the chat (tree, figures, settings), which replace the chat on small screens."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.state.session import Chat
 from specchat.tui.state.settings_fields import Field, fields_of
-from specchat.tui.widgets.chat_views import ChatViews
-from specchat.tui.widgets.settings_form import SettingsForm
+from specchat.tui.view_ports import SettingsFormPort, ViewPorts
 
 
 class SidePanel:
-    """Shows and hides its parts by classes of the chat's screen, which the style sheet reads."""
+    """Shows and hides the parts by setting classes of the chat's screen, which the style sheet reads."""
 
-    def __init__(self, chat: Chat, views: ChatViews, files: SettingsFiles, ports: AppPorts) -> None:
+    def __init__(self, chat: Chat, views: ViewPorts, files: SettingsFiles, ports: AppPorts) -> None:
         self._chat, self._views, self._files, self._ports = chat, views, files, ports
 
     @property
-    def form(self) -> SettingsForm:
-        """The settings form the user sees."""
+    def form(self) -> SettingsFormPort:
+        """The settings form that is visible."""
         screen = self._ports.screen()
         return screen.form if isinstance(screen, SettingsScreen) else self._views.settings_form
 
@@ -41,7 +40,7 @@ class SidePanel:
             base.set_class(False, "-settings")
             self._update()
             views.prompt.focus()
-        elif self._roomy:
+        elif self._has_room:
             base.set_class(True, "-settings")
             self._update()
             views.settings_form.show_effect(self._chat.engine.effect)
@@ -57,9 +56,9 @@ class SidePanel:
         self._update()
 
     def toggle_tree(self) -> None:
-        """Hide or show the tree; where there is no room beside the chat it stands in its place before that."""
+        """Hide or show the tree; on a small screen, first show it in place of the chat."""
         base = self._ports.chat_screen()
-        alone = not (self._roomy or base.has_class("-tree-alone") or base.has_class("-no-tree"))
+        alone = not (self._has_room or base.has_class("-tree-alone") or base.has_class("-no-tree"))
         base.set_class(alone, "-tree-alone")
         if alone:
             self._ports.after_refresh(self._views.tree_panel.focus)
@@ -70,22 +69,22 @@ class SidePanel:
 
     def set_tree_mode(self, mode: Mode) -> None:
         """Draw trees this way from now on."""
-        self._views.tree_panel.mode = mode
+        self._views.tree_panel.set_mode(mode)
         self._ports.chat_screen().set_class(False, "-no-tree")
         self._update()
 
     def leave_tree(self) -> None:
-        """Show the chat again where the tree stood in its place."""
+        """Show the chat again where the tree replaced it."""
         self._ports.chat_screen().set_class(False, "-tree-alone")
 
     @property
-    def _roomy(self) -> bool:
+    def _has_room(self) -> bool:
         """Whether there is room beside the chat."""
         base = self._ports.chat_screen()
         return not any(base.has_class(small) for small in ("-w0", "-h0", "-h8"))
 
     def _update(self) -> None:
-        """Show the side as long as something stands in it."""
+        """Hide the side where all its parts are hidden."""
         base = self._ports.chat_screen()
         empty = base.has_class("-no-tree") and base.has_class("-no-stats") and not base.has_class("-settings")
         base.set_class(empty, "-no-side")

@@ -1,4 +1,4 @@
-"""Esc and Ctrl+C: each stops or leaves whatever is nearest, and Ctrl+C twice leaves the app."""
+"""What Esc and Ctrl+C do: stop a run or close what is open; Ctrl+C twice quits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specchat.tui.control.prompt_controller import PromptController
 
 
 class StopKeys:
-    """Decides what one of the two keys stops."""
+    """Decides what Esc or Ctrl+C stops."""
 
     def __init__(self, actions: Actions, context_limit: ContextLimit, prompt_controller: PromptController) -> None:
         self._actions, self._context_limit, self._prompt_controller = actions, context_limit, prompt_controller
@@ -16,8 +16,8 @@ class StopKeys:
         self._quit_asked = False
         self._stopping: int | str | None = None
 
-    def typed(self) -> None:
-        """Something was typed since: the next Ctrl+C is a first one."""
+    def reset_quit(self) -> None:
+        """The user typed something: the next Ctrl+C asks again before it quits."""
         self._quit_asked = False
 
     async def interrupt(self) -> None:
@@ -27,7 +27,7 @@ class StopKeys:
         if selected:
             self._ports.copy(selected, "selection")
             screen.clear_selection()
-            prompt.move_cursor(prompt.cursor_location)  # … and in the prompt, so that the next one stops, or leaves
+            prompt.clear_selection()  # also in the prompt: the next Ctrl+C stops or quits
         elif self._actions.races.leave():
             self._quit_asked = False
         elif self._running() not in (None, self._stopping) and self._session.stop():
@@ -39,7 +39,7 @@ class StopKeys:
             self._ports.notify(f"press {self._ports.key_of('interrupt')} again to quit")
 
     async def stop(self) -> None:
-        """Leave a replay; take back the queued message; stop what runs; else go to the prompt and the chat's end."""
+        """Leave a replay, take back the queued message, or stop what runs; else focus the prompt and the chat's end."""
         session, views = self._session, self._actions.views
         if session.player is not None:
             await session.leave_replay()
@@ -47,14 +47,16 @@ class StopKeys:
             session.leave_edit()
         elif self._context_limit.problem or self._context_limit.waiting:
             await self._context_limit.answered("back")
-        elif not self._prompt_controller.take_back() and not await self._actions.tour.leave() and not session.stop():
+        elif (
+            not self._prompt_controller.recall_queued() and not await self._actions.tour.leave() and not session.stop()
+        ):
             self._ports.notify("")
             self._actions.side_panel.leave_tree()
             views.transcript.follow()
             views.prompt.focus()
 
     def _running(self) -> int | str | None:
-        """What Ctrl+C stops, once: an engine that does not stop must not keep the user from leaving."""
+        """What Ctrl+C stops. It tries once: the second Ctrl+C quits even if the engine does not stop."""
         if self._session.player is not None:
             return None
         if self._chat.engine.phase == "loading":

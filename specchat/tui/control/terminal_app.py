@@ -19,8 +19,8 @@ from specchat.tui.control.key_bindings import key_table, keymap
 from specchat.tui.draw.theme import DARK, MONO, OWN
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.system.window_size import bounded
-from specchat.tui.text.ascii import Ascii
-from specchat.tui.text.harmless import Harmless
+from specchat.tui.text.ascii import AsciiFilter
+from specchat.tui.text.control_codes import ControlCodeFilter
 from specchat.tui.text.key_names import names_of
 from specchat.tui.textual_fixes.compositing import MainScreen
 from specchat.tui.textual_fixes.fixed_app import FixedApp
@@ -28,7 +28,7 @@ from specchat.tui.textual_fixes.whole_pastes import take_pastes_whole
 
 
 class TerminalApp(FixedApp):
-    """What any app of ours needs of a terminal.
+    """The base of the app: everything about the terminal, nothing about the chat.
 
     Args:
         guard: what ends the app when it is told to from outside.
@@ -40,24 +40,24 @@ class TerminalApp(FixedApp):
         self.keys = keymap(keys)
         self.key_table = key_table(self.keys)
         self.guard = guard or ExitGuard()
-        self.after_copy: Callable[[str, str], None] = lambda text, what: None  # gets what was copied, and its name
-        self._harmless = Harmless()
-        self._plain = Ascii(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
+        self.after_copy: Callable[[str, str], None] = lambda text, what: None  # called with the text and its name
+        self._control_codes = ControlCodeFilter()
+        self._ascii = AsciiFilter(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self._set_themes(options.theme)
         if not options.animations:
             self.animation_level = "none"
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """What every line goes through before it is shown."""
-        filters = [*super().get_line_filters(), self._harmless]
-        return filters if self._plain is None else [*filters, self._plain]
+        """The filters that every line passes before it is shown."""
+        filters = [*super().get_line_filters(), self._control_codes]
+        return filters if self._ascii is None else [*filters, self._ascii]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Colours of ours that other themes do not define."""
         return {"quiet-color": "#8390a3", "line-color": "#5b687c"}
 
     def get_driver_class(self) -> type[Driver]:
-        """Textual's choice; behind a browser, one that leaves with its server."""
+        """Textual's choice; in a browser, a driver that ends the app with the page or the server."""
         driver = super().get_driver_class()
         take_pastes_whole(driver)
         if driver.__name__ == "WebDriver":
@@ -71,11 +71,11 @@ class TerminalApp(FixedApp):
         return MainScreen(id="_default")
 
     def listen_for_end(self) -> None:
-        """From now on the app can leave in order when it is told to from outside."""
+        """From now on a signal or hang-up ends the app in an orderly way."""
         loop = asyncio.get_running_loop()
 
         def leave(code: int) -> None:
-            with suppress(RuntimeError):  # the loop is closed: it has left already
+            with suppress(RuntimeError):  # the loop is closed: the app has ended
                 loop.call_soon_threadsafe(self.exit, None, code)
 
         self.guard.listen(leave)
@@ -85,10 +85,9 @@ class TerminalApp(FixedApp):
         """The window's size, within what can be drawn."""
         return bounded(super().size)
 
-    async def _on_resize(self, event: Resize) -> None:
-        """A window says how large it is; a browser or a variable can say anything."""
-        size = bounded(event.size)
-        await super()._on_resize(event if size == event.size else Resize(size, size))
+    def on_resize(self, event: Resize) -> None:
+        """Limit the size of the window: a browser can report any."""
+        event.size = event.virtual_size = event.container_size = bounded(event.size)
 
     def copy_to_clipboard(self, text: str, what: str = "text") -> None:
         """Copy to the terminal's clipboard, and to whatever else `after_copy` knows."""

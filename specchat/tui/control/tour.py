@@ -1,4 +1,4 @@
-"""When the tour is shown: once, at the first start, and whenever it is asked for."""
+"""Shows the tour: once at the first start, and on request."""
 
 from __future__ import annotations
 
@@ -8,60 +8,42 @@ from pathlib import Path
 from specchat.config import private_dir
 from specchat.tui.control.key_bindings import every_key
 from specchat.tui.ports import KeyNames
-from specchat.tui.state.session import Chat
-from specchat.tui.widgets.prompt import Prompt
-from specchat.tui.widgets.tour import TourView
-from specchat.tui.widgets.transcript import Transcript
-from specchat.tui.widgets.welcome import Welcome
+from specchat.tui.view_ports import PromptPort, StartPagesPort
 
 
 class Tour:
-    """The tour's pages, on the page of the chat.
+    """Shows the pages of the tour in the transcript.
 
     Args:
         seen: a file that exists once the tour was shown; without one it is shown on request only.
     """
 
-    def __init__(self, chat: Chat, transcript: Transcript, prompt: Prompt, key_of: KeyNames, seen: Path | None) -> None:
-        self._chat, self._transcript, self._prompt, self._key_of = chat, transcript, prompt, key_of
+    def __init__(self, pages: StartPagesPort, prompt: PromptPort, key_of: KeyNames, seen: Path | None) -> None:
+        self._pages, self._prompt, self._key_of = pages, prompt, key_of
         self._seen = seen
 
-    @property
-    def on(self) -> bool:
-        """The tour is on the page."""
-        return bool(self._transcript.query(TourView))
-
     async def first_start(self) -> None:
-        """Show it, if nobody has seen it here."""
+        """Show the tour if it was never shown on this machine."""
         if self._seen is None or self._seen.exists():
             return
-        with suppress(OSError):  # a home that cannot be written: the tour comes again, and Esc skips it again
+        with suppress(OSError):  # the home cannot be written: the tour is shown at every start
             private_dir(self._seen.parent)
             self._seen.touch(mode=0o600)
         await self.start()
 
     async def start(self) -> None:
-        """The first page, in place of the empty chat or below the chat."""
-        page = self._transcript
-        await page.query("Welcome, TourView").remove()
-        view = TourView(self._key_of, lambda id: every_key()[id].help if id in every_key() else "")
-        view.set_class(bool(page.views), "-below")
-        await page.mount(view)
-        page.scroll_end(animate=False)
+        """Show the first page, in place of the welcome page or below the chat."""
+        await self._pages.show_tour(self._key_of, lambda id: every_key()[id].help if id in every_key() else "")
         self._prompt.focus()
 
     async def next(self) -> None:
         """The next page, or the end."""
-        for view in self._transcript.query(TourView):
-            if not view.turn():
-                await self.leave()
+        if not self._pages.next_tour_page():
+            await self.leave()
 
     async def leave(self) -> bool:
-        """Back to the chat; False if there was no tour."""
-        page = self._transcript
-        if not self.on:
+        """Remove the tour; False if it was not shown."""
+        if not self._pages.tour_shown:
             return False
-        await page.query(TourView).remove()
-        if not page.views and not page.query(Welcome):
-            await page.mount(Welcome(self._chat))
+        await self._pages.remove_tour()
         return True

@@ -1,4 +1,4 @@
-"""The ghost of a draft: what was guessed trails the cursor, turns into text where it stands, or falls and vanishes."""
+"""The preview of a draft behind the text: pending guesses, accepted ones, and rejected ones struck out."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from specchat.tui.draw.token_tree.picture import drafted_of
 from specchat.tui.text.cells import Row
 
 
-def ghost(round: RoundDone, upto: int) -> Row:
-    """The end of the text while the verdict is known down to depth `upto`.
+def preview(round: RoundDone, upto: int) -> Row:
+    """The preview while the verdict is shown down to depth `upto`.
 
-    What stands so far, then the best guess: pending until its turn comes, struck out once it fell. After the path
-    follows the bonus.
+    The accepted tokens so far, then the most likely guess: pending, or struck out once it was rejected. The bonus token
+    follows after the path.
     """
     path, best = round.verdict.path, best_path(round)
     common = next((at for at, pair in enumerate(zip(path, best, strict=False)) if pair[0] != pair[1]), None)
@@ -27,15 +27,15 @@ def ghost(round: RoundDone, upto: int) -> Row:
     return row
 
 
-def fallen(round: RoundDone) -> Row:
-    """What was guessed where the target went on by itself, struck out: nothing where no guess reached so far."""
+def rejected_guess(round: RoundDone) -> Row:
+    """The most likely guess in place of the bonus token, struck out; empty where there was none."""
     path = round.verdict.path
     guess = "".join(_shown(round, node) for node in best_path(round, path[-1] if path else 0)).strip()
     return [(" ✕", "crossed"), (guess, "rejected")] if guess and round.verdict.bonus is not None else []
 
 
 def best_path(round: RoundDone, node: int = 0) -> list[int]:
-    """From a child of this node down, always the child that the drafter held likeliest."""
+    """The path down from this node along the children that the drafter held most likely."""
     likely = drafted_of(round)
     children: dict[int, list[int]] = {}
     for child, parent in enumerate(round.tree.parents):

@@ -1,4 +1,4 @@
-"""A chat as a document: the branch that is being read, as Markdown or as one HTML page."""
+"""Exports a chat: the shown branch as Markdown or one HTML page, or everything as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_NAME = 50
 
 
 def as_markdown(chat: Chat, messages: Sequence[Message]) -> str:
-    """What was said, headed by who said it, each reply with its line of figures."""
+    """The messages under headings of who wrote them, each reply with its line of figures."""
     parts = [f"# {chat.title}", f"*{chat.created[:10]} · specchat chat {chat.id}*"]
     if chat.system:
         parts.append("\n".join(f"> {line}" for line in chat.system.split("\n")))
@@ -33,7 +33,7 @@ def as_markdown(chat: Chat, messages: Sequence[Message]) -> str:
 
 
 def as_html(chat: Chat, messages: Sequence[Message]) -> str:
-    """One page that needs nothing else: every token in the colour of who wrote it, or rendered, as the reader likes."""
+    """One self-contained page, which shows the replies as coloured tokens or as formatted text."""
     said = "\n".join(_section(turn) for turn in path_of(chat, messages))
     system = f'<p class="system">{escape(visible(chat.system))}</p>\n' if chat.system else ""
     about = escape(f"{chat.created[:10]} · specchat chat {chat.id}")
@@ -81,7 +81,7 @@ def write(text: str, file: Path) -> None:
 
 
 def path_of(chat: Chat, messages: Sequence[Message]) -> Sequence[Turn]:
-    """The branch that is being read."""
+    """The turns of the shown branch."""
     branches: Branches[Turn] = Branches()
     branches.restore((turn_of(message) for message in messages), chat.leaf)
     return branches.path

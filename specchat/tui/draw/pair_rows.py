@@ -1,4 +1,4 @@
-"""The list of pairs as rows: one line for each, and below what the chosen one is, needs and lacks."""
+"""The list of pairs as rows: one line each, and below details of the chosen one."""
 
 from __future__ import annotations
 
@@ -19,63 +19,63 @@ _ABOUT_ROWS = 4
 
 
 @dataclass(frozen=True)
-class Shelf:
-    """What the list shows: the pairs, what is under way with them, and what the user is asked."""
+class PairListState:
+    """What the list shows: the pairs, downloads, failures, and an open confirmation or message."""
 
     pairs: Sequence[PairInfo] = ()
     in_use: str = ""
     first: str = ""  # the pair the app begins with
-    held_bytes: int = 0  # memory of the pair in use, which a switch may set free
+    held_bytes: int = 0  # memory of the pair in use, which a switch may free
     fetching: Mapping[str, Loading | None] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
-    asking: str = ""  # a pair that would be forgotten
+    asking: str = ""  # the pair whose removal is to be confirmed
     said: str = ""
 
 
 def pair_rows(
-    shelf: Shelf, at: int, top: int, width: int, height: int, hint: Callable[[str, str], str]
+    state: PairListState, at: int, top: int, width: int, height: int, hint: Callable[[str, str], str]
 ) -> tuple[list[Row], int]:
-    """The rows, and which pair is the first one in view. `hint` says which key of a binding does something."""
-    if not shelf.pairs:
-        said = visible(shelf.said)
+    """The rows, and the index of the first visible pair. `hint` gives the text for the key of a binding."""
+    if not state.pairs:
+        said = visible(state.said)
         return [[(said[a:b].strip(), "warn")] for a, b in wrap(said, width)] if said else [
             [("no pairs are known", "dim")]
         ], 0
-    about = _about(shelf, shelf.pairs[at], width) if height >= 9 else []
-    keys = _keys(shelf, shelf.pairs[at], width, hint)
+    about = _about(state, state.pairs[at], width) if height >= 9 else []
+    keys = _keys(state, state.pairs[at], width, hint)
     room = max(1, height - len(about) - 1)
-    top = max(0, min(max(min(top, at), at - room + 1), len(shelf.pairs) - room))
-    names = min(24, max(cell_len(pair.name) for pair in shelf.pairs)) + 2
-    rows = [_row(shelf, pair, index == at, names, width) for index, pair in enumerate(shelf.pairs)][top : top + room]
+    top = max(0, min(max(min(top, at), at - room + 1), len(state.pairs) - room))
+    names = min(24, max(cell_len(pair.name) for pair in state.pairs)) + 2
+    rows = [_row(state, pair, index == at, names, width) for index, pair in enumerate(state.pairs)][top : top + room]
     return [*rows, *([] for _ in range(room - len(rows))), *about, keys], top
 
 
-def _row(shelf: Shelf, pair: PairInfo, chosen: bool, names: int, width: int) -> Row:
-    mark, role, state = _state(shelf, pair)
+def _row(state: PairListState, pair: PairInfo, chosen: bool, names: int, width: int) -> Row:
+    mark, role, words = _state(state, pair)
     name = cut(pair.name, names - 1).ljust(names)
     lead: Row = [(mark + " ", role), (name, "strong")]
-    if pair.name in shelf.fetching:
-        row = [*lead, *_progress(shelf.fetching[pair.name], width - width_of(lead))]
+    if pair.name in state.fetching:
+        row = [*lead, *_progress(state.fetching[pair.name], width - width_of(lead))]
     else:
-        row = [*lead, (state, role)]
-    tags = [word for word, name in (("at start", shelf.first), ("in use", shelf.in_use)) if name == pair.name]
+        row = [*lead, (words, role)]
+    tags = [word for word, name in (("at start", state.first), ("in use", state.in_use)) if name == pair.name]
     if tags:
         tag = " " + " · ".join(tags)
-        row = [*padded(row, width - len(tag)), (tag, "good" if pair.name == shelf.in_use else "dim")]
+        row = [*padded(row, width - len(tag)), (tag, "good" if pair.name == state.in_use else "dim")]
     if chosen:
         return [("".join(text for text, _ in padded(row, width)), "selected")]
     return clip(row, width)
 
 
-def _state(shelf: Shelf, pair: PairInfo) -> tuple[str, str, str]:
-    """Mark, role and words; what stands against a pair comes first."""
-    if pair.name in shelf.fetching:
+def _state(state: PairListState, pair: PairInfo) -> tuple[str, str, str]:
+    """Mark, role and words of a pair's state; problems come first."""
+    if pair.name in state.fetching:
         return "⇣", "bonus", "fetching"
     if pair.trouble:
         return "✕", "bad", _TROUBLES[pair.trouble]
-    if pair.name in shelf.failed:
+    if pair.name in state.failed:
         return "✕", "bad", "not fetched"
-    if pair.short_of_memory(shelf.held_bytes):
+    if pair.short_of_memory(state.held_bytes):
         return "!", "warn", "does not fit in memory"
     match pair.state:
         case "ready":
@@ -107,31 +107,32 @@ def _progress(event: Loading | None, width: int) -> Row:
     ]
 
 
-def _about(shelf: Shelf, pair: PairInfo, width: int) -> list[Row]:
+def _about(state: PairListState, pair: PairInfo, width: int) -> list[Row]:
     """A rule and four rows: the models, what they are, the memory, and what is wrong or worth knowing."""
     models = pair.target + (f" ← {pair.draft}" if pair.draft else " · no draft model")
     lines: list[tuple[str, str]] = [(models, "strong")]
-    wrong = pair.refusal or shelf.failed.get(pair.name, "")
+    wrong = pair.refusal or state.failed.get(pair.name, "")
     lines += [(row, "bad") for row in _wrapped(wrong, width)[:2]] if wrong else []
-    about = " · ".join(part for part in (pair.summary, pair.remark, pair.notes) if part)
+    trained = f"trained drafters: {', '.join(pair.trained)}" if pair.trained else ""
+    about = " · ".join(part for part in (pair.summary, trained, pair.remark, pair.notes) if part)
     lines += [(row, "text") for row in _wrapped(about, width)[: 2 if not wrong else 1]] if about else []
-    if memory := _memory(shelf, pair):
+    if memory := _memory(state, pair):
         lines.insert(
-            min(len(lines), _ABOUT_ROWS - 1), (memory, "warn" if pair.short_of_memory(shelf.held_bytes) else "dim")
+            min(len(lines), _ABOUT_ROWS - 1), (memory, "warn" if pair.short_of_memory(state.held_bytes) else "dim")
         )
     lines = [*lines, *[("", "")] * _ABOUT_ROWS][:_ABOUT_ROWS]
     return [[("─" * width, "line")], *([(cut(text, width), role)] for text, role in lines)]
 
 
-def _memory(shelf: Shelf, pair: PairInfo) -> str:
+def _memory(state: PairListState, pair: PairInfo) -> str:
     if not pair.needed_bytes:
         return ""
     needed = f"about {numbers.size(pair.needed_bytes)} of memory"
     if pair.free_bytes is None:
         return needed
     free = f"{needed} · {numbers.size(pair.free_bytes)} free"
-    if shelf.held_bytes and shelf.in_use != pair.name:
-        free += f" · {numbers.size(shelf.held_bytes)} held by {shelf.in_use}"
+    if state.held_bytes and state.in_use != pair.name:
+        free += f" · {numbers.size(state.held_bytes)} held by {state.in_use}"
     return free
 
 
@@ -140,14 +141,14 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [*rows[:1], cut(" ".join(rows[1:]), width)] if len(rows) > 2 else rows
 
 
-def _keys(shelf: Shelf, pair: PairInfo, width: int, hint: Callable[[str, str], str]) -> Row:
-    if shelf.asking:
-        return [(cut(f"forget {shelf.asking}? its weights stay · y yes · n no", width), "warn")]
-    if shelf.said:
-        return [(cut(shelf.said, width), "warn")]
+def _keys(state: PairListState, pair: PairInfo, width: int, hint: Callable[[str, str], str]) -> Row:
+    if state.asking:
+        return [(cut(f"forget {state.asking}? its weights stay · y yes · n no", width), "warn")]
+    if state.said:
+        return [(cut(state.said, width), "warn")]
     loads = "fetches" if pair.state in ("partial", "missing") else "loads"
     keys = [
-        hint("pairs.stop", "stops fetching") if pair.name in shelf.fetching else hint("pairs.choose", loads),
+        hint("pairs.stop", "stops fetching") if pair.name in state.fetching else hint("pairs.choose", loads),
         hint("pairs.add", "adds"),
         hint("pairs.forget", "forgets") if pair.yours else "",
         hint("pairs.close", "closes"),

@@ -1,4 +1,4 @@
-"""What stands around the two columns of a race, as rows: what is compared, how far both are, what came of it."""
+"""The rows around the two columns of a race: what is compared, the progress of both sides, the outcome."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MARKS: dict[Kind, tuple[str, str]] = {
     "same": ("✓ ", "good"), "tie": ("≈ ", "bonus"), "law": ("≈ ", "bonus"), "open": ("≈ ", "bonus"),
     "fault": ("✕ ", "bad"),
 }  # fmt: skip
-"""A proof's mark and its role."""
+"""The mark of each result of the comparison, and its role."""
 
 _OUTCOME = "★ "
 _LABEL = 16
 _ROLES: dict[Side, str] = {"plain": "target", "speculative": "drafted"}
 
 
-def head_rows(course: RacePlayback, pair: str, dtype: str, chosen: Mapping[str, Any], width: int) -> list[Row]:
+def head_rows(playback: RacePlayback, pair: str, dtype: str, chosen: Mapping[str, Any], width: int) -> list[Row]:
     """The question, and the settings that are compared with plain decoding."""
-    race = course.race
+    race = playback.race
     asked = " ".join(visible(race.messages[-1].content).split())
     settings = settings_line(race.settings or chosen, race.seed, dtype)
     return [
@@ -36,36 +36,36 @@ def head_rows(course: RacePlayback, pair: str, dtype: str, chosen: Mapping[str, 
     ]
 
 
-def board_rows(course: RacePlayback, longest: int, width: int) -> list[Row]:
-    """Both sides as bars: how far they are while they run, how long they took in the end."""
-    return [_bar_row(course, side, longest, width) for side in SIDES]
+def bar_rows(playback: RacePlayback, longest: int, width: int) -> list[Row]:
+    """One bar for each side: its progress while it runs, its time at the end."""
+    return [_bar_row(playback, side, longest, width) for side in SIDES]
 
 
-def _bar_row(course: RacePlayback, side: Side, longest: int, width: int) -> Row:
-    heat = course.race.heats[side]
-    elapsed = course.elapsed(side)
-    over = course.race.phase == "over" and course.finished
-    slowest = max(other.decode_s for other in course.race.heats.values())
-    share = heat.decode_s / slowest if over and slowest > 0 else course.share(side, longest)
-    tokens = course.tokens(side)
+def _bar_row(playback: RacePlayback, side: Side, longest: int, width: int) -> Row:
+    heat = playback.race.heats[side]
+    elapsed = playback.elapsed(side)
+    over = playback.race.phase == "over" and playback.finished
+    slowest = max(other.decode_s for other in playback.race.heats.values())
+    share = heat.decode_s / slowest if over and slowest > 0 else playback.progress(side, longest)
+    tokens = playback.tokens(side)
     figures = f"{tokens:>6,} tok {elapsed:>7.2f} s" if tokens else " " * 20
     if width >= 60:
         figures += f" {numbers.rate(tokens / elapsed):>5} tok/s" if tokens and elapsed > 0 else " " * 12
-        length = f"  τ {tokens / seen:.1f}" if (seen := course.seen(side)) and side == "speculative" else ""
+        length = f"  τ {tokens / seen:.1f}" if (seen := playback.shown_rounds(side)) and side == "speculative" else ""
         figures += length.ljust(7)
     label = NAMES[side] if width >= 60 else side
     label = label.ljust(_LABEL if width >= 60 else 12)
     room = width - len(label) - len(figures) - 1
-    running = course.race.running == side
+    running = playback.race.running == side
     row: Row = [(label, "strong" if running else "text")]
     if room >= 4:
         row += [(bar(share, room), _ROLES[side]), (" ", "")]
     return clip([*row, (figures, "text")], width)
 
 
-def status_rows(course: RacePlayback, dtype: str, width: int, height: int) -> list[Row]:
-    """What happens now; at the end what came of it."""
-    lines = _status(course, dtype)
+def status_rows(playback: RacePlayback, dtype: str, width: int, height: int) -> list[Row]:
+    """The current state; at the end the outcome."""
+    lines = _status(playback, dtype)
     rows: list[Row] = []
     for mark, text, role in lines:
         for start, end in wrap(text, max(8, width - 2)):
@@ -74,9 +74,9 @@ def status_rows(course: RacePlayback, dtype: str, width: int, height: int) -> li
     return rows[:height]
 
 
-def _status(course: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
-    """(mark, text, role of the mark)."""
-    race = course.race
+def _status(playback: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
+    """The lines of the state, each as (mark, text, role of the mark)."""
+    race = playback.race
     match race.phase:
         case "failed":
             return [("✕ ", visible(race.problem), "bad")]
@@ -88,28 +88,28 @@ def _status(course: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
             return [("◌ ", f"warming up: a few tokens of each that are not counted{read}", "dim")]
         case "racing":
             return [("● ", "both write by turns of a few tokens; each column shows its own clock", "accepted")]
-        case _ if not course.finished:
+        case _ if not playback.finished:
             return [("● ", "all is written; the slower side goes on at its recorded pace", "target")]
         case "comparing":
             return [("◌ ", "the tokens differ; asking the engine by what margin", "dim")]
     found = race_result(race, dtype)
     mark, role = MARKS[found.kind]
-    return [(_OUTCOME, _outcome(course), "bonus"), (mark, found.line, role)]
+    return [(_OUTCOME, _outcome(playback), "bonus"), (mark, found.line, role)]
 
 
-def _outcome(course: RacePlayback) -> str:
+def _outcome(playback: RacePlayback) -> str:
     """`2.30× plain decoding · τ 3.41`."""
-    race = course.race
+    race = playback.race
     slower = ": slower here" if race.ratio < 0.995 else ""
     return f"{race.ratio:.2f}× plain decoding{slower} · τ\u00a0{race.speculative.acceptance_length:.2f}"
 
 
-def outcome_text(course: RacePlayback, pair: str, dtype: str) -> str:
+def outcome_text(playback: RacePlayback, pair: str, dtype: str) -> str:
     """The whole result as lines to copy."""
-    race = course.race
+    race = playback.race
     lines = [f"{pair} · {settings_line(race.settings, race.seed, dtype)}"]
-    lines += ["".join(text for text, _ in row).rstrip() for row in board_rows(course, 0, 60)]
-    return "\n".join([*lines, *(text for _, text, _ in _status(course, dtype))])
+    lines += ["".join(text for text, _ in row).rstrip() for row in bar_rows(playback, 0, 60)]
+    return "\n".join([*lines, *(text for _, text, _ in _status(playback, dtype))])
 
 
 def keys_row(left: str, right: str, width: int) -> Row:

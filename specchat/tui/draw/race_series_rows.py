@@ -1,4 +1,4 @@
-"""A short benchmark as rows: how far it is, and its figures by category."""
+"""A short benchmark as rows: its progress, and its figures by category."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from specchat.engine.near.race_result import Kind, settings_line
 from specchat.engine.protocol.text import visible
 from specchat.tui.draw.race_rows import MARKS, NAMES
-from specchat.tui.state.race_series import ALL, Group, RaceSeries
+from specchat.tui.state.race_series import ALL, CategoryFigures, RaceSeries
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, clip, cut
 from specchat.tui.text.wrap import wrap
@@ -21,17 +21,17 @@ _LABEL = 12
 
 
 def progress_rows(series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any], width: int) -> list[Row]:
-    """What is compared, and how far it is."""
+    """What is compared, and the progress."""
     compared = settings_line(settings, series.seed, dtype)
-    lead = f"{len(series.over)} of {len(series.questions)} questions"
+    lead = f"{len(series.finished_races)} of {len(series.questions)} questions"
     if series.seconds is not None:
-        lead = f"{len(series.over)} questions, for {numbers.seconds(series.seconds)}"
+        lead = f"{len(series.finished_races)} questions, for {numbers.seconds(series.seconds)}"
     room = max(4, width - len(lead) - 2)
     rows: list[Row] = [
         [(cut(f"{visible(pair)} · {compared}", width), "dim")],
-        [(bar(series.share, room), "bar"), ("  ", ""), (lead, "text")],
+        [(bar(series.progress, room), "bar"), ("  ", ""), (lead, "text")],
     ]
-    return [*rows, _now(series, width)]
+    return [*rows, _state_row(series, width)]
 
 
 def table_rows(series: RaceSeries, width: int) -> list[Row]:
@@ -50,7 +50,7 @@ def table_rows(series: RaceSeries, width: int) -> list[Row]:
 
 
 def outcome_rows(series: RaceSeries, width: int) -> list[Row]:
-    """What came of it, once it is over."""
+    """The outcome, once the benchmark has ended."""
     if series.problem:
         return _wrapped("✕ ", visible(series.problem), "bad", width)
     groups = series.groups()
@@ -68,7 +68,7 @@ def series_text(series: RaceSeries, pair: str, dtype: str, settings: Mapping[str
     return "\n".join([f"{pair} · {settings_line(settings, series.seed, dtype)}", *lines])
 
 
-def _now(series: RaceSeries, width: int) -> Row:
+def _state_row(series: RaceSeries, width: int) -> Row:
     if series.stopped:
         return [("■ ", "dim"), ("stopped; this is what was measured", "text")]
     if series.ended:
@@ -77,11 +77,11 @@ def _now(series: RaceSeries, width: int) -> Row:
     doing = (
         f"{NAMES[race.running]} writes" if race.running else "warming up" if race.phase == "warming" else "comparing"
     )
-    asked = " ".join(series.asked.prompt.split())
+    asked = " ".join(series.question.prompt.split())
     return clip([("● ", "accepted"), (f"{doing} · ", "text"), (asked, "dim")], width)
 
 
-def _cells(group: Group) -> Sequence[str]:
+def _cells(group: CategoryFigures) -> Sequence[str]:
     return (
         numbers.rate(group.plain_tokens_per_s),
         numbers.rate(group.tokens_per_s),
@@ -97,8 +97,8 @@ def _row(label: str, cells: Sequence[str], role: str, narrow: bool) -> Row:
     return [(cut(visible(label), _LABEL - 1).ljust(_LABEL), role), (text, role)]
 
 
-def _proof(everything: Group) -> tuple[Kind, str]:
-    """What the texts prove, in one sentence."""
+def _proof(everything: CategoryFigures) -> tuple[Kind, str]:
+    """Whether the texts agree, in one sentence."""
     same = f"{everything.same} of {everything.races} replies are plain decoding's, token by token"
     if everything.same == everything.races:
         return "same", same

@@ -1,8 +1,8 @@
-"""The settings form as rows: a pure function of its state and the room there is."""
+"""The settings form as rows: a pure function of its state and the size."""
 
 from __future__ import annotations
 
-from specchat.tui.state.setting_effect import Effect
+from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text import numbers
@@ -10,13 +10,13 @@ from specchat.tui.text.cells import Row, cut, padded, width_of
 from specchat.tui.text.wrap import wrap
 
 _ERROR_ROWS = 3
-_DEEDS = ("save", "save_pair", "reload")
+_ACTIONS = ("save", "save_pair", "reload")
 
 
 def form_rows(
-    form: Form, effect: Effect | None, width: int, height: int, top: int
+    form: Form, effect: SettingEffect | None, width: int, height: int, top: int
 ) -> tuple[list[Row], list[Line], int]:
-    """The rows, the line each of the upper ones shows, and where the view begins so that the chosen line is in it."""
+    """The rows, the line that each of them shows, and the first visible row so that the chosen line is visible."""
     if not form.fields:
         return [[("the engine has not said yet what can be set", "dim")]], [], 0
     below = _below(form, effect, width, height)
@@ -40,14 +40,14 @@ def _rows(line: Line, chosen: bool, form: Form, width: int) -> list[Row]:
     if line.kind == "error":
         rows = [line.text[a:b].strip() for a, b in wrap(line.text, max(8, width - 4))][:_ERROR_ROWS]
         return [[("  " + ("✕ " if index == 0 else "  ") + row, "bad")] for index, row in enumerate(rows)]
-    if line.kind in _DEEDS:
+    if line.kind in _ACTIONS:
         return [padded([(f"⏎ {line.text}", "selected" if chosen else "warn")], width)]
     assert line.field is not None, "a field's line has its field"
     return [_field_row(line.field, chosen, form, width)]
 
 
 def _field_row(field: Field, chosen: bool, form: Form, width: int) -> Row:
-    """`• width          4`: a dot where the value is not the shipped one, an asterisk where it waits for a reload."""
+    """`• width          4`: a dot for a value other than the shipped one, an asterisk for one that needs a reload."""
     staged = field.name in form.staged
     changed = field.value != field.default
     value = numbers.setting(field.value) or "—"
@@ -66,8 +66,8 @@ def _field_row(field: Field, chosen: bool, form: Form, width: int) -> Row:
     return [(mark, role), (label, "dim" if field.of_method else "text"), (gap, ""), (value, role)]
 
 
-def _below(form: Form, effect: Effect | None, width: int, height: int) -> list[Row]:
-    """What a change did, and what the chosen line means; the meaning stays longest."""
+def _below(form: Form, effect: SettingEffect | None, width: int, height: int) -> list[Row]:
+    """The effect of the last change and the description of the chosen line, as far as they fit."""
     about = _about(form, width)
     if height < 5:
         return []
@@ -82,18 +82,18 @@ def _about(form: Form, width: int) -> list[Row]:
     rule: Row = [("─" * width, "line")]
     line = form.line
     if line is None or line.field is None:
-        return [rule, *_two(_meaning_of_deed(line), width), [], []]
+        return [rule, *_two_rows(_action_help(line), width), [], []]
     field = line.field
-    return [rule, *_two(field.info.help, width), _range_row(field, width), _keys_row(form, field, width)]
+    return [rule, *_two_rows(field.info.help, width), _range_row(field, width), _keys_row(form, field, width)]
 
 
-def _two(text: str, width: int) -> list[Row]:
+def _two_rows(text: str, width: int) -> list[Row]:
     rows = [text[a:b].rstrip() for a, b in wrap(text, width)]
     rows = [*rows[:1], cut(" ".join(rows[1:]), width)] if len(rows) > 2 else rows
     return [[(row, "text")] for row in [*rows, ""][:2]]
 
 
-def _meaning_of_deed(line: Line | None) -> str:
+def _action_help(line: Line | None) -> str:
     kind = line.kind if line is not None else ""
     return {
         "save": "sampling and the rest for every pair, how to speculate for this one",

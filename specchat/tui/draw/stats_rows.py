@@ -1,4 +1,4 @@
-"""The figures of a reply as rows: a pure function of what is known and the room there is."""
+"""The figures of a reply as rows: a pure function of the facts and the size."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from specchat.engine.near.speedup import source_of
 from specchat.engine.protocol.events import Losslessness, RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.state.setting_effect import Effect
-from specchat.tui.system.cpu_meter import Shares
+from specchat.tui.state.setting_effect import SettingEffect
+from specchat.tui.system.cpu_meter import CoreShares
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, cut, spark, width_of
 from specchat.tui.text.wrap import wrap
@@ -19,7 +19,7 @@ _LABEL = 9
 
 @dataclass(frozen=True)
 class Facts:
-    """What the panel may speak about; None and 0 mean unknown."""
+    """The facts that the panel can show; None and 0 mean unknown."""
 
     figures: Figures | None = None
     loss: Losslessness | None = None
@@ -27,8 +27,8 @@ class Facts:
     context_limit: int = 0
     memory_bytes: int = 0
     writing: bool = False
-    effect: Effect | None = None  # of the last change of settings
-    shares: Shares | None = None  # of this machine's cores, while a reply is written
+    effect: SettingEffect | None = None  # of the last change of settings
+    shares: CoreShares | None = None  # of this machine's cores, while a reply is written
     plan: str = ""  # what the controller chose for the last round, and why
 
 
@@ -43,7 +43,7 @@ def plan_of(round: RoundDone | None) -> str:
 
 
 def stats_rows(facts: Facts, width: int, height: int) -> list[Row]:
-    """The most telling rows first chosen, then shown in reading order."""
+    """As many rows as fit by their rank, in reading order."""
     entries = _all_rows(facts, width)
     kept = sorted(range(len(entries)), key=lambda index: entries[index][0])[:height]
     return [entries[index][1] for index in sorted(kept)]
@@ -79,7 +79,7 @@ def _all_rows(facts: Facts, width: int) -> list[tuple[int, Row]]:
 
 
 def _fitted(row: Row, width: int) -> Row:
-    """The row without the parts at its end that do not fit whole."""
+    """The row without parts at its end that do not fit."""
     row = list(row)
     while len(row) > 2 and width_of(row) > width:
         row.pop()

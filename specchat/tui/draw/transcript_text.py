@@ -1,4 +1,4 @@
-"""The conversation as it is printed to the terminal on leaving."""
+"""The conversation as plain text, printed to the terminal when the app ends."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from specchat.tui.state.turn import Turn
 
 
 def conversation(turns: Sequence[Turn]) -> str:
-    """Everything that was said, questions marked, files by name alone."""
+    """All messages; questions are marked, files are only named."""
     return "\n\n".join(said for turn in turns if (said := _said(turn)))
 
 
 def _said(turn: Turn) -> str:
     if turn.reply is not None:
-        return visible(thoughts.spoken(turn.reply.text)).strip("\n")
-    spoken, files = attachments.split(turn.content)
-    lines = [*spoken.split("\n"), *(f"@{file.path} ({file.lines:,} lines)" for file in files)]
+        return visible(thoughts.without_thoughts(turn.reply.text)).strip("\n")
+    without_thoughts, files = attachments.split(turn.content)
+    lines = [*without_thoughts.split("\n"), *(f"@{file.path} ({file.lines:,} lines)" for file in files)]
     return visible("\n".join(f"› {line}" if number == 0 else f"  {line}" for number, line in enumerate(lines)))

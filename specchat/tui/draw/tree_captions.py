@@ -1,4 +1,4 @@
-"""What is said around the tree: what was drafted, and what it amounts to."""
+"""The captions of the tree: what was drafted, its figures, and the playback speed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from specchat.tui.state.reply_figures import Figures
 
 
 def title_of(round: RoundDone | None) -> str:
-    """`tree w4 d6 · 18 nodes`, or what plain decoding does."""
+    """`tree w4 d6 · 18 nodes`, or `plain · 1 token`."""
     if round is None:
         return "tree"
     drafted = len(round.tree.tokens) - 1

@@ -1,4 +1,4 @@
-"""Add a pair of one's own: a name, a target, perhaps a draft model; looked at before it is written."""
+"""The screen that adds a pair: name, target and optional draft model; they are checked before they are saved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/nam
 
 
 class AddPairScreen(ModalScreen[str | None]):
-    """Three lines to fill in; gives back the name of the pair that was added."""
+    """Three inputs; its result is the name of the pair that was added."""
 
     DEFAULT_CSS = """
     AddPairScreen { align: center middle; background: $background 60%; }
@@ -44,7 +44,7 @@ class AddPairScreen(ModalScreen[str | None]):
         self._process: OwnProcess | None = None
 
     def compose(self) -> ComposeResult:
-        """The lines, and room for what stands against them."""
+        """The inputs, and a line for errors."""
         with Vertical() as box:
             box.border_title = "add a pair"
             box.border_subtitle = "Enter adds it" + hint(self, "add_pair.close", "closes", " · ")
@@ -58,7 +58,7 @@ class AddPairScreen(ModalScreen[str | None]):
         self.query_one("#name").focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """On to the line that is still empty and needed; else look at it."""
+        """Focus a required input that is empty; else add the pair."""
         empty = [id for id in ("name", "target") if not self._text(id)]
         if empty:
             self.query_one(f"#{empty[0]}").focus()
@@ -66,14 +66,14 @@ class AddPairScreen(ModalScreen[str | None]):
             self.run_worker(self._add(), exclusive=True)
 
     def action_leave(self) -> None:
-        """Stop looking; else close."""
+        """Stop the check; else close."""
         if self._process is not None:
-            self._process.call_off()
+            self._process.cancel()
         else:
             self.dismiss(None)
 
     async def on_unmount(self) -> None:
-        """Nobody waits for the answer."""
+        """Stop the check."""
         if self._process is not None:
             await self._process.end()
 
@@ -88,7 +88,7 @@ class AddPairScreen(ModalScreen[str | None]):
             self._process = None
         if added:
             self.dismiss(name)
-        elif process.called_off:
+        elif process.cancelled:
             self._say([("stopped; nothing was written", "dim")])
         else:
             lines = [line for line in process.words if line.startswith("specchat: ")] or [process.last_words]

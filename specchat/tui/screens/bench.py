@@ -1,4 +1,4 @@
-"""A short benchmark of the settings in force against plain decoding."""
+"""The screen of a short benchmark: the settings in force against plain decoding."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from textual.screen import ModalScreen
 
 from specchat.tui.draw.race_series_rows import outcome_rows, progress_rows, series_text, table_rows
 from specchat.tui.ports import KeyNames
-from specchat.tui.state.race_playback import Contest
+from specchat.tui.state.race_playback import RaceSetup
 from specchat.tui.state.race_series import RaceSeries
 from specchat.tui.text.cells import Row
 from specchat.tui.widgets.rows_view import RowsView
 
 
 class BenchScreen(ModalScreen[None]):
-    """Progress, a table by category, and what the texts prove."""
+    """Progress, a table by category, and whether the texts agree."""
 
     DEFAULT_CSS = """
     BenchScreen { align: center middle; background: $background 60%; }
@@ -46,18 +46,18 @@ class BenchScreen(ModalScreen[None]):
     class AgainAsked(Message):
         """The user wants the same run once more."""
 
-    def __init__(self, contest: Contest, key_of: KeyNames, series: RaceSeries) -> None:
+    def __init__(self, setup: RaceSetup, key_of: KeyNames, series: RaceSeries) -> None:
         super().__init__()
-        self.meeting = series
+        self.series = series
         self._key_of = key_of
         self._copied = False
-        about = (contest.pair, contest.dtype, contest.settings)
+        about = (setup.pair, setup.dtype, setup.settings)
         self._about = about
         self._box = Vertical()
         self._views = (
-            RowsView(lambda w, h: progress_rows(self.meeting, *about, w), id="progress"),
-            RowsView(lambda w, h: _fitting(table_rows(self.meeting, w), h), id="table"),
-            RowsView(lambda w, h: outcome_rows(self.meeting, w), id="outcome"),
+            RowsView(lambda w, h: progress_rows(self.series, *about, w), id="progress"),
+            RowsView(lambda w, h: _fitting(table_rows(self.series, w), h), id="table"),
+            RowsView(lambda w, h: outcome_rows(self.series, w), id="outcome"),
         )
 
     def compose(self) -> ComposeResult:
@@ -66,24 +66,24 @@ class BenchScreen(ModalScreen[None]):
             yield from self._views
 
     def on_mount(self) -> None:
-        """Say what it is."""
+        """Set the title and draw."""
         self._box.border_title = "bench"
         self.show()
 
     def show(self) -> None:
-        """Draw what is known now."""
+        """Draw the results so far."""
         if not self.is_mounted:
             return
         for view in self._views:
             view.repaint()
-        key, ended = self._key_of, self.meeting.ended
+        key, ended = self._key_of, self.series.ended
         leave = key("bench.leave").split(",")[0]
         again = f" · {key('bench.again')} again · {key('bench.copy')} {'copied' if self._copied else 'copies'}"
         self._box.border_subtitle = f"{leave} leaves{again}" if ended else f"{leave} stops"
 
     def begin(self, series: RaceSeries) -> None:
         """Show another run."""
-        self.meeting, self._copied = series, False
+        self.series, self._copied = series, False
         self.show()
 
     def action_leave(self) -> None:
@@ -91,18 +91,18 @@ class BenchScreen(ModalScreen[None]):
         self.post_message(self.StopAsked())
 
     def action_again(self) -> None:
-        """The same once more."""
-        if self.meeting.ended:
+        """Run the same benchmark again."""
+        if self.series.ended:
             self.post_message(self.AgainAsked())
 
     def action_copy(self) -> None:
-        """The table as text."""
-        if self.meeting.ended:
-            self.app.copy_to_clipboard(series_text(self.meeting, *self._about))
+        """Copy the table as text."""
+        if self.series.ended:
+            self.app.copy_to_clipboard(series_text(self.series, *self._about))
             self._copied = True
             self.show()
 
 
 def _fitting(rows: list[Row], height: int) -> list[Row]:
-    """The rows there is room for; the last one, which sums up, stays."""
+    """As many rows as fit; the last one, the total, is always kept."""
     return rows if len(rows) <= height else [*rows[: height - 1], rows[-1]]

@@ -1,4 +1,4 @@
-"""All chats that were kept: search, open, rename, delete, export."""
+"""The screen of stored chats: search, open, rename, delete, export."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _IN_LIST = {"rename": "rename", "delete": "delete", "undo": "undo", "export": "e
 
 
 class ChatsScreen(ModalScreen[str | None]):
-    """A line to search with and the chats that fit, the newest first; gives back the chosen one's id."""
+    """A search input and the chats that match, newest first; its result is the id of the chosen one."""
 
     DEFAULT_CSS = """
     ChatsScreen { align: center middle; background: $background 60%; }
@@ -81,11 +81,11 @@ class ChatsScreen(ModalScreen[str | None]):
         self._now = now
         self._found: list[Summary] = []
         self._deleted: list[Summary] = []
-        self._asked = ""  # what the line at the bottom is for
+        self._asked = ""  # the action that the input at the bottom is for
         self._remark = TintedText(classes="remark")
 
     def compose(self) -> ComposeResult:
-        """What is searched for on top, what is done with a chat at the bottom."""
+        """The search at the top, the input for an action at the bottom."""
         with Vertical():
             yield Input(self._words, placeholder="search", id="words", select_on_focus=False)
             yield OptionList()
@@ -93,16 +93,16 @@ class ChatsScreen(ModalScreen[str | None]):
             yield Input(id="ask", select_on_focus=False)
 
     def on_mount(self) -> None:
-        """Everything, until something is typed."""
+        """Show all chats until something is typed."""
         self.query_one("#words").focus()
-        self._look()
+        self._load()
 
     def on_resize(self) -> None:
         """Entries are as wide as the list."""
         self.call_after_refresh(self._show)
 
     def on_descendant_focus(self) -> None:
-        """The keys that act now."""
+        """Show the keys that apply now."""
         close = self._key("close")
         if self._asked:
             said = f"Enter does it · {close} leaves it"
@@ -116,10 +116,10 @@ class ChatsScreen(ModalScreen[str | None]):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search again."""
         if event.input.id == "words":
-            self._look()
+            self._load()
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Open the chat, or do what was asked about."""
+        """Open the chat, or finish the action."""
         if event.input.id == "words":
             self._open()
             return
@@ -140,7 +140,7 @@ class ChatsScreen(ModalScreen[str | None]):
         self._open()
 
     def action_back(self) -> None:
-        """Leave the line at the bottom, or the screen."""
+        """Close the input at the bottom, or the screen."""
         if self._asked:
             self._stop_asking()
         else:
@@ -153,7 +153,7 @@ class ChatsScreen(ModalScreen[str | None]):
             options.highlighted = max(0, min(options.option_count - 1, options.highlighted + step))
 
     def action_search(self) -> None:
-        """Back to the words."""
+        """Focus the search."""
         self.query_one("#words").focus()
 
     def action_ask(self, what: str) -> None:
@@ -169,18 +169,18 @@ class ChatsScreen(ModalScreen[str | None]):
         line.focus()
 
     async def action_delete(self) -> None:
-        """Put the chat away."""
+        """Delete the chat; it can be restored."""
         if (chat := self._chosen()) is not None:
-            await self._put_away(chat, True)
+            await self._set_deleted(chat, True)
 
     async def action_undo(self) -> None:
-        """Take back what was put away last."""
+        """Restore the chat that was deleted last."""
         if self._deleted:
-            await self._put_away(self._deleted[-1], False)
+            await self._set_deleted(self._deleted[-1], False)
         else:
             self._say("nothing was deleted here")
 
-    async def _put_away(self, chat: Summary, deleted: bool) -> None:
+    async def _set_deleted(self, chat: Summary, deleted: bool) -> None:
         try:
             await self._archive.change(lambda chats: chats.delete(chat.id, deleted))
         except SpecchatError as error:
@@ -193,13 +193,13 @@ class ChatsScreen(ModalScreen[str | None]):
         else:
             self._deleted.remove(chat)
             self._say(f"{cut(visible(chat.title), 40)!r} is back")
-        self._look()
+        self._load()
 
     async def _rename(self, chat: Summary, title: str) -> None:
         if chat.id == self._current:
             self._archive.rename(title)
         await self._archive.change(lambda chats: chats.rename(chat.id, title))
-        self._look()
+        self._load()
 
     async def _export(self, chat: Summary, file: Path) -> None:
         kind = export.format_of("", file)
@@ -222,8 +222,8 @@ class ChatsScreen(ModalScreen[str | None]):
         return self._found[at] if at is not None and at < len(self._found) else None
 
     @work(exclusive=True)
-    async def _look(self) -> None:
-        """Ask for the chats that fit, and show them."""
+    async def _load(self) -> None:
+        """Read the chats that match, and show them."""
         words = self.query_one("#words", Input).value
         try:
             self._found = await self._archive.ask(lambda chats: chats.summaries(words))
@@ -244,7 +244,7 @@ class ChatsScreen(ModalScreen[str | None]):
         self.query_one(Vertical).border_title = f"chats · {count}" if self._found or words.strip() else "chats"
 
     def _entry(self, chat: Summary, words: str, now: datetime, width: int) -> Content:
-        """The title and when it was, and one line of what was said."""
+        """The title and time, and one line of the text."""
         mark, style = ("● ", "$success") if chat.id == self._current else ("  ", "")
         count = f"{chat.messages:,} message{'s' if chat.messages != 1 else ''} · " if width >= 48 else ""
         told = count + numbers.when(chat.updated, now)

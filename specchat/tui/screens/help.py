@@ -13,7 +13,7 @@ from specchat.tui.text.key_names import hint
 from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.tinted_text import TintedText
 
-MOST_FOR_KEYS, MOST_SAID = 26, 43
+KEY_COLUMNS, HELP_COLUMNS = 26, 43
 """Columns for what to press or type (what is longer has a line of its own), and for what it does."""
 
 
@@ -45,13 +45,13 @@ class HelpScreen(ModalScreen[None]):
 
     def _runs(self) -> list[tuple[str, str]]:
         column = max(len(left) for _, entries in self._sections for left, _ in entries) + 2
-        column = min(column, MOST_FOR_KEYS)
+        column = min(column, KEY_COLUMNS)
         runs: list[tuple[str, str]] = []
         for title, entries in self._sections:
             runs.append((f"\n{title}\n", "strong"))
             for left, right in entries:
                 beside = "\n" + " " * (column + 2)
-                said = beside.join(right[a:b].strip() for a, b in wrap(right, MOST_SAID))
+                said = beside.join(right[a:b].strip() for a, b in wrap(right, HELP_COLUMNS))
                 own_line = beside if len(left) > column - 2 else ""
                 runs += [(f"  {left:<{column}}", "accepted"), (f"{own_line}{said}\n", "text")]
         return runs

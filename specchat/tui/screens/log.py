@@ -1,4 +1,4 @@
-"""The end of what the engine wrote to its log: what a bug report needs."""
+"""The screen with the end of the engine's log, for bug reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_BYTES = 64_000
 
 
 class LogScreen(ModalScreen[None]):
-    """The last lines of a file and where it stands."""
+    """The path of the file and its last lines."""
 
     DEFAULT_CSS = """
     LogScreen { align: center middle; background: $background 60%; }
@@ -44,7 +44,7 @@ class LogScreen(ModalScreen[None]):
             yield TintedText([(visible(str(self._file)) + "\n\n", "dim"), (tail(self._file), "text")])
 
     def on_mount(self) -> None:
-        """The newest lines are the ones that matter."""
+        """Scroll to the newest lines."""
         box = self.query_one(VerticalScroll)
         box.focus()
         self.call_after_refresh(box.scroll_end, animate=False)

@@ -1,4 +1,4 @@
-"""Choose what to talk to: load a pair, fetch it while the chat goes on, add one, forget one."""
+"""The screen of pairs: load one, fetch one in the background, add or forget one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from specchat.errors import SpecchatError
-from specchat.tui.draw.pair_rows import Shelf
+from specchat.tui.draw.pair_rows import PairListState
 from specchat.tui.screens.add_pair import AddPairScreen
 from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.state.pair_info import PairInfo
@@ -20,7 +20,7 @@ from specchat.tui.widgets.pair_list import PairList
 
 
 class PairsScreen(ModalScreen[str | None]):
-    """Every pair with its state; gives back the one that is to be loaded now."""
+    """All pairs with their states; its result is the pair to load."""
 
     DEFAULT_CSS = """
     PairsScreen { align: center middle; background: $background 60%; }
@@ -38,7 +38,7 @@ class PairsScreen(ModalScreen[str | None]):
         super().__init__()
         self._library = library
         self._list = PairList()
-        self._list.shelf = Shelf(in_use=in_use, held_bytes=held_bytes)
+        self._list.list_state = PairListState(in_use=in_use, held_bytes=held_bytes)
 
     def compose(self) -> ComposeResult:
         """Just the list."""
@@ -47,14 +47,14 @@ class PairsScreen(ModalScreen[str | None]):
             yield self._list
 
     def on_mount(self) -> None:
-        """Show what is known at once, then what has to be looked up."""
-        self._library.watch(self._look)
+        """Show what is known at once, then what the files say."""
+        self._library.set_listener(self._update_progress)
         self._list.focus()
         self._read()
 
     def on_unmount(self) -> None:
-        """Nobody looks any more; what is being fetched goes on."""
-        self._library.watch(None)
+        """Stop listening; downloads go on."""
+        self._library.set_listener(None)
 
     def on_pair_list_asked(self, event: PairList.Asked) -> None:
         """Load, fetch, stop or forget."""
@@ -64,16 +64,16 @@ class PairsScreen(ModalScreen[str | None]):
                 self._say(f"{name} cannot work, see above")
             case "choose" if name in self._library.fetching:
                 self._say(f"{name} is being fetched; x stops that")
-            case "choose" if self._library.waits(event.pair):
+            case "choose" if self._library.fetches_first(event.pair):
                 self._library.fetch(name)
             case "choose":
                 self.dismiss(name)
-            case "stop" if not self._library.call_off(name):
+            case "stop" if not self._library.cancel(name):
                 self._say(f"{name} is not being fetched")
             case "start":
-                self._do(self._library.begin_with, name)
+                self._run(self._library.set_start_pair, name)
             case "forget":
-                self._do(self._library.forget, name)
+                self._run(self._library.forget, name)
 
     async def action_add(self) -> None:
         """Ask for a new pair, and show it."""
@@ -88,54 +88,56 @@ class PairsScreen(ModalScreen[str | None]):
             self._read()
             self._list.action_edge(-1)
 
-    def _do(self, deed: Callable[[str], str], name: str) -> None:
+    def _run(self, action: Callable[[str], str], name: str) -> None:
         try:
-            said = deed(name)
+            said = action(name)
         except SpecchatError as error:
             said = str(error)
         self._read()
         self._say(said)
 
     def _read(self) -> None:
-        """Take the pairs anew; what their files say follows."""
+        """Read the list of pairs again; the results of the files follow."""
         try:
             pairs = self._library.known()
         except SpecchatError as error:
             self._say(str(error))
             return
-        before = {pair.name: pair for pair in self._list.shelf.pairs}
+        before = {pair.name: pair for pair in self._list.list_state.pairs}
         self.query_one(Vertical).styles.height = max(14, len(pairs) + 9)
-        self._look()
+        self._update_progress()
         self._list.show(
             replace(
-                self._list.shelf,
-                first=self._library.first,
+                self._list.list_state,
+                first=self._library.start_pair,
                 pairs=[_with_verdict(p, before.get(p.name)) for p in pairs],
             )
         )
         self.run_worker(self._judge(), exclusive=True)
 
     async def _judge(self) -> None:
-        for pair in list(self._list.shelf.pairs):
+        for pair in list(self._list.list_state.pairs):
             judged = await self._library.judged(pair)
-            shelf = self._list.shelf
-            self._list.show(replace(shelf, pairs=[judged if p.name == judged.name else p for p in shelf.pairs]))
+            list_state = self._list.list_state
+            self._list.show(
+                replace(list_state, pairs=[judged if p.name == judged.name else p for p in list_state.pairs])
+            )
 
-    def _look(self) -> None:
-        """Something was fetched, or a little more of it."""
-        fetching, shelf = dict(self._library.fetching), self._list.shelf
-        ended = shelf.fetching.keys() - fetching.keys()
-        self._list.show(replace(shelf, fetching=fetching, failed=dict(self._library.failed)))
+    def _update_progress(self) -> None:
+        """Show the progress of downloads."""
+        fetching, list_state = dict(self._library.fetching), self._list.list_state
+        ended = list_state.fetching.keys() - fetching.keys()
+        self._list.show(replace(list_state, fetching=fetching, failed=dict(self._library.failed)))
         if ended:
             self._say("")
             self._read()
 
     def _say(self, text: str) -> None:
-        self._list.show(replace(self._list.shelf, said=text))
+        self._list.show(replace(self._list.list_state, said=text))
 
 
 def _with_verdict(pair: PairInfo, before: PairInfo | None) -> PairInfo:
-    """The pair as it stands now, with what was found out about it before until that is looked up again."""
+    """The pair as it is now, with the earlier results of its files until they are read again."""
     if before is None:
         return pair
     return replace(pair, needed_bytes=before.needed_bytes, free_bytes=before.free_bytes, trouble=before.trouble,

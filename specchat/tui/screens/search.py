@@ -1,4 +1,4 @@
-"""Searching what was sent before, while typing."""
+"""The screen that searches the messages sent before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 100
 
 
 class SearchScreen(ModalScreen[str | None]):
-    """A line to type words into and the messages that hold all of them, newest first; gives back the chosen one."""
+    """A search input and the messages with all its words, newest first; its result is the chosen one."""
 
     DEFAULT_CSS = """
     SearchScreen { align: center bottom; background: $background 60%; }
@@ -48,7 +48,7 @@ class SearchScreen(ModalScreen[str | None]):
         self._found: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """The newest stands at the bottom, next to what is typed."""
+        """The newest message is at the bottom, next to the input."""
         with Vertical() as box:
             box.border_title = "sent before"
             box.border_subtitle = "Enter takes it" + hint(self, "search.close", "closes", " · ")
@@ -56,14 +56,14 @@ class SearchScreen(ModalScreen[str | None]):
             yield Input(self._words, placeholder="type words to search", select_on_focus=False, compact=True)
 
     def on_mount(self) -> None:
-        """Everything, until something is typed."""
+        """Show all messages until something is typed."""
         self.query_one(OptionList).can_focus = False
         self.query_one(Input).focus()
-        self._look()
+        self._load()
 
     def on_input_changed(self) -> None:
         """Search again."""
-        self._look()
+        self._load()
 
     def on_input_submitted(self) -> None:
         """Take the highlighted one."""
@@ -80,7 +80,7 @@ class SearchScreen(ModalScreen[str | None]):
         if options.highlighted is not None:
             options.highlighted = max(0, min(options.option_count - 1, options.highlighted - step))
 
-    def _look(self) -> None:
+    def _load(self) -> None:
         words = self.query_one(Input).value
         self._found = self._history.found(words)[:_SHOWN]
         options = self.query_one(OptionList)
@@ -92,7 +92,7 @@ class SearchScreen(ModalScreen[str | None]):
 
 
 def _line(text: str) -> Content:
-    """One row: the beginning, and how much more there is."""
+    """One row: the beginning of the message, and how many lines follow."""
     more = text.count("\n")
     head = Content(cut(visible(" ".join(text[:400].split())), 200))
     return head + Content.styled(f"  +{more} lines", "$quiet-color") if more else head

@@ -1,4 +1,4 @@
-"""The settings form over the chat, where there is no room beside it."""
+"""The settings form as a screen, for windows without room beside the chat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
-from specchat.tui.state.setting_effect import Effect
+from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.widgets.settings_form import SettingsForm
 
@@ -24,7 +24,7 @@ class SettingsScreen(ModalScreen[None]):
         Binding("f2", "dismiss(None)", "close", show=False, id="settings.close"),
     ]
 
-    def __init__(self, fields: list[Field], pair: str, effect: Effect) -> None:
+    def __init__(self, fields: list[Field], pair: str, effect: SettingEffect) -> None:
         super().__init__()
         self._fields = fields
         self._pair = pair
@@ -47,5 +47,5 @@ class SettingsScreen(ModalScreen[None]):
 
     @property
     def form(self) -> SettingsForm:
-        """The form, for whoever has news for it."""
+        """The form of this screen."""
         return self.query_one(SettingsForm)

@@ -1,7 +1,7 @@
-"""When memory is searched for what nobody needs any more: when nothing moves, not in the middle of a frame.
+"""Runs full garbage collections while the app is idle, not in the middle of a frame.
 
-Views that left the screen refer to each other, so only a collection of everything frees them. With a long chat that
-takes 100 to 250 ms, and Python's own come every few frames while messages come and go.
+Removed views refer to each other, so only a full collection frees them. With a long chat that takes 100 to 250 ms, and
+Python would run one every few frames while messages are mounted and removed.
 """
 
 from __future__ import annotations
@@ -10,53 +10,53 @@ import asyncio
 import gc
 from collections.abc import Callable
 
-from specchat.tui.textual_fixes.compositing import let_go
+from specchat.tui.textual_fixes.compositing import clear_style_cache
 
-REST_S = 0.8
-"""How long nothing must have happened."""
+IDLE_S = 0.8
+"""The idle time before a collection."""
 
-MUCH = 5
-"""Young collections since the last one of everything, each about 20 000 objects that stayed."""
+MANY_COLLECTIONS = 5
+"""Younger collections since the last full one, each about 20 000 surviving objects."""
 
 THRESHOLDS = 2_000, 10, 500
-"""Python's own collections of everything remain as a net, for whoever never rests."""
+"""Thresholds of Python's own collections, which remain for an app that is never idle."""
 
 
 class GarbageCollection:
-    """Collects what was left behind. There is no timer while nothing was."""
+    """Schedules collections. There is no timer unless one is scheduled."""
 
-    def __init__(self, resting: Callable[[], bool]) -> None:
-        self._resting = resting
-        self._soon: asyncio.TimerHandle | None = None
+    def __init__(self, is_idle: Callable[[], bool]) -> None:
+        self._is_idle = is_idle
+        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """The first picture stands. What is there now stays to the end: no collection looks at it again.
+        """After the first paint: exclude all existing objects from later collections.
 
-        There is little garbage in it (a megabyte), and looking for that would take longer than painting took.
+        They stay to the end. About a megabyte of them is garbage; finding it would take longer than the paint.
         """
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
         gc.enable()
 
-    def soon(self) -> None:
-        """Something was left behind; collect it once nothing moves."""
-        if self._soon is not None:
-            self._soon.cancel()
-        self._soon = asyncio.get_running_loop().call_later(REST_S, self._if_resting)
+    def schedule(self) -> None:
+        """Collect once the app is idle."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._collect_if_idle)
 
-    def between(self) -> None:
-        """One thing has ended and the next is not to be seen yet: collect if much was left behind by now."""
-        if gc.get_count()[2] >= MUCH:
+    def collect_if_many(self) -> None:
+        """Collect now if there were many younger collections; called while the engine reads the prompt."""
+        if gc.get_count()[2] >= MANY_COLLECTIONS:
             _collect()
 
-    def _if_resting(self) -> None:
-        self._soon = None
-        if self._resting():
+    def _collect_if_idle(self) -> None:
+        self._timer = None
+        if self._is_idle():
             _collect()
         else:
-            self.soon()
+            self.schedule()
 
 
 def _collect() -> None:
-    let_go()
+    clear_style_cache()
     gc.collect()

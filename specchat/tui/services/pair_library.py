@@ -1,4 +1,4 @@
-"""What to talk to: the pairs there are, fetching one in the background, loading it, forgetting one's own."""
+"""The pairs of models: lists them, downloads one in the background, loads one, removes one of the user's own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PairLibrary:
         key_of: KeyNames,
     ) -> None:
         self.here = here
-        self.fetching: dict[str, Loading | None] = {}  # progress of what is being fetched, by pair
+        self.fetching: dict[str, Loading | None] = {}  # the progress of downloads, by pair
         self.failed: dict[str, str] = {}  # why fetching a pair did not work
         self.command: Callable[..., list[str]] = own_command
         self._chat = chat
@@ -50,23 +50,23 @@ class PairLibrary:
         self._pairs = pairs
         self._judge = judge
         self._processes: dict[str, OwnProcess] = {}
-        self._watch: Callable[[], None] = lambda: None
+        self._listener: Callable[[], None] = lambda: None
 
     def known(self) -> list[PairInfo]:
-        """The pairs with what is here of them now."""
+        """All pairs with the current state of their files."""
         return self._pairs() if callable(self._pairs) else list(self._pairs)
 
     async def judged(self, pair: PairInfo) -> PairInfo:
-        """The same pair with whether it would work here; read on a thread of its own."""
+        """The pair with the result of checking its files, on a thread."""
         if self._judge is None:
             return pair
         try:
             return await asyncio.to_thread(self._judge, pair)
-        except SpecchatError:  # taken out of the catalog meanwhile, or a file that broke: loading will say so
+        except SpecchatError:  # removed, or a broken file: loading reports it
             return pair
 
     async def choose(self, name: str) -> None:
-        """Load this pair, or fetch it first while the chat goes on.
+        """Load this pair, or download it first in the background.
 
         Raises:
             UsageError: no pair is called so.
@@ -74,15 +74,15 @@ class PairLibrary:
         pairs = {pair.name: pair for pair in self.known()}
         if pairs and name not in pairs:
             raise UsageError(f"no pair is called {name!r}{nearest(name, pairs)}")
-        if name in pairs and self.waits(pairs[name]):
+        if name in pairs and self.fetches_first(pairs[name]):
             self.fetch(name)
             self._notify(f"fetching {name}; the chat goes on meanwhile")
         else:
             self._chat.fetched = ""
             await self._load({"pair": name})
 
-    def waits(self, pair: PairInfo) -> bool:
-        """Whether the pair is fetched in the background first: another is in use, and the chat goes on with it."""
+    def fetches_first(self, pair: PairInfo) -> bool:
+        """Whether the pair is downloaded in the background first, because another one is in use."""
         return pair.state in ("partial", "missing") and self.here and self._chat.engine.ready is not None
 
     def fetch(self, name: str) -> None:
@@ -92,24 +92,24 @@ class PairLibrary:
             self.failed.pop(name, None)
             self._notify("")
             self._run(self._fetch(name))
-            self._look()
+            self._progress_changed()
 
-    def call_off(self, name: str) -> bool:
-        """Stop fetching this pair; the next time goes on from there. False if it was not being fetched."""
+    def cancel(self, name: str) -> bool:
+        """Stop the download of this pair; the next one resumes it. False if there was none."""
         if process := self._processes.get(name):
-            process.call_off()
+            process.cancel()
         return process is not None
 
     async def close(self) -> None:
-        """Stop everything that is under way."""
+        """Stop all downloads."""
         await asyncio.gather(*(process.end() for process in self._processes.values()))
 
-    def watch(self, told: Callable[[], None] | None) -> None:
-        """Tell this one whenever something has changed; None: nobody."""
-        self._watch = told or (lambda: None)
+    def set_listener(self, listener: Callable[[], None] | None) -> None:
+        """Call this function whenever downloads have progressed; None: no function."""
+        self._listener = listener or (lambda: None)
 
     def forget(self, name: str) -> str:
-        """Take a pair of the user's own out of models.toml; what to say about it.
+        """Remove a pair of the user's own from models.toml; returns the remark about it.
 
         Raises:
             UsageError: it is not the user's.
@@ -119,15 +119,15 @@ class PairLibrary:
         return f"{name} is forgotten" + (f", and {', '.join(models)}" if models else "") + "; weights stay"
 
     @property
-    def first(self) -> str:
-        """The pair the app begins with; empty where that is another machine's business."""
+    def start_pair(self) -> str:
+        """The pair that is loaded at the start; empty where another machine decides it."""
         try:
             return str(user_settings().get("pair", Settings().pair)) if self.here else ""
         except ConfigError:  # said wherever the file is needed
             return ""
 
-    def begin_with(self, name: str) -> str:
-        """Begin with this pair from now on; what to say about it.
+    def set_start_pair(self, name: str) -> str:
+        """Load this pair at every start; returns the remark about it.
 
         Raises:
             ConfigError: the file cannot be changed.
@@ -138,9 +138,9 @@ class PairLibrary:
 
     async def _fetch(self, name: str) -> None:
         process = self._processes[name] = OwnProcess(
-            self.command("models", "pull", name, "--output", "jsonl"), lambda line: self._heard(name, line)
+            self.command("models", "pull", name, "--output", "jsonl"), lambda line: self._on_line(name, line)
         )
-        self._look()
+        self._progress_changed()
         try:
             done = await process.run()
         finally:
@@ -149,26 +149,26 @@ class PairLibrary:
             self._chat.fetched = name
             key = self._key_of("pair")
             self._notify(f"{name} is here; {f'{key} or ' if key else ''}/pair {name} loads it", "good")
-        elif process.called_off:
+        elif process.cancelled:
             self._notify(f"stopped fetching {name}; the next time goes on from there")
         else:
             self.failed[name] = process.last_words
             self._notify(f"{name} was not fetched: {process.last_words}", "bad")
-        self._look()
+        self._progress_changed()
 
-    def _heard(self, name: str, line: bytes) -> None:
+    def _on_line(self, name: str, line: bytes) -> None:
         try:
             event = decode_event(line)
         except msgspec.DecodeError:  # a library that prints
             return
         if isinstance(event, Loading):
             self.fetching[name] = event
-            self._look()
+            self._progress_changed()
 
-    def _look(self) -> None:
+    def _progress_changed(self) -> None:
         self._chat.fetching = " · ".join(_short(name, event) for name, event in self.fetching.items())
         self._redraw()
-        self._watch()
+        self._listener()
 
 
 def _short(name: str, event: Loading | None) -> str:

@@ -1,4 +1,4 @@
-"""Keeps settings beyond this session: what a pair was shipped with, what it starts with, and writing down the rest."""
+"""Reads the shipped and saved settings of a pair from files, and saves the settings in force."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class SettingsFiles:
             pair = load_catalog().pair(ready.pair)
             self.shipped = settings_message(shipped_settings(pair))
             self.saved = settings_message(settings_of(pair))
-        except SpecchatError:  # a pair of a recording, or a file that broke meanwhile: saving will say so
+        except SpecchatError:  # a pair of a recording, or a broken file: saving reports it
             return
 
     def save(self, *, into_pair: bool) -> list[Saved]:
-        """Write down what differs from the next start; which keys went into which file.
+        """Save the settings that differ from those of the next start; returns the keys written to each file.
 
         Raises:
             UsageError: there is nothing that could be saved here.

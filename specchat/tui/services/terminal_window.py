@@ -1,4 +1,4 @@
-"""The terminal around the app: its title, its clipboard, its attention."""
+"""The terminal's window: its title, clipboard and notifications."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from specchat.tui.text.cells import cut
 
 LONGEST_TITLE = 60
 SHORT_S = 3.0
-"""A reply that took less calls nobody back."""
+"""A reply that took less time causes no notification."""
 
 SAVE_TITLE, RESTORE_TITLE = "\x1b[22;2t", "\x1b[23;2t"
 
 
 def title_of(chat: Chat) -> str:
-    """What the terminal's title says: a mark while something is being written, the program, the chat."""
+    """The title of the window: a mark while a reply is written, the program, the chat."""
     first = next((turn.content for turn in chat.turns if turn.role == "user"), "")
     about = cut(visible(" ".join((chat.title or first)[:400].split())), LONGEST_TITLE)
     return ("✎ " if chat.running else "") + "specchat" + (f" · {about}" if about else "")
 
 
 class TerminalWindow:
-    """Everything the app does to the terminal beside drawing on it."""
+    """Everything that the app does with the terminal except drawing."""
 
     def __init__(
         self,
@@ -62,15 +62,15 @@ class TerminalWindow:
             self._write(f"{SAVE_TITLE if self._title is None else ''}\x1b]2;{title}\x07")
             self._title = title
 
-    def leave(self) -> None:
+    def restore_title(self) -> None:
         """Restore the terminal's title."""
         if self._title is not None and sys.__stdout__ is not None and sys.__stdout__.isatty():
             with contextlib.suppress(OSError):
                 sys.__stdout__.write(RESTORE_TITLE)
                 sys.__stdout__.flush()
 
-    def ended(self, event: Finished) -> None:
-        """A reply is complete: call the user back who has gone to another window meanwhile."""
+    def reply_ended(self, event: Finished) -> None:
+        """A reply has ended: notify the user if another window has the focus."""
         chat = self._chat
         if self._focused() or event.at_s < SHORT_S or self._options.notify == "off" or chat.queued is not None:
             return
@@ -81,7 +81,7 @@ class TerminalWindow:
         self._bell()
 
     def copied(self, text: str, what: str) -> None:
-        """The text went to the terminal; give it to the desktop as well, and say what happened."""
+        """Copy a text, which the terminal got already, with the desktop's tool too, and show a remark."""
         if self._tool is None:
             self._notify(f"{what}: {clipboard.advice(text)}" if not self._advised else f"{what} copied")
             self._advised = True

@@ -1,7 +1,7 @@
-"""`@path` in a message: the file is put behind the text when it is sent, and folded where it is shown.
+"""Files attached by `@path`: appended to the message when it is sent, folded where it is shown.
 
-The form in which a file travels says how many lines it has, so it is read back by counting: whatever
-stands in the file cannot end it early, and a chat that is stored needs nothing beside its text.
+Each attached file is written with its number of lines and read back by counting them, so that nothing in a file can
+end it early, and a stored chat needs only its text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specchat.errors import UsageError, nearest
 from specchat.tui.text import numbers
 
 LARGEST_BYTES = 1_000_000
-"""Of one file."""
+"""The largest file that can be attached."""
 
 _MENTION = re.compile(r"""@(?<![^\s(\[]@)(@?)(?:"([^"\n]*)"|'([^'\n]*)'|([^\s"'@]+))""")
 _TRAILING = ".,;:!?)]}"
@@ -40,19 +40,19 @@ class Attached:
 
 
 def inline(text: str, folder: Path) -> str:
-    """The message as it is sent: every file it mentions behind it, `@@` as a plain `@`.
+    """The message as it is sent: mentioned files are appended, `@@` becomes `@`.
 
     Raises UsageError where a file that is clearly meant does not exist or is no text.
     """
     files: dict[str, Attached] = {}
-    for path in _mentioned(text, folder):
+    for path in _mentioned_paths(text, folder):
         files.setdefault(path, Attached(path, _read(_full(path, folder), path)))
     spoken = _MENTION.sub(lambda match: match.group()[1:] if match[1] else match.group(), text)
     return "\n\n".join([spoken, *(_block(file) for file in files.values())])
 
 
 def split(content: str) -> tuple[str, list[Attached]]:
-    """What was written and the files behind it; the opposite of `inline`."""
+    """The text and the attached files of a message; the inverse of `inline`."""
     lines = content.split("\n")
     for start, line in enumerate(lines):
         if _OPEN.fullmatch(line) and (files := _blocks(lines, start)):
@@ -63,13 +63,13 @@ def split(content: str) -> tuple[str, list[Attached]]:
 def has_mention(text: str, folder: Path) -> bool:
     """Whether sending this text would put a file behind it."""
     try:
-        return any(_full(path, folder).is_file() for path in _mentioned(text, folder))
+        return any(_full(path, folder).is_file() for path in _mentioned_paths(text, folder))
     except UsageError:
         return False
 
 
-def being_typed(before: str) -> tuple[int, str] | None:
-    """The path that is being typed before the cursor and where it begins; None where it is none."""
+def path_being_typed(before: str) -> tuple[int, str] | None:
+    """The path before the cursor and where it begins; None where no path is typed."""
     quoted = re.search(r"""(?<![^\s(\[])@(["'])([^"'\n]*)$""", before)
     if quoted:
         return quoted.start() + 2, quoted[2]
@@ -92,8 +92,8 @@ def completions(path: str, folder: Path) -> list[str]:
     return sorted(found)
 
 
-def _mentioned(text: str, folder: Path) -> Iterator[str]:
-    """Paths that are meant as files."""
+def _mentioned_paths(text: str, folder: Path) -> Iterator[str]:
+    """The mentioned paths that are meant as files."""
     for match in _MENTION.finditer(text):
         if match[1]:
             continue
@@ -102,7 +102,7 @@ def _mentioned(text: str, folder: Path) -> Iterator[str]:
         elif (path := _existing(match[4], folder)) is not None:
             yield path
         elif _FILE_NAME.search(bare := match[4].rstrip(_TRAILING)):
-            raise UsageError(f"there is no file {bare!r}{_near(bare, folder)} (@@ sends it as text)")
+            raise UsageError(f"there is no file {bare!r}{_suggestion(bare, folder)} (@@ sends it as text)")
 
 
 def _existing(word: str, folder: Path) -> str | None:
@@ -116,7 +116,7 @@ def _existing(word: str, folder: Path) -> str | None:
     return None
 
 
-def _near(path: str, folder: Path) -> str:
+def _suggestion(path: str, folder: Path) -> str:
     head, slash, name = path.rpartition("/")
     names = [found for found in completions(head + slash, folder) if not found.endswith("/")]
     close = nearest(path, names) if names else ""
@@ -155,7 +155,7 @@ def _block(file: Attached) -> str:
 
 
 def _blocks(lines: list[str], at: int) -> list[Attached]:
-    """The files from this line to the end; none unless nothing else stands there."""
+    """The files from this line to the end; none if there is anything else."""
     files: list[Attached] = []
     while at < len(lines):
         opened = _OPEN.fullmatch(lines[at])

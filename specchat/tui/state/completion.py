@@ -1,4 +1,4 @@
-"""What Tab may put in place of the word before the cursor: commands, their arguments, paths of files."""
+"""Completion of the word before the cursor: commands, their arguments, file paths."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from specchat.tui.state import attachments
 
 @dataclass(frozen=True)
 class Completion:
-    """Words that may stand from `start` to the cursor, best ones first."""
+    """Words that may replace the text from `start` to the cursor, best first."""
 
     start: int  # characters of the line before the word
     words: tuple[str, ...]
 
     def common(self) -> str:
-        """What all of them begin with."""
+        """The common beginning of all words."""
         first, last = min(self.words), max(self.words)
         same = (index for index, letter in enumerate(first) if last[index : index + 1] != letter)
         return first[: next(same, len(first))]
 
 
 @dataclass(frozen=True)
-class Known:
-    """One command, as far as completing it goes."""
+class KnownCommand:
+    """What completion needs to know of a command."""
 
     name: str
     takes_argument: bool
     values: Callable[[list[str]], Sequence[str]]  # the arguments before → what may come next
 
 
-def complete(line: str, commands: Sequence[Known], folder: Path) -> Completion | None:
-    """What fits the line up to the cursor; None where nothing is being typed that could be completed."""
+def complete(line: str, commands: Sequence[KnownCommand], folder: Path) -> Completion | None:
+    """The completions of the line up to the cursor; None where there are none."""
     if line.startswith("/") and not line.startswith("//"):
         return _command(line, commands)
-    if (typed := attachments.being_typed(line)) is not None:
+    if (typed := attachments.path_being_typed(line)) is not None:
         start, path = typed
         words = [_quoted(found, line[start - 1]) for found in attachments.completions(path, folder)]
         return Completion(start, tuple(words)) if words else None
@@ -51,7 +51,7 @@ def values_of_usage(usage: str, index: int) -> list[str]:
     return [word for word in choices.split("|") if word.islower()] if "|" in choices else []
 
 
-def _command(line: str, commands: Sequence[Known]) -> Completion | None:
+def _command(line: str, commands: Sequence[KnownCommand]) -> Completion | None:
     name, space, rest = line[1:].partition(" ")
     if not space:
         fitting = [f"/{c.name}" + (" " if c.takes_argument else "") for c in commands if c.name.startswith(name)]

@@ -1,4 +1,4 @@
-"""What the app knows of its engine: the pair in use or being loaded, the settings in force, what was asked for."""
+"""The state of the engine: the pair in use or being loaded, the settings in force, the wanted settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specchat.engine.protocol.commands import Change, Load
 from specchat.engine.protocol.events import Changed, Died, Event, Failed, Hello, Loading, Losslessness, Ready
 from specchat.engine.protocol.text import visible
 from specchat.settings import SPECULATION
-from specchat.tui.state.setting_effect import Effect
+from specchat.tui.state.setting_effect import SettingEffect
 
 Phase = Literal["starting", "loading", "ready", "failed", "dead"]
 
@@ -30,9 +30,9 @@ class EngineState:
     loading_pair: str = ""
     refused: str = ""  # a pair that could not be loaded while another stays in use
     problem: str = ""  # one line: why there is no engine or no pair
-    effect: Effect = field(default_factory=Effect)  # of the last change of settings
+    effect: SettingEffect = field(default_factory=SettingEffect)  # of the last change of settings
     _wanted_before: dict[str, Any] = field(default_factory=dict)  # should loading fail
-    changes: deque[dict[str, Any]] = field(default_factory=deque)  # sent, not answered yet
+    changes: deque[dict[str, Any]] = field(default_factory=deque)  # sent without an answer yet
 
     @property
     def pair(self) -> str:
@@ -40,10 +40,10 @@ class EngineState:
         return self.ready.pair if self.ready else ""
 
     def load(self, changes: Mapping[str, Any] | None = None) -> Load:
-        """The command that loads what the user wants, with some wishes changed."""
+        """The command that loads the wanted pair and settings, with these changes."""
         changes, self._wanted_before = changes or {}, dict(self.wanted)
         if self.ready is not None and changes.get("pair", self.ready.pair) != self.ready.pair:
-            for name in SPECULATION:  # how to speculate is the pair's own business; how to sample is the user's
+            for name in SPECULATION:  # speculation settings belong to the pair, sampling settings to the user
                 self.wanted.pop(name, None)
         self.wanted.update(changes)
         self.phase, self.problem, self.loading, self.refused = "loading", "", None, ""
@@ -61,7 +61,7 @@ class EngineState:
         self.settings, self.loss = dict(settings), loss
 
     def apply(self, event: Event) -> None:
-        """Learn from one event."""
+        """Update the state by one event."""
         match event:
             case Hello():
                 self.hello = event
@@ -79,7 +79,7 @@ class EngineState:
                 self.use(event.settings, event.loss)
                 self._remember(self.changes.popleft() if self.changes else {})
             case Failed(during="load"):
-                self._load_failed(visible(event.message), called_off=event.kind == "Cancelled")
+                self._load_failed(visible(event.message), cancelled=event.kind == "Cancelled")
             case Failed(during="change") if self.changes:
                 self.changes.popleft()
             case Died():
@@ -95,17 +95,17 @@ class EngineState:
         self.changes.clear()
 
     def _remember(self, change: dict[str, Any]) -> None:
-        """Ask for an accepted change again when the engine is restarted."""
+        """Add an accepted change to the wanted settings, for the next start of the engine."""
         options = {**self.wanted.get("method_options", {}), **change.get("method_options", {})}
         self.wanted.update(change)
         if options:
             self.wanted["method_options"] = options
 
-    def _load_failed(self, why: str, *, called_off: bool) -> None:
+    def _load_failed(self, why: str, *, cancelled: bool) -> None:
         """A pair that was ready before is still there; without one there is a problem to solve."""
         self.loading = None
         if self.ready is not None:
             self.phase, self.wanted = "ready", {**self._wanted_before, "pair": self.ready.pair}
-            self.refused = "" if called_off else self.loading_pair
+            self.refused = "" if cancelled else self.loading_pair
         else:
             self.phase, self.problem = "failed", why

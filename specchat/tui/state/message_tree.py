@@ -1,4 +1,4 @@
-"""Everything that was said in a chat, as a tree, and the one path through it that is being read."""
+"""The messages of a chat as a tree, and the path through it that is shown."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Node(Protocol):
-    """Something that was said, and what it answers."""
+    """A message, and the one before it."""
 
     id: str
     parent: str | None
-    place: tuple[int, int]  # `(2, 3)`: the second of three that were said in the same place
+    place: tuple[int, int]  # `(2, 3)`: the second of three siblings
 
 
 _N = TypeVar("_N", bound=Node)
 
 
 class Branches(Generic[_N]):
-    """Nothing that was said is ever lost: another answer, another question begin another branch."""
+    """The tree of messages: editing or answering again adds a branch, and nothing is removed."""
 
     def __init__(self) -> None:
         self._path: list[_N] = []
         self._children: dict[str | None, list[_N]] = {}
-        self._followed: dict[str | None, _N] = {}  # where the path went on, the last time it came by
+        self._last_child: dict[str | None, _N] = {}  # the child that the path last led to
 
     @property
     def path(self) -> Sequence[_N]:
@@ -38,14 +38,14 @@ class Branches(Generic[_N]):
             waiting += reversed(self._children.get(node.id, []))
 
     def add(self, node: _N) -> None:
-        """Say this after the last message of the path."""
+        """Add a message at the end of the path."""
         node.parent = self._path[-1].id if self._path else None
-        self._grow(node)
-        self._followed[node.parent] = node
+        self._add_child(node)
+        self._last_child[node.parent] = node
         self._path.append(node)
 
     def restore(self, nodes: Iterable[_N], leaf: str | None) -> None:
-        """Take over a whole tree, parents first, and read the path that ends in `leaf` (or the newest one)."""
+        """Load a whole tree, parents first, and show the path to `leaf` (or to the newest message)."""
         self.clear()
         known: dict[str | None, _N] = {}
         last: _N | None = None
@@ -53,26 +53,26 @@ class Branches(Generic[_N]):
             known[last.id] = last
             self._children.setdefault(last.parent, []).append(last)
         for siblings in self._children.values():
-            _number(siblings)
+            _set_places(siblings)
         end = known.get(leaf, last)
         while end is not None:
-            self._followed[end.parent] = end
+            self._last_child[end.parent] = end
             end = known.get(end.parent)
-        self._follow()
+        self._extend_path()
 
     def siblings(self, node: _N) -> Sequence[_N]:
-        """The node and what was said in its place, oldest first."""
+        """The node and its siblings, oldest first."""
         return self._children.get(node.parent, [node])
 
     def switch(self, node: _N, step: int) -> _N | None:
-        """Read the next or previous sibling instead, down to where it was left; None if there is none."""
+        """Show the next or previous sibling and its last path; None if there is none."""
         siblings = self.siblings(node)
         at = node.place[0] - 1 + step
         if not 0 <= at < len(siblings):
             return None
         self.cut(node)
-        self._followed[node.parent] = siblings[at]
-        self._follow()
+        self._last_child[node.parent] = siblings[at]
+        self._extend_path()
         return siblings[at]
 
     def cut(self, node: _N) -> None:
@@ -84,23 +84,23 @@ class Branches(Generic[_N]):
         return next(i for i, other in enumerate(self._path) if other is node)
 
     def clear(self) -> None:
-        """Begin with nothing."""
+        """Remove all messages."""
         self._path.clear()
         self._children.clear()
-        self._followed.clear()
+        self._last_child.clear()
 
-    def _grow(self, node: _N) -> None:
+    def _add_child(self, node: _N) -> None:
         siblings = self._children.setdefault(node.parent, [])
         siblings.append(node)
-        _number(siblings)
+        _set_places(siblings)
 
-    def _follow(self) -> None:
-        """Lengthen the path as far down as it goes."""
+    def _extend_path(self) -> None:
+        """Extend the path to a leaf."""
         while children := self._children.get(self._path[-1].id if self._path else None):
             parent = self._path[-1].id if self._path else None
-            self._path.append(self._followed.get(parent, children[-1]))
+            self._path.append(self._last_child.get(parent, children[-1]))
 
 
-def _number(siblings: Sequence[_N]) -> None:
+def _set_places(siblings: Sequence[_N]) -> None:
     for number, sibling in enumerate(siblings, 1):
         sibling.place = number, len(siblings)

@@ -27,6 +27,7 @@ class PairInfo:
     trouble: Literal["", "files", "shape", "tokens"] = ""
     refusal: str = ""
     remark: str = ""
+    trained: tuple[str, ...] = ()  # drafters trained for the target, in words
     yours: bool = False  # defined in the user's own models.toml
 
     def short_of_memory(self, held_bytes: int = 0) -> bool:

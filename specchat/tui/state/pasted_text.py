@@ -1,4 +1,4 @@
-"""Long pastes as one word in the prompt, `[pasted 5,012 lines]`, and in full where they are sent."""
+"""Long pastes, shown in the prompt as one word `[pasted 5,012 lines]` and sent in full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MANY_LINES = 20
 _LABEL = re.compile(r"\[pasted [^\]\n]*\]")
 
 
-def plain(text: str) -> str:
+def with_unix_line_ends(text: str) -> str:
     """The text with line ends as the prompt has them."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -23,13 +23,13 @@ def is_long(text: str) -> bool:
 
 
 class Pastes:
-    """Labels and what they stand for."""
+    """The pastes in the prompt and their labels."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
     def label(self, text: str) -> str:
-        """The label that stands for this text from now on."""
+        """The label of this text from now on."""
         for label, known in self._texts.items():
             if known == text:
                 return label
@@ -40,17 +40,17 @@ class Pastes:
         return label
 
     def unfold(self, text: str) -> str:
-        """The text with everything that its labels stand for."""
+        """The text with its labels replaced by their pastes."""
         return _LABEL.sub(lambda match: self._texts.get(match.group(), match.group()), text)
 
     def fold(self, text: str) -> str:
-        """The text as it was written in the prompt: known pastes as their labels, the whole as one if it is long."""
+        """The text with known pastes replaced by their labels, or by one label if it is still long."""
         for label, pasted in self._texts.items():
             text = text.replace(pasted, label)
         return self.label(text) if is_long(text) else text
 
     def spans(self, line: str) -> list[tuple[int, int]]:
-        """Where labels stand in one line of the prompt."""
+        """The positions of labels in one line of the prompt."""
         return [match.span() for match in _LABEL.finditer(line) if match.group() in self._texts]
 
 

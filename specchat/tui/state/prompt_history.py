@@ -1,4 +1,4 @@
-"""What was sent before, across sessions: one JSON text per line in a private file that several apps may share."""
+"""The history of sent messages: one JSON text per line in a private file that several apps may share."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PATIENCE_S = 0.5
 
 
 class History:
-    """Oldest first. Without a file it lasts as long as the app."""
+    """The sent messages, oldest first; without a file they last as long as the app."""
 
     def __init__(self, file: Path | None = None, prepare: Callable[[Path], object] = lambda folder: None) -> None:
         """`prepare` makes the file's folder when something is written for the first time."""
         self._file = file
         self._prepare = prepare
         self._texts: list[str] | None = None
-        self.problem = ""  # why nothing is kept, once
+        self.problem = ""  # why the file cannot be written
 
     @property
     def texts(self) -> list[str]:
@@ -89,7 +89,7 @@ class History:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Nobody else writes the file meanwhile."""
+    """Hold the lock of the file."""
     try:
         with FileLock(file.with_suffix(".lock"), timeout=_PATIENCE_S, mode=0o600):
             yield

@@ -1,4 +1,4 @@
-"""A race as it is watched: both sides from one start, each by its own clock."""
+"""The playback of a race: both sides start together, and each is shown by its own decoding time."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from specchat.engine.protocol.events import Event
 
 
 @dataclass(frozen=True)
-class Contest:
-    """What races are about: the pair in use, its number format, and the settings in force."""
+class RaceSetup:
+    """The pair in use, its number format, and the settings in force."""
 
     pair: str
     dtype: str
     settings: Mapping[str, Any]
 
     @property
-    def longest(self) -> int:
+    def max_tokens(self) -> int:
         """The longest reply the settings allow, in tokens."""
         return int(self.settings.get("max_tokens", 0))
 
 
 class RacePlayback:
-    """Which rounds are to be seen now.
+    """Which rounds of a race are shown now.
 
-    The engine writes by turns; what is shown is where both sides were after the same time of their own. While they are
-    written that time is the one that is less far; once both are there it goes on by itself, up to the slower one's end.
+    The engine decodes both sides alternately. Shown is the state of both after the same decoding time. While they are
+    decoded, that is the smaller of the two times; once both are complete, it runs on to the end of the slower side.
 
     Args:
         clock: seconds; only differences count.
@@ -39,65 +39,67 @@ class RacePlayback:
     def __init__(self, race: Race, clock: Callable[[], float]) -> None:
         self.race = race
         self._clock = clock
-        self._written: tuple[float, float] | None = None  # when both were there, and which time was shown then
+        self._written_at: tuple[float, float] | None = None  # when both were complete, and the decoding time shown then
         self._skipped = False
 
-    def hear(self, event: Event) -> Command | None:
-        """Learn from one event; what to send next, if anything."""
+    def apply(self, event: Event) -> Command | None:
+        """Take one event; returns the next command to send, if any."""
         command = self.race.hear(event)
-        if self._written is None and all(heat.finished for heat in self.race.heats.values()):
-            self._written = self._clock(), min(heat.decode_s for heat in self.race.heats.values())
+        if self._written_at is None and all(heat.finished for heat in self.race.heats.values()):
+            self._written_at = self._clock(), min(heat.decode_s for heat in self.race.heats.values())
         return command
 
     def stop(self) -> Command | None:
-        """What stops it; None if there is nothing to stop."""
+        """The command that stops it; None if nothing runs."""
         return self.race.stop()
 
     @property
     def moving(self) -> bool:
-        """Something changes with time alone."""
+        """Whether the picture changes without new events."""
         return not self.race.ended or not self.finished
 
     @property
     def finished(self) -> bool:
-        """Everything there is has been shown."""
-        return self.race.ended and all(self.seen(side) == len(heat.rounds) for side, heat in self.race.heats.items())
+        """Whether all rounds of both sides are shown."""
+        return self.race.ended and all(
+            self.shown_rounds(side) == len(heat.rounds) for side, heat in self.race.heats.items()
+        )
 
     def skip(self) -> None:
-        """Show the end of what is only played again; a race that runs goes on at its own pace."""
+        """Show the end at once; without effect while the engine still decodes."""
         self._skipped = self.race.running is None
 
-    def seen(self, side: Side) -> int:
-        """How many rounds of a side are to be shown."""
+    def shown_rounds(self, side: Side) -> int:
+        """How many rounds of a side are shown."""
         heat = self.race.heats[side]
-        return sum(round.at_s - heat.began_s <= self._time for round in heat.rounds)
+        return sum(round.at_s - heat.began_s <= self._shown_s for round in heat.rounds)
 
     def elapsed(self, side: Side) -> float:
-        """Seconds of decoding a side shows."""
-        return min(self._time, self.race.heats[side].decode_s)
+        """Seconds of decoding that are shown of a side."""
+        return min(self._shown_s, self.race.heats[side].decode_s)
 
     def done(self, side: Side) -> bool:
-        """A side has reached its end, as far as is shown."""
+        """Whether a side is shown to its end."""
         heat = self.race.heats[side]
-        return heat.finished is not None and self.seen(side) == len(heat.rounds)
+        return heat.finished is not None and self.shown_rounds(side) == len(heat.rounds)
 
     def tokens(self, side: Side) -> int:
         """Tokens of the rounds that are shown."""
-        return sum(len(round.pieces) for round in self.race.heats[side].rounds[: self.seen(side)])
+        return sum(len(round.pieces) for round in self.race.heats[side].rounds[: self.shown_rounds(side)])
 
-    def share(self, side: Side, longest: int) -> float:
-        """How much of its way a side has gone: of what plain decoding wrote, or of the longest reply before that."""
+    def progress(self, side: Side, longest: int) -> float:
+        """The shown share of a side: of the tokens of plain decoding, or of `longest` before those are known."""
         if self.done(side):
             return 1.0
         plain = self.race.plain
         return self.tokens(side) / max(1, len(plain.tokens) if plain.finished else longest)
 
     @property
-    def _time(self) -> float:
+    def _shown_s(self) -> float:
         """The seconds of decoding that are shown."""
         if self._skipped or self.race.phase in ("failed", "stopped"):
             return math.inf
-        if self._written is not None:
-            then, shown_s = self._written
+        if self._written_at is not None:
+            then, shown_s = self._written_at
             return shown_s + self._clock() - then
         return min((heat.decode_s for heat in self.race.heats.values() if heat.finished is None), default=math.inf)

@@ -1,4 +1,4 @@
-"""Races on one question after the other, and their figures by category."""
+"""A series of races, one for each question, and their figures by category."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class Asked:
+class BenchQuestion:
     """One question of a benchmark."""
 
     category: str
@@ -23,13 +23,13 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Group:
+class CategoryFigures:
     """The races of one category.
 
     Args:
         ratio: time of plain decoding over the other's, both for as many tokens as plain wrote.
-        same, ties: races whose sides wrote the same tokens, and those that parted at a tie of rounded logits.
-        sound: no race broke a promise.
+        same, ties: races whose sides wrote the same tokens, and those that differ from a tie of rounded logits on.
+        sound: no race differs in a way that its rule excludes.
     """
 
     category: str
@@ -45,18 +45,18 @@ class Group:
 
 
 class RaceSeries:
-    """Says what to send next, race by race; who has the first turn changes each time.
+    """Runs the races one after another; the side that begins alternates.
 
     Args:
-        questions: asked in this order.
-        seed: of the first race; every question has its own.
-        seconds: after so many no new race begins.
+        questions: in the order in which they are used.
+        seed: of the first race; each further race adds 1.
+        seconds: no new race begins after this time; None: no limit.
         clock: seconds; only differences count.
     """
 
     def __init__(
         self,
-        questions: Sequence[Asked],
+        questions: Sequence[BenchQuestion],
         seed: int,
         ids: Iterator[int],
         changes: Mapping[str, Any],
@@ -66,7 +66,7 @@ class RaceSeries:
         self.questions = list(questions)
         self.seed = seed
         self.seconds = seconds
-        self.over: list[tuple[Asked, Race]] = []
+        self.finished_races: list[tuple[BenchQuestion, Race]] = []
         self.problem = ""
         self.stopped = self.complete = False
         self._ids = ids
@@ -80,72 +80,74 @@ class RaceSeries:
         return bool(self.problem) or self.stopped or self.complete
 
     @property
-    def asked(self) -> Asked:
-        """The question that is being answered, or the last one."""
-        return self.questions[min(len(self.over), len(self.questions) - 1)]
+    def question(self) -> BenchQuestion:
+        """The current question, or the last one."""
+        return self.questions[min(len(self.finished_races), len(self.questions) - 1)]
 
     @property
-    def share(self) -> float:
-        """How much is done, by questions or by time."""
+    def progress(self) -> float:
+        """The share that is done, by questions or by time."""
         if self.ended:
             return 1.0
         if self.seconds is not None:
             return min(1.0, (self._clock() - self._began) / self.seconds)
         running = {"warming": 0.0, "racing": 0.5}.get(self.race.phase, 0.9)
-        return (len(self.over) + running) / len(self.questions)
+        return (len(self.finished_races) + running) / len(self.questions)
 
     def begin(self) -> Command:
-        """The first thing to send."""
+        """The first command to send."""
         return self.race.begin()
 
     def stop(self) -> Command | None:
-        """What stops it; None if there is nothing to stop."""
+        """The command that stops it; None if nothing runs."""
         if self.ended:
             return None
         self.stopped = True
         return self.race.stop()
 
-    def hear(self, event: Event) -> Command | None:
-        """Learn from one event; what to send next, if anything."""
+    def apply(self, event: Event) -> Command | None:
+        """Take one event; returns the next command to send, if any."""
         if self.ended:
             return None
         command = self.race.hear(event)
         if self.race.phase == "failed":
             self.problem = self.race.problem
         elif self.race.phase == "over":
-            self.over.append((self.asked, self.race))
-            self.complete = len(self.over) == len(self.questions) or self._late()
+            self.finished_races.append((self.question, self.race))
+            self.complete = len(self.finished_races) == len(self.questions) or self._time_is_up()
             if not self.complete:
                 self.race = self._race()
                 return self.race.begin()
         return command
 
-    def groups(self) -> list[Group]:
-        """Figures of every category that has a race, and of all together."""
-        categories = dict.fromkeys(asked.category for asked, _ in self.over)
-        groups = [_group(c, [race for asked, race in self.over if asked.category == c]) for c in categories]
-        return [*groups, _group(ALL, [race for _, race in self.over])] if len(groups) > 1 else groups
+    def groups(self) -> list[CategoryFigures]:
+        """The figures of every category that has a finished race, and of all together."""
+        categories = dict.fromkeys(asked.category for asked, _ in self.finished_races)
+        groups = [
+            _figures_of(c, [race for asked, race in self.finished_races if asked.category == c]) for c in categories
+        ]
+        return [*groups, _figures_of(ALL, [race for _, race in self.finished_races])] if len(groups) > 1 else groups
 
-    def _late(self) -> bool:
+    def _time_is_up(self) -> bool:
         return self.seconds is not None and self._clock() - self._began >= self.seconds
 
     def _race(self) -> Race:
-        number = len(self.over)
+        number = len(self.finished_races)
         order = SIDES if number % 2 == 0 else SIDES[::-1]
-        messages = [Message("user", self.asked.prompt)]
+        messages = [Message("user", self.question.prompt)]
         return Race(messages, self.seed + number, self._ids, self._changes, order, warm_up=not number)
 
 
-def _group(category: str, races: Sequence[Race]) -> Group:
+def _figures_of(category: str, races: Sequence[Race]) -> CategoryFigures:
     plain, other = [race.plain for race in races], [race.speculative for race in races]
     equal_s = sum(race.plain.decode_s / race.ratio if race.ratio else 0.0 for race in races)
-    return Group(
+    return CategoryFigures(
         category=category,
         races=len(races),
-        plain_tokens_per_s=_per(_tokens(plain), _seconds(plain)),
-        tokens_per_s=_per(_tokens(other), _seconds(other)),
-        ratio=_per(_seconds(plain), equal_s),
-        acceptance_length=_per(_tokens(other), sum(len(heat.rounds) for heat in other)),
+        plain_tokens_per_s=_ratio(_tokens(plain), _seconds(plain)),
+        tokens_per_s=_ratio(_tokens(other), _seconds(other)),
+        ratio=_ratio(_seconds(plain), equal_s),
+        acceptance_length=_ratio(_tokens(other), sum(len(heat.rounds) for heat in other)),
         same=sum(race.same for race in races),
         ties=sum(race.compared is not None and race.compared.tie for race in races),
         sound=all(race.sound for race in races),
@@ -161,5 +163,5 @@ def _seconds(heats: Sequence[Heat]) -> float:
     return sum(heat.decode_s for heat in heats)
 
 
-def _per(amount: float, of: float) -> float:
+def _ratio(amount: float, of: float) -> float:
     return amount / of if of > 0 else 0.0

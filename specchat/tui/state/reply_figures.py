@@ -1,4 +1,4 @@
-"""The arithmetic of a reply: rounds in, figures out. Counts what happened; claims nothing it cannot know."""
+"""The figures of a reply, computed from its rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chat on the screen, the reply being written, the engine. Events go in, state comes out; no widgets."""
+"""The state of the app without widgets: the chat on the screen, the running reply, the engine."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 
 KEPT_ROUNDS = 200
-"""Rounds that can be looked at again."""
+"""Rounds that the tree panel can show again."""
 
 
 @dataclass
 class Chat:
     """The whole state behind the screen."""
 
-    fetching: str = ""  # what is fetched in the background, and how far
-    fetched: str = ""  # a pair that is here since
+    fetching: str = ""  # the downloads in the background and their progress
+    fetched: str = ""  # the pair that was downloaded last, until it is loaded
     engine: EngineState = field(default_factory=EngineState)
     id: str = field(default_factory=new_id)
     title: str = ""
@@ -38,16 +38,16 @@ class Chat:
     running: Reply | None = None
     rounds: deque[RoundDone] = field(default_factory=lambda: deque(maxlen=KEPT_ROUNDS))
     figures: Figures | None = None  # of the reply being written, or the last one
-    unsaved: bool = False  # the chat cannot be written down at present
+    unsaved: bool = False  # the chat cannot be saved at present
     queued: str | None = None
-    editing: Turn | None = None  # what is said next is said in its place
+    editing: Turn | None = None  # the message that the next one is a branch beside
     sent_from: str | None = None  # the first turn that is sent on; None: the first of the chat
     system: str = ""
     _ids: int = 0
 
     @property
     def turns(self) -> Sequence[Turn]:
-        """The path through the chat that is being read."""
+        """The turns of the branch that is shown."""
         return self.branches.path
 
     @property
@@ -66,29 +66,29 @@ class Chat:
         return self.generate()
 
     def generate(self) -> Generate:
-        """The command that writes a reply to the chat as it stands."""
+        """The command that requests a reply to the current chat."""
         assert self.can_generate, "a reply is asked for only when the engine is free"
         messages = self.messages()
         self._ids += 1
-        self._begin(self._ids)
+        self._begin_reply(self._ids)
         return Generate(self._ids, messages)
 
     def messages(self) -> list[Message]:
-        """The chat as the engine is to read it."""
+        """The messages of the prompt."""
         messages = [Message("system", self.system)] if self.system else []
-        return messages + [m for turn in self.sent() if (m := turn.message()).content]
+        return messages + [m for turn in self.sent_turns() if (m := turn.message()).content]
 
-    def sent(self) -> Sequence[Turn]:
-        """The turns that still have room in the context: all of them, or those since one the user agreed to."""
+    def sent_turns(self) -> Sequence[Turn]:
+        """The turns that prompts contain: all, or those after the ones that the user left out."""
         start = next((at for at, turn in enumerate(self.turns) if turn.id == self.sent_from), 0)
         return self.turns[start:]
 
     @property
     def left_out(self) -> int:
-        """How many of the oldest turns are not sent on."""
-        return len(self.turns) - len(self.sent())
+        """How many of the oldest turns prompts no longer contain."""
+        return len(self.turns) - len(self.sent_turns())
 
-    def before_answer(self, turn: Turn | None = None) -> bool:
+    def cut_after_question(self, turn: Turn | None = None) -> bool:
         """End the path at a question, so that it can be answered again; False if there is none.
 
         The question is the turn itself, the one it answers, or the last of the chat.
@@ -108,59 +108,59 @@ class Chat:
         end = self.branches.depth(turn) + 1 if turn else len(self.turns)
         return next((turn for turn in reversed(self.turns[:end]) if turn.role == "user"), None)
 
-    def fork(self) -> Turn | None:
-        """The last turn of the path that was not the only thing said in its place."""
+    def last_branching_turn(self) -> Turn | None:
+        """The last turn of the path that has siblings."""
         return next((turn for turn in reversed(self.turns) if turn.place[1] > 1), None)
 
     def clear(self) -> None:
         """Begin a new chat. A reply that is still being written ends here."""
-        self._end("cancelled")
+        self._end_reply("cancelled")
         self.id, self.title, self.renamed, self.system = new_id(), "", False, ""
         self.branches.clear()
         self.rounds.clear()
         self.running = self.figures = self.queued = self.editing = self.sent_from = None
 
-    def adopt(self, row: ChatRow, turns: Iterable[Turn]) -> None:
-        """Go on with a chat that was kept."""
+    def open_stored(self, row: ChatRow, turns: Iterable[Turn]) -> None:
+        """Replace the chat by a stored one."""
         self.clear()
         self.id, self.title, self.renamed, self.system = row.id, row.title, row.renamed, row.system
         self.branches.restore(turns, row.leaf)
         self.sent_from = row.sent_from
-        self._look_back()
+        self._use_last_figures()
 
     def switch(self, turn: Turn, step: int) -> Turn | None:
-        """Read another branch; None if there is none on that side."""
+        """Show another branch; None if there is none on that side."""
         other = self.branches.switch(turn, step)
-        self._look_back()
+        self._use_last_figures()
         return other
 
-    def leave(self) -> None:
-        """The app is left: a reply that is being written remains as it is."""
-        self._end("interrupted")
+    def interrupt_reply(self) -> None:
+        """End the running reply because the app ends; its text so far stays."""
+        self._end_reply("interrupted")
 
     def last_reply(self) -> Reply | None:
         """The newest reply of the chat."""
         return next((turn.reply for turn in reversed(self.turns) if turn.reply), None)
 
     def apply(self, event: Event) -> None:
-        """Learn from one event."""
+        """Update the state by one event."""
         match event:
             case Started() if self._is_running(event.id):
                 self.engine.use(event.settings, event.loss)
-                self._context(event)
+                self._on_started(event)
             case Prefilled() if self.running and self._is_running(event.id):
                 self.running.prefilled = (event.done, event.total)
             case RoundDone() if self._is_running(event.id):
-                self._round(event)
+                self._on_round(event)
             case Finished() if self.running and self._is_running(event.id):
                 self.running.add(event.tail, "target")
                 self.running.figures.finish(event)
-                self._end(event.stop)
+                self._end_reply(event.stop)
             case Failed(during="generate") if event.id is None or self._is_running(event.id):
-                self._end("failed")
+                self._end_reply("failed")
             case Died():
                 self.engine.apply(event)
-                self._end("died")
+                self._end_reply("died")
             case _:
                 self.engine.apply(event)
 
@@ -171,27 +171,27 @@ class Chat:
         fresh = spoken[len(told) :] if spoken[: len(told)] == told else spoken
         if len(fresh) == len(spoken):
             self.clear()
-        turns = [self._told(message) for message in fresh]
+        turns = [self._turn_of(message) for message in fresh]
         for turn in turns:
             self.branches.add(turn)
-        self._begin(started.id)
+        self._begin_reply(started.id)
         return turns
 
-    def _look_back(self) -> None:
-        """The figures are those of the last reply that is being read."""
+    def _use_last_figures(self) -> None:
+        """Show the figures of the last reply of the branch."""
         reply = self.last_reply()
         self.figures = reply.figures if reply else None
 
-    def _told(self, message: Message) -> Turn:
+    def _turn_of(self, message: Message) -> Turn:
         if message.role != "assistant":
             return Turn(message.role, message.content)
         reply = Reply(0, Figures(), stop="end")
         reply.add(message.content, "target")
         return Turn("assistant", reply=reply)
 
-    def _begin(self, id: int) -> None:
+    def _begin_reply(self, id: int) -> None:
         if (before := self.last_reply()) is not None:
-            before.let_pieces_go()
+            before.drop_pieces()
         self.figures = Figures()
         self.running = Reply(id, self.figures)
         self.branches.add(Turn("assistant", reply=self.running))
@@ -199,7 +199,7 @@ class Chat:
     def _is_running(self, id: int) -> bool:
         return self.running is not None and self.running.id == id
 
-    def _context(self, started: Started) -> None:
+    def _on_started(self, started: Started) -> None:
         if self.figures:
             self.figures.context_tokens = started.prompt_tokens
         if self.running:
@@ -207,16 +207,16 @@ class Chat:
             loss = msgspec.to_builtins(started.loss)
             self.running.facts = Facts(started.pair, started.seed, None, dict(started.settings), loss)
 
-    def _round(self, event: RoundDone) -> None:
+    def _on_round(self, event: RoundDone) -> None:
         assert self.running is not None, "rounds are heard only while a reply runs"
         self.rounds.append(event)
         self.running.figures.add(event)
         self.engine.effect.add(event)
         for piece in event.pieces:
             self.running.add(piece.text, piece.origin)
-        self.running.thought(event)
+        self.running.note_thought_end(event)
 
-    def _end(self, why: str) -> None:
+    def _end_reply(self, why: str) -> None:
         if self.running is not None:
             reply = self.running
             stats = msgspec.to_builtins(reply.figures.stats)

@@ -1,4 +1,4 @@
-"""What a change of settings did: the rounds just before it against the rounds since."""
+"""The effect of a change of settings: the figures of the rounds before it and since."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, clip, width_of
 
 BEFORE = 32
-"""How many rounds before a change count: old ones speak of another text."""
+"""How many rounds before a change are compared; older ones belong to other text."""
 
 ENOUGH = 12
-"""With fewer rounds since, the difference would be mostly chance."""
+"""Rounds since the change that are needed before figures are shown."""
 
-_SETTLED = 8
+_MIN_ROUNDS_BETWEEN = 8
 _WITHOUT_EFFECT = {"seed", "max_tokens", "stop", "pair"}
 
 
 @dataclass(frozen=True)
 class Round:
-    """What counts of a round."""
+    """The figures of one round."""
 
     tokens: int
     seconds: float
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Some rounds in figures."""
+class RoundFigures:
+    """The figures of several rounds."""
 
     rounds: int
     tau: float
     tokens_per_s: float
 
     @classmethod
-    def of(cls, rounds: Iterable[Round]) -> Stretch | None:
+    def of(cls, rounds: Iterable[Round]) -> RoundFigures | None:
         """The figures of these rounds; None where there are none."""
         counted = list(rounds)
         tokens, seconds = sum(r.tokens for r in counted), sum(r.seconds for r in counted)
@@ -48,69 +48,69 @@ class Stretch:
 
 
 @dataclass
-class Effect:
-    """Listens to rounds and changes. Changes in quick succession count as one."""
+class SettingEffect:
+    """Collects rounds and changes. Changes in quick succession count as one."""
 
     change: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # setting: value before, value now
     _before: list[Round] = field(default_factory=list)
-    _since: deque[Round] = field(default_factory=lambda: deque(maxlen=512))
+    _since_text: deque[Round] = field(default_factory=lambda: deque(maxlen=512))
     _added: int = 0
 
     def add(self, event: RoundDone) -> None:
         """One more round under the settings in force."""
         self._added += 1
         timings = event.timings
-        self._since.append(Round(len(event.pieces), timings.draft_s + timings.verify_s + timings.other_s))
+        self._since_text.append(Round(len(event.pieces), timings.draft_s + timings.verify_s + timings.other_s))
 
     def changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        """The settings are others now; a change that is taken back leaves nothing to compare."""
+        """Record a change of settings; one that is undone leaves nothing to compare."""
         different = differences(before, now)
         if not different:
             return
-        if len(self._since) >= _SETTLED or not self._before:
-            self._before, self.change = list(self._since)[-BEFORE:], {}
-        self._since.clear()
+        if len(self._since_text) >= _MIN_ROUNDS_BETWEEN or not self._before:
+            self._before, self.change = list(self._since_text)[-BEFORE:], {}
+        self._since_text.clear()
         for name, (old, new) in different.items():
             self.change[name] = (self.change[name][0] if name in self.change else old, new)
         self.change = {name: (old, new) for name, (old, new) in self.change.items() if old != new}
         if not self.change:
-            self._since.extend(self._before)
+            self._since_text.extend(self._before)
             self._before = []
 
     def forget(self) -> None:
-        """Other models: nothing of this can be compared any more."""
+        """Drop everything: another pair was loaded."""
         self.change = {}
         self._before = []
-        self._since.clear()
+        self._since_text.clear()
 
     @property
-    def before(self) -> Stretch | None:
-        return Stretch.of(self._before) if self.change else None
+    def before(self) -> RoundFigures | None:
+        return RoundFigures.of(self._before) if self.change else None
 
     @property
-    def since(self) -> Stretch | None:
-        return Stretch.of(self._since)
+    def since(self) -> RoundFigures | None:
+        return RoundFigures.of(self._since_text)
 
     @property
-    def news(self) -> object:
-        """Something else whenever the rows would be others."""
+    def version(self) -> object:
+        """A value that differs whenever the rows differ."""
         return (self._added, *self.change.items()) if self.change else None
 
     def rows(self, width: int) -> list[Row]:
-        """What was changed and over how many rounds, then the figures; nothing where nothing can be compared."""
+        """The change and the numbers of rounds, then the figures; empty where nothing can be compared."""
         before, since = self.before, self.since
         if before is None:
             return []
         rounds = since.rounds if since else 0
-        counts = f"{before.rounds} rounds before, {rounds} since" if rounds >= ENOUGH else _since(rounds)
-        head: Row = [(_named(self.change), "text"), (" · " + counts, "dim")]
+        counts = f"{before.rounds} rounds before, {rounds} since" if rounds >= ENOUGH else _since_text(rounds)
+        head: Row = [(_change_text(self.change), "text"), (" · " + counts, "dim")]
         if width_of(head) > width:
-            short = f" · {before.rounds} → {rounds} rounds" if rounds >= ENOUGH else " · " + _since(rounds)
+            short = f" · {before.rounds} → {rounds} rounds" if rounds >= ENOUGH else " · " + _since_text(rounds)
             head = [*clip(head[:1], max(1, width - len(short))), (short, "dim")]
         return [clip(head, width), clip(self.figures(width), width)]
 
     def figures(self, width: int) -> Row:
-        """`τ 2.1 → 2.8 · 84 → 103 tok/s`, closer together or without the last where there is no room."""
+        """`τ 2.1 → 2.8 · 84 → 103 tok/s`, shortened to the width."""
         before, since = self.before, self.since
         if before is None:
             return []
@@ -125,7 +125,7 @@ class Effect:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs of what can have an effect on speed: setting: value before, value now."""
+    """The settings that differ and can affect speed, each with the values before and now."""
     old, new = _flat(before), _flat(now)
     names = [name for name in {**old, **new} if name not in _WITHOUT_EFFECT]
     return {name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)}
@@ -135,18 +135,18 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in settings.items() if k != "method_options"} | dict(settings.get("method_options") or {})
 
 
-def _since(rounds: int) -> str:
+def _since_text(rounds: int) -> str:
     return f"since: {rounds} round{'' if rounds == 1 else 's'}"
 
 
-def _named(change: Mapping[str, tuple[Any, Any]]) -> str:
+def _change_text(change: Mapping[str, tuple[Any, Any]]) -> str:
     name, (old, new) = next(iter(change.items()))
     more = f" and {len(change) - 1} more" if len(change) > 1 else ""
     values = [numbers.setting(value) for value in (old, new) if value is not None]
     return f"{name.rpartition('.')[2]} {' → '.join(values)}{more}"
 
 
-def _parts(before: Stretch, since: Stretch | None, arrow: str) -> list[Row]:
+def _parts(before: RoundFigures, since: RoundFigures | None, arrow: str) -> list[Row]:
     tau, rate = (since.tau, since.tokens_per_s) if since else (None, None)
     return [
         _part("τ ", before.tau, tau, "{:.1f}".format, "", arrow),

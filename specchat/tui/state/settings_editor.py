@@ -1,4 +1,4 @@
-"""The settings form without a screen: its lines, which one is chosen, what is typed, staged, refused or looked for."""
+"""The state of the settings form: its lines, the chosen one, and typed, staged or refused values."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ class Line:
     field: Field | None = None
 
     @property
-    def stop(self) -> bool:
+    def selectable(self) -> bool:
         """Whether the line can be chosen."""
         return self.kind not in ("heading", "error")
 
 
 @dataclass
 class Form:
-    """What the user sees and does, as state."""
+    """The form and what the user does in it."""
 
     pair: str = ""
     fields: list[Field] = field(default_factory=list)
     at: int = 0  # among the lines that can be chosen
     typed: str | None = None  # the value being typed
-    looking_for: str = ""
-    looking: bool = False  # what is looked for is being typed
+    query: str = ""
+    searching: bool = False  # the search is being typed
     errors: dict[str, str] = field(default_factory=dict)
-    staged: dict[str, Any] = field(default_factory=dict)  # wanted, but only after a reload
-    _asked: tuple[str, Any] = ("", None)
-    _refused: dict[str, Any] = field(default_factory=dict)  # choices that did not fit: the next step goes on there
+    staged: dict[str, Any] = field(default_factory=dict)  # values that need a reload
+    _last_change: tuple[str, Any] = ("", None)
+    _refused: dict[str, Any] = field(default_factory=dict)  # refused choices: the next step continues from them
 
     def show(self, fields: list[Field], pair: str = "") -> None:
-        """Take the values in force; what was staged and is now in force is staged no longer."""
+        """Show the values in force; staged values that are now in force are removed."""
         chosen = self.current
         before = {field.name: field.value for field in self.fields}
         self._refused = {f.name: self._refused[f.name] for f in fields
@@ -55,35 +55,35 @@ class Form:
     def fail(self, name: str, message: str) -> None:
         """A change was refused: say why under its field; the value in force is shown again."""
         self.errors = {name: visible(message)}
-        if self._asked[0] == name:
-            self._refused[name] = self._asked[1]
+        if self._last_change[0] == name:
+            self._refused[name] = self._last_change[1]
 
     def lines(self) -> list[Line]:
-        """Everything in order: what fits what is looked for, then what can be done."""
+        """All lines in order: the fields that match the search, then the actions."""
         lines: list[Line] = []
         section = ""
-        for one in self.fitting():
+        for one in self.matching_fields():
             if one.section != section:
                 section = one.section
                 lines.append(Line("heading", section))
             lines.append(Line("field", field=replace(one, value=self.staged.get(one.name, one.value))))
             if message := self.errors.get(one.name):
                 lines.append(Line("error", message))
-        return lines + self._deeds()
+        return lines + self._action_lines()
 
-    def _deeds(self) -> list[Line]:
-        deeds: list[Line] = []
+    def _action_lines(self) -> list[Line]:
+        actions: list[Line] = []
         if unsaved := self.unsaved:
-            deeds.append(Line("save", f"save {len(unsaved)} as default"))
+            actions.append(Line("save", f"save {len(unsaved)} as default"))
             if self.pair:
-                deeds.append(Line("save_pair", f"save {len(unsaved)} for {self.pair} alone"))
+                actions.append(Line("save_pair", f"save {len(unsaved)} for {self.pair} alone"))
         if self.staged:
-            deeds.append(Line("reload", f"apply and reload ({len(self.staged)} changed)"))
-        return [Line("heading", "what you changed"), *deeds] if deeds else []
+            actions.append(Line("reload", f"apply and reload ({len(self.staged)} changed)"))
+        return [Line("heading", "what you changed"), *actions] if actions else []
 
-    def fitting(self) -> list[Field]:
-        """The fields that what is looked for fits; all of them if nothing is."""
-        words = self.looking_for.lower().split()
+    def matching_fields(self) -> list[Field]:
+        """The fields that match the search; all without one."""
+        words = self.query.lower().split()
         return [field for field in self.fields if all(word in field.words for word in words)]
 
     @property
@@ -92,14 +92,14 @@ class Form:
         return [field for field in self.fields if field.value != field.saved]
 
     @property
-    def stops(self) -> list[Line]:
+    def selectable_lines(self) -> list[Line]:
         """The lines that can be chosen."""
-        return [line for line in self.lines() if line.stop]
+        return [line for line in self.lines() if line.selectable]
 
     @property
     def line(self) -> Line | None:
         """The chosen line."""
-        stops = self.stops
+        stops = self.selectable_lines
         self.at = max(0, min(self.at, len(stops) - 1))
         return stops[self.at] if stops else None
 
@@ -113,14 +113,14 @@ class Form:
 
     def move(self, step: int) -> None:
         """Choose another line."""
-        self.at = max(0, min(len(self.stops) - 1, self.at + step))
+        self.at = max(0, min(len(self.selectable_lines) - 1, self.at + step))
 
-    def edge(self, last: bool) -> None:
+    def choose_end(self, last: bool) -> None:
         """Choose the first or the last line."""
-        self.at = len(self.stops) - 1 if last else 0
+        self.at = len(self.selectable_lines) - 1 if last else 0
 
     def stepped(self, direction: int) -> Any:
-        """The chosen field's value one step away, from where the user has got to: a staged value, a refused choice."""
+        """The chosen field's value one step further, from the staged value or the refused choice."""
         field = self.current
         assert field is not None, "only a field has steps"
         start = self.staged.get(field.name, field.value)
@@ -133,12 +133,12 @@ class Form:
         if field := self.current:
             self.typed = numbers.setting(self.staged.get(field.name, field.value)) if first is None else first
 
-    def take(self, value: Any) -> bool:
-        """Give the chosen field this value; whether to ask the engine for it now. Else it is staged, or the same."""
+    def set_value(self, value: Any) -> bool:
+        """Set the chosen field; True if the engine has to change it now, False if it is staged or unchanged."""
         field = self.current
         assert field is not None, "only a field takes a value"
         self.errors.pop(field.name, None)
-        self._asked = (field.name, value)
+        self._last_change = (field.name, value)
         if not field.info.live:
             self.staged.pop(field.name, None)
             if value != field.value:
@@ -146,14 +146,14 @@ class Form:
             return False
         return bool(value != field.value)
 
-    def look_for(self, text: str) -> None:
-        """Show only what this fits, and go to the first of it; with nothing to look for, stay where one is."""
+    def search(self, text: str) -> None:
+        """Show only the fields that match, and choose the first; an empty search keeps the chosen one."""
         chosen = self.current
-        self.looking_for = text
+        self.query = text
         self.at = 0
         if chosen is not None and not text:
             self._choose_line(chosen.name)
 
     def _choose_line(self, name: str) -> None:
-        names = [line.field.name if line.field else "" for line in self.stops]
+        names = [line.field.name if line.field else "" for line in self.selectable_lines]
         self.at = names.index(name) if name in names else self.at

@@ -1,4 +1,4 @@
-"""The settings form without a screen: which fields there are, and what one step up or down means."""
+"""The fields of the settings form, and the size of one step of each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from specchat.drafters.members import names_in
 from specchat.engine.protocol.events import Hello
 from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
 from specchat.errors import UsageError
@@ -31,8 +32,8 @@ class Field:
     info: OptionInfo
     value: Any
     section: str
-    default: Any = None  # what it was shipped with
-    saved: Any = None  # what it will be at the next start
+    default: Any = None  # the shipped value
+    saved: Any = None  # the value at the next start
 
     @property
     def label(self) -> str:
@@ -123,8 +124,8 @@ def _in_use(methods: list[MethodInfo], setting: str, settings: Mapping[str, Any]
         return []
     given = settings.get("method_options") or {}
     of = [given.get(f"{chosen.name}.{info.name}", info.default) for info in chosen.options if info.name == "of"]
-    parts = [part.strip() for value in of for part in str(value).split(",")]
-    return [chosen, *(known[part] for part in parts if part in known and part != chosen.name)]
+    members = {name for value in of for name in names_in(str(value))}
+    return [chosen, *(method for name, method in known.items() if name in members and name != chosen.name)]
 
 
 def methods_of(methods: list[MethodInfo], setting: str) -> list[MethodInfo]:

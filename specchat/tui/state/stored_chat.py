@@ -1,4 +1,4 @@
-"""Between a chat on the screen and a chat on the disk: turns become messages, messages become turns."""
+"""Converts between the chat on the screen and its stored records."""
 
 from __future__ import annotations
 

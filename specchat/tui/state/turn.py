@@ -1,4 +1,4 @@
-"""One message of the chat, and the reply that one may be."""
+"""One turn of the chat: a message of the user or a reply."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reply:
     stop: str | None = None  # why it ended; None while it is being written
     prefilled: tuple[int, int] = (0, 0)
     begun: bool = False
-    facts: Facts = field(default_factory=Facts)  # how it is made
+    facts: Facts = field(default_factory=Facts)  # how it was made
     _pieces: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, text: str, origin: str) -> None:
@@ -43,18 +43,18 @@ class Reply:
 
     @property
     def thought_s(self) -> float | None:
-        """How long it thought before it answered."""
+        """Seconds of decoding before the answer began; None without thoughts."""
         return self.facts.thought_s
 
-    def thought(self, round: RoundDone) -> None:
-        """Note how long it took where this round ended a thought."""
+    def note_thought_end(self, round: RoundDone) -> None:
+        """Record the time of the thoughts if this round ended them."""
         if self.thought_s is None and thoughts.closes(self.text, sum(len(piece.text) for piece in round.pieces)):
             spent_s = self.figures.draft_s + self.figures.verify_s + self.figures.other_s
             self.facts = replace(self.facts, thought_s=spent_s)
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
-        """(visible text, origin) of every piece; cut anew from the text of a reply that was kept."""
+        """(visible text, origin) of every piece; rebuilt from text and lengths where the pieces were dropped."""
         if self._pieces:
             return self._pieces
         at, pieces = 0, []
@@ -66,12 +66,12 @@ class Reply:
             pieces.append((visible(self.text[at:]), "target"))
         return pieces
 
-    def let_pieces_go(self) -> None:
-        """They take thirty times as much memory as the text, and can be cut from it again."""
+    def drop_pieces(self) -> None:
+        """Free the pieces: they take thirty times the memory of the text and can be rebuilt from it."""
         self._pieces.clear()
 
     def line(self) -> str:
-        """What stands under the reply."""
+        """The line of figures under the reply."""
         why = _STOPS.get(self.stop or "")
         counted = [self.figures.line()] if self.figures.rounds else []
         return " · ".join([*([why] if why else []), *counted])
@@ -91,4 +91,4 @@ class Turn:
 
     def message(self) -> Message:
         """The turn as the engine reads it: the raw text, thoughts left out."""
-        return Message(self.role, thoughts.spoken(self.reply.text) if self.reply else self.content)
+        return Message(self.role, thoughts.without_thoughts(self.reply.text) if self.reply else self.content)

@@ -1,4 +1,4 @@
-"""Copying twice: through the terminal (OSC 52), and with a program of the desktop where there is one."""
+"""Copying with a program of the desktop, in addition to the terminal (OSC 52)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 OSC_52_MOST = 74_994
-"""Bytes that terminals take at least; many drop what is longer."""
+"""Bytes that every terminal accepts; many ignore longer texts."""
 
 _PATIENCE_S = 2.0
 
@@ -33,13 +33,13 @@ def local_tool(
 
 
 def hand_over(text: str, command: list[str]) -> str:
-    """Give the text to the tool; returns why it failed, or nothing."""
+    """Copy the text with the tool; returns why it failed, or an empty text."""
     data = text.encode("utf-16-le" if command[0] == "clip.exe" else "utf-8", "replace")
     try:
         subprocess.run(
             command,
             input=data,
-            stdout=subprocess.DEVNULL,  # some stay behind to serve the clipboard, and would hold a pipe open
+            stdout=subprocess.DEVNULL,  # some keep running to serve the clipboard, and would hold a pipe open
             stderr=subprocess.DEVNULL,
             timeout=_PATIENCE_S,
             check=True,
@@ -50,7 +50,7 @@ def hand_over(text: str, command: list[str]) -> str:
 
 
 def advice(text: str) -> str:
-    """What to say where only the terminal was asked."""
+    """The remark where only the terminal can copy."""
     if len(text.encode("utf-8", "replace")) * 4 / 3 > OSC_52_MOST:
         return "too long for most terminals (OSC 52); wl-copy or xclip would do it"
     return "copied by the terminal (OSC 52); if not, install wl-copy or xclip"

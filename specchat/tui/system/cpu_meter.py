@@ -1,4 +1,4 @@
-"""Who uses this machine's cores: the engine, and the app that draws what it does."""
+"""Measures how many cores the engine and the app use."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SPAN_S = 1.0
-"""Shares are means over at least this long."""
+"""The shortest time over which shares are averaged."""
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Cores in use of late, as numbers: 2.0 is two cores all the time."""
+class CoreShares:
+    """The number of cores in use: 2.0 is two cores all the time."""
 
     engine: float
     app: float
 
 
 class CpuMeter:
-    """Reads the processor time of both processes, when asked, and only then."""
+    """Reads the processor time of both processes on request."""
 
     def __init__(self) -> None:
-        self.shares: Shares | None = None
+        self.shares: CoreShares | None = None
         self._at = 0.0
         self._engine_s = self._app_s = 0.0
         self._pid = 0
 
-    def look(self, pid: int) -> Shares | None:
-        """The shares now; None for an engine that is not on this machine, or where a system does not tell."""
+    def read(self, pid: int) -> CoreShares | None:
+        """The current shares; None for an engine on another machine, or where the system does not report them."""
         now = time.monotonic()
         if pid == self._pid and now - self._at < SPAN_S:
             return self.shares
@@ -39,7 +39,7 @@ class CpuMeter:
             return None
         if pid == self._pid:
             seconds = now - self._at
-            self.shares = Shares((engine_s - self._engine_s) / seconds, (app_s - self._app_s) / seconds)
+            self.shares = CoreShares((engine_s - self._engine_s) / seconds, (app_s - self._app_s) / seconds)
         self._pid, self._at, self._engine_s, self._app_s = pid, now, engine_s, app_s
         return self.shares
 

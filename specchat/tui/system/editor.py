@@ -1,4 +1,4 @@
-"""Writing the prompt in the user's own editor."""
+"""Runs the user's editor on the prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app gives way to an engine that wants every core: it draws when the engine waits, not instead of it."""
+"""Lowers the app's priority beside an engine that uses every core, so that drawing does not slow it down."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from specchat.engine.protocol.events import Ready
 
-STEPS_BACK = 5
-"""Niceness of the drawing thread. Linux gives a thread of niceness 0 three times as much of a core."""
+NICENESS = 5
+"""Niceness of the drawing thread. Linux gives a thread of niceness 0 three times its share of a core."""
 
 _PER_THREAD = sys.platform == "linux"
 """Elsewhere niceness is the whole process's, an engine started later would inherit it, and there is no way back."""
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 
 class EnginePriority:
-    """Steps back once, for good, and starts engines from a thread that never did."""
+    """Lowers the priority of the drawing thread for good, and starts engines from a thread of normal priority."""
 
     def __init__(self) -> None:
-        self._back = False
+        self._lowered = False
         self._starter: ThreadPoolExecutor | None = None
         if _PER_THREAD:
             self._starter = ThreadPoolExecutor(1, "engine-start")
-            self._starter.submit(lambda: None)  # a thread has the niceness of who starts it: now, not later
+            self._starter.submit(lambda: None)  # a thread inherits the niceness of its creator, so it starts now
 
     async def start(self, engine: Callable[[], T]) -> T:
         """Start an engine at full priority."""
@@ -36,11 +36,11 @@ class EnginePriority:
             return engine()
         return await asyncio.wrap_future(self._starter.submit(engine))
 
-    def give_way(self) -> None:
+    def lower_priority(self) -> None:
         """Draw at a lower priority from now on."""
-        if _PER_THREAD and not self._back:
-            self._back = True
-            os.nice(STEPS_BACK)
+        if _PER_THREAD and not self._lowered:
+            self._lowered = True
+            os.nice(NICENESS)
 
     def close(self) -> None:
         """No engine will be started any more."""
@@ -49,5 +49,5 @@ class EnginePriority:
 
 
 def wants_every_core(ready: Ready) -> bool:
-    """Whether an engine on this machine leaves no core to draw on."""
+    """Whether the engine has a thread on every core of this machine."""
     return ready.device == "cpu" and ready.threads >= (os.cpu_count() or 1)

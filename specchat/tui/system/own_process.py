@@ -1,4 +1,4 @@
-"""specchat's own commands, run beside the app: what takes long never holds the screen, and can be called off."""
+"""Runs specchat's own commands as child processes, so that long ones do not block the app and can be cancelled."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _PATIENCE_S = 3.0
 
 
 def own_command(*words: str) -> list[str]:
-    """The command line of one of our own commands, by the interpreter that runs us."""
+    """The command line of a specchat command, with the same interpreter."""
     return [sys.executable, "-m", "specchat", *words]
 
 
 class OwnProcess:
-    """One command on its way; its lines are told as they come."""
+    """One running command; `on_line` gets each line of its output."""
 
     def __init__(self, command: list[str], on_line: Callable[[bytes], None] = lambda line: None) -> None:
-        self.called_off = False
-        self.words: list[str] = []  # what it wrote to standard error, safe to show
+        self.cancelled = False
+        self.words: list[str] = []  # lines of standard error, safe to show
         self._command = command
         self._on_line = on_line
         self._process: Process | None = None
 
     async def run(self) -> bool:
-        """Run it to its end; whether it did what it was asked."""
+        """Run the command to its end; True on success."""
         process = self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
         )
-        if self.called_off:
+        if self.cancelled:
             process.terminate()
         assert process.stdout is not None, "it was started with a pipe"
         assert process.stderr is not None, "it was started with a pipe"
@@ -41,16 +41,16 @@ class OwnProcess:
         self.words = [visible(line) for line in said.decode(errors="replace").splitlines() if line.strip()]
         return await process.wait() == 0
 
-    def call_off(self) -> None:
-        """Ask it to stop; what it has done so far stays."""
-        self.called_off = True
+    def cancel(self) -> None:
+        """Ask the command to stop."""
+        self.cancelled = True
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.terminate()
 
     async def end(self) -> None:
-        """Make it stop."""
-        self.call_off()
+        """Stop the command, by force if it does not react."""
+        self.cancel()
         if self._process is not None and self._process.returncode is None:
             try:
                 await asyncio.wait_for(self._process.wait(), _PATIENCE_S)
@@ -59,7 +59,7 @@ class OwnProcess:
 
     @property
     def last_words(self) -> str:
-        """Why it failed, in one line."""
+        """The last line of standard error: why it failed."""
         return self.words[-1].removeprefix("specchat: ") if self.words else "it ended without a word"
 
     async def _listen(self, stdout: asyncio.StreamReader) -> None:

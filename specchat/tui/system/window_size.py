@@ -1,4 +1,4 @@
-"""Sizes of windows that can be drawn: a browser, a terminal or a variable can name any."""
+"""Limits window sizes to what can be drawn, since browsers, terminals and variables can report any."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import MutableMapping
 from textual.geometry import Size
 
 LARGEST_COLUMNS, LARGEST_ROWS = 2000, 1000
-"""Beyond this no window is real, and drawing it would take gigabytes."""
+"""The largest window; drawing larger ones would take gigabytes."""
 
 
 def bounded(size: Size) -> Size:
-    """The size of a window that can be drawn: at least a cell, at most what a wall of screens has."""
+    """The size limited to between one cell and the largest window."""
     return Size(max(1, min(LARGEST_COLUMNS, size.width)), max(1, min(LARGEST_ROWS, size.height)))
 
 
 def bound_environment(environment: MutableMapping[str, str]) -> None:
-    """The same for the variables that Textual and Rich read sizes from; what is no size is taken out."""
+    """Remove invalid sizes from the variables that Textual and Rich read."""
     for name, most in (("COLUMNS", LARGEST_COLUMNS), ("LINES", LARGEST_ROWS), ("ROWS", LARGEST_ROWS)):
         said = environment.get(name, "")
         if said and not (said.isascii() and said.isdigit() and len(said) < 10 and 0 < int(said) <= most):

@@ -1,4 +1,4 @@
-"""The whole screen in ASCII, for terminals and fonts that have nothing else: one character for one, nothing moves."""
+"""The filter that shows the whole screen in ASCII, one character for each cell."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PLAIN = str.maketrans({
 })  # fmt: skip
 
 
-class Ascii(LineFilter):
-    """Replaces the app's own characters. What a model writes stays, where the terminal's encoding has it."""
+class AsciiFilter(LineFilter):
+    """Replaces the app's own characters. Other text stays if the terminal's encoding has it."""
 
     def __init__(self, encoding: str) -> None:
         super().__init__()
@@ -51,6 +51,6 @@ class Ascii(LineFilter):
 
 
 def needs_ascii(environment: Mapping[str, str]) -> bool:
-    """Whether the locale says that the terminal reads something else than UTF-8; saying nothing, it is believed to."""
+    """Whether the locale names an encoding other than UTF-8; without a locale it is taken to be UTF-8."""
     locale = next((said for name in ("LC_ALL", "LC_CTYPE", "LANG") if (said := environment.get(name, ""))), "UTF-8")
     return "utf8" not in locale.lower().replace("-", "")

@@ -1,4 +1,4 @@
-"""Rows of (text, role): what every hand-drawn part of the screen is made of, measured in terminal cells.
+"""Rows of (text, role), from which widgets are drawn, measured in terminal cells.
 
 A role is a name such as `accepted`; the widget that draws the row turns it into a style of the theme.
 """

@@ -1,4 +1,4 @@
-"""Keys as people write them, and the short hints that name them."""
+"""The display names of keys, and short hints with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def name_of(key: str) -> str:
 def names_of(keys: Iterable[str]) -> str:
     """`Ctrl+J, Shift+Enter`: several keys as people write them."""
     keys = tuple(keys)
-    spare = {f"shift+{key.lower()}" for key in keys if len(key) == 1}  # how some terminals send a capital
+    spare = {f"shift+{key.lower()}" for key in keys if len(key) == 1}  # some terminals send capitals so
     return ", ".join(name_of(key) for key in keys if key not in spare)
 
 

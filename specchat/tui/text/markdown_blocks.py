@@ -1,10 +1,9 @@
-"""Cut growing Markdown where it can no longer change, so that every finished block is drawn once.
+"""Splits growing Markdown into finished blocks, which no longer change, and an open rest.
 
-A block parser reads line by line: once a new top-level block has begun, the ones before it are closed
-for good. So everything before the last top-level block of the *complete* lines may be committed, and the
-last one too when a blank line closes its kind. The answer comes from the very parser that draws the
-blocks later, not from rules of our own. Two of its features would break the argument and are off: link
-definitions (they act at a distance) and HTML (it would be swallowed instead of shown).
+A block parser reads line by line: once a new top-level block has begun, the ones before it are closed. So everything
+before the last top-level block of the *complete* lines is finished, and the last one too if a blank line closes its
+kind. The parser that later draws the blocks decides this. Two of its features are off: link definitions, which change
+earlier blocks, and HTML, which would be dropped instead of shown.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LONG = 4_000
 """Characters from which on an open block is parsed again only when it has grown by an eighth."""
 
 
-class Splitter:
+class BlockSplitter:
     """Collects text and hands out what is finished; the rest is `open`."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Numbers as people read them, each with its unit."""
+"""Formats numbers with their units."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rate(tokens_per_s: float) -> str:
 
 
 def when(written: str, now: datetime) -> str:
-    """A moment as it is told at another, in that one's time zone: `14:02`, `yesterday 14:02`, `Tue 14:02`, `3 Mar`."""
+    """A time relative to now, in its time zone: `14:02`, `yesterday 14:02`, `Tue 14:02`, `3 Mar`."""
     try:
         then = datetime.fromisoformat(written).astimezone(now.tzinfo)
     except (ValueError, OverflowError):  # a damaged file, or one of another program

@@ -1,4 +1,4 @@
-"""Break a line into rows no wider than the screen, between words where possible, by terminal cells."""
+"""Wraps a line into rows of a width in terminal cells, between words where possible."""
 
 from __future__ import annotations
 

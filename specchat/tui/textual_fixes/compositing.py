@@ -1,11 +1,11 @@
-"""Draw only what changed: Textual's compositor without its detours.
+"""A compositor that draws only the lines that changed.
 
-A partial update of Textual's draws every widget that overlaps the smallest rectangle around all changes, containers
-behind other widgets included, and writes all of it to the terminal. With a tree at the right and a text at the left
-that rectangle is the screen. Here only changed lines are asked of widgets, front to back until a line is full, and
-only what differs from what the terminal shows is written.
+A partial update of Textual draws every widget that overlaps the bounding box of all changes, also containers behind
+other widgets, and writes all of it to the terminal. With a tree at the right and text at the left that box is the
+whole screen. Here only changed lines are rendered, front to back until a line is full, and only what differs from the
+terminal's content is written.
 
-What this relies on is private to Textual, so it is used with the versions it was tested with, and not otherwise.
+It uses private attributes of Textual, so it is used with tested versions only.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from specchat.tui.textual_fixes.version import tested
 
 Columns = tuple[int, int]
 Lines = dict[int, dict[Columns, Strip | None]]
-"""Lines to draw: what stands in which columns, None as long as nobody was asked."""
+"""Lines to draw: the strip in each range of columns, None until it is rendered."""
 
 
-class News(CompositorUpdate):
-    """Strips and where they belong."""
+class PartialUpdate(CompositorUpdate):
+    """Strips and their positions."""
 
     def __init__(self, strips: list[tuple[int, int, Strip]]) -> None:
         self._strips = strips
 
     def __rich_console__(self, console: Console, options: object) -> Iterator[Segment]:
-        """For whoever draws with Rich."""
+        """The strips as Rich segments."""
         for y, x, strip in self._strips:
             yield Control.move_to(x, y).segment
             yield from strip
@@ -54,39 +54,39 @@ class News(CompositorUpdate):
         return "".join(parts)
 
 
-class Sparing(Compositor):
-    """Asks for changed lines only, and remembers what the terminal shows."""
+class DiffingCompositor(Compositor):
+    """Renders changed lines only, and records what the terminal shows."""
 
     def __init__(self) -> None:
         super().__init__()
         self._shown: dict[int, dict[Columns, Strip]] = {}
 
     def forget(self) -> None:
-        """Somebody else drew: what the terminal shows is not known."""
+        """Drop the record of what the terminal shows: something else drew on it."""
         self._shown.clear()
 
     def reflow(self, parent: Widget, size: Size) -> ReflowResult:
-        """Lay out everything; where Textual had scrolled before, it would do so once more for whoever asks its size."""
+        """Lay out everything, and mark the result as complete; else the next query of a size would lay out again."""
         result = super().reflow(parent, size)
         self._full_map_invalidated = False
         return result
 
     def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
-        """Everything, as Textual does it."""
+        """Draw everything, as Textual does."""
         self.forget()
         return super().render_full_update(simplify)
 
-    def render_partial_update(self) -> News | None:  # type: ignore[override]  # any update will do
-        """What is new within the regions that are marked as changed; None if nothing is."""
+    def render_partial_update(self) -> PartialUpdate | None:  # type: ignore[override]  # any update will do
+        """The changed strips within the regions that are marked as changed; None if there are none."""
         regions = self._dirty_regions.copy()
         self._dirty_regions.clear()
         lines = self._lines_of(regions)
-        self._ask(lines)
-        news = [(y, x, strip) for y in sorted(lines) for x, strip in self._unseen(y, lines[y])]
-        return News(news) if news else None
+        self._render_missing(lines)
+        changed = [(y, x, strip) for y in sorted(lines) for x, strip in self._changed_strips(y, lines[y])]
+        return PartialUpdate(changed) if changed else None
 
     def _lines_of(self, regions: Iterable[Region]) -> Lines:
-        """The columns, between cuts, that overlap these regions."""
+        """The ranges of columns that overlap these regions."""
         lines: Lines = {}
         for y, begin, end in self._regions_to_spans(regions):
             if 0 <= y < self.size.height:
@@ -95,8 +95,8 @@ class Sparing(Compositor):
                 columns.update(((a, b), None) for a, b in pairwise(cuts) if a < end and b > begin)
         return lines
 
-    def _ask(self, lines: Lines) -> None:
-        """Ask widgets, front to back, for what nobody in front of them has drawn."""
+    def _render_missing(self, lines: Lines) -> None:
+        """Render widgets from front to back into the ranges that are still missing."""
         missing = {y: len(columns) for y, columns in lines.items() if columns}
         for widget, (region, clip) in self.visible_widgets.items():
             if not missing:
@@ -104,23 +104,23 @@ class Sparing(Compositor):
             area = region.intersection(clip)
             if not area:
                 continue
-            ys = [y for y in area.line_range if y in missing and self._lacks(lines[y], area)]
+            ys = [y for y in area.line_range if y in missing and self._has_gap(lines[y], area)]
             if not ys:
                 continue
             crop = Region(area.x - region.x, ys[0] - region.y, area.width, ys[-1] - ys[0] + 1)
-            strips = widget.render_lines(crop)  # asking once for lines in between is cheaper than asking twice
+            strips = widget.render_lines(crop)  # rendering unneeded lines in between is cheaper than two calls
             for y in ys:
                 missing[y] -= self._fill(lines[y], y, area, strips[y - ys[0]])
                 if not missing[y]:
                     del missing[y]
 
     @staticmethod
-    def _lacks(columns: dict[Columns, Strip | None], area: Region) -> bool:
+    def _has_gap(columns: dict[Columns, Strip | None], area: Region) -> bool:
         left, right = area.column_span
         return any(strip is None and left <= a and b <= right for (a, b), strip in columns.items())
 
     def _fill(self, columns: dict[Columns, Strip | None], y: int, area: Region, strip: Strip) -> int:
-        """Put a widget's line between the cuts; says into how many gaps."""
+        """Divide a widget's line into the ranges; returns how many were filled."""
         left, right = area.column_span
         cuts = [cut for cut in self.cuts[y] if left <= cut <= right]
         parts = strip.divide([cut - left for cut in cuts[1:]]) if len(cuts) > 2 else [strip]
@@ -131,8 +131,8 @@ class Sparing(Compositor):
                 filled += 1
         return filled
 
-    def _unseen(self, y: int, columns: dict[Columns, Strip | None]) -> Iterator[tuple[int, Strip]]:
-        """What of a line the terminal does not show yet."""
+    def _changed_strips(self, y: int, columns: dict[Columns, Strip | None]) -> Iterator[tuple[int, Strip]]:
+        """The strips of a line that differ from what the terminal shows."""
         shown = self._shown.setdefault(y, {})
         cuts = self.cuts[y]
         kept = set(pairwise(cuts))
@@ -145,23 +145,23 @@ class Sparing(Compositor):
                 yield at[0], strip
 
 
-def let_go() -> None:
-    """Free what was drawn of widgets that are gone: Textual's cache of colours holds on to a thousand of them."""
+def clear_style_cache() -> None:
+    """Clear Textual's cache of colours, which keeps a thousand removed widgets alive."""
     cache = getattr(StylesCache.get_inner_outer, "cache_clear", None)
     if cache is not None:
         cache()
 
 
 class MainScreen(Screen[None]):
-    """The screen of the chat, drawn sparingly where Textual is known to allow it."""
+    """The screen of the chat, with the compositor of this module in tested versions of Textual."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         if tested():
-            self._compositor = Sparing()
+            self._compositor = DiffingCompositor()
 
     def on_mount(self) -> None:
-        """An editor that had the terminal has drawn on it."""
+        """Redraw everything after an editor used the terminal."""
         self.app.app_resume_signal.subscribe(self, self._forget)
 
     def on_screen_suspend(self) -> None:
@@ -169,9 +169,9 @@ class MainScreen(Screen[None]):
         self._forget()
 
     def on_screen_resume(self) -> None:
-        """Nothing is known of what the terminal shows."""
+        """Another screen was drawn."""
         self._forget()
 
     def _forget(self, _: object = None) -> None:
-        if isinstance(self._compositor, Sparing):
+        if isinstance(self._compositor, DiffingCompositor):
             self._compositor.forget()

@@ -1,4 +1,4 @@
-"""The types of a text area's edits, which Textual names in its signatures but keeps in private modules."""
+"""The types of a text area's edits, which Textual's public methods use but private modules define."""
 
 from __future__ import annotations
 

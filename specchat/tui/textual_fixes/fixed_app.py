@@ -1,26 +1,34 @@
-"""Textual's app with what it lacks: batches that are drawn when they end, and a way to write to the terminal."""
+"""Textual's app with fixes: batches are drawn when they end, and the app can write to the terminal."""
 
 from __future__ import annotations
 
 from textual.app import App
+from textual.driver import Driver
 from textual.filter import Monochrome, NoColor
 
 from specchat.tui.textual_fixes.version import tested
 
 
 class FixedApp(App[None]):
-    """Everything here uses attributes that are private to Textual."""
+    """The base of the app; uses private attributes of Textual."""
 
     @property
     def can_suspend(self) -> bool:
         """Whether the app can go to the background here."""
-        return self._driver is not None and self._driver.can_suspend
+        driver = self._used_driver
+        return driver is not None and driver.can_suspend
 
     def write_to_terminal(self, sequence: str) -> None:
         """Send a sequence that draws nothing."""
-        if self._driver is not None and not self.is_headless:
-            self._driver.write(sequence)
-            self._driver.flush()
+        driver = self._used_driver
+        if driver is not None and not self.is_headless:
+            driver.write(sequence)
+            driver.flush()
+
+    @property
+    def _used_driver(self) -> Driver | None:
+        """The terminal's driver; None where this version of Textual does not have it in the known place."""
+        return self._driver if tested() else getattr(self, "_driver", None)
 
     def filter_all_colours(self) -> None:
         """Draw without colours, where Textual would draw shades of grey."""

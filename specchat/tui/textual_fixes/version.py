@@ -8,7 +8,7 @@ from functools import cache
 import textual
 
 TESTED = ("8.2.",)
-"""How the version begins. With any other, the fixes are off or use public functions: slower, but never broken."""
+"""Prefixes of tested versions. With others the fixes are off or use public functions, which is slower but works."""
 
 
 @cache

@@ -1,7 +1,7 @@
-"""What is pasted into the terminal is taken in one piece.
+"""A parser of terminal input that reads pasted text in large pieces.
 
-Textual's parser takes it character by character: a second for a megabyte. It only collects them, so whole runs do as
-well. That is private to Textual, so it is used with the versions it was tested with, and not otherwise.
+Textual's parser reads a paste character by character, which takes a second for a megabyte. Since it only collects the
+characters, whole runs can be passed. It uses private attributes, so it is used with tested versions only.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from specchat.tui.textual_fixes.version import tested
 _ESCAPE = "\x1b"
 
 
-class WholePastes(XTermParser):
-    """Says what Textual's parser says, however the input is cut."""
+class WholePasteParser(XTermParser):
+    """Yields the same events as Textual's parser, however the input is divided."""
 
     def __init__(self, debug: bool = False) -> None:
         super().__init__(debug)
         self._pasting = False
-        self._last = ""  # what may be the beginning of a paste's beginning
+        self._last = ""  # input that may be the beginning of a paste marker
 
     def feed(self, data: str) -> Iterable[Message]:
         """The events of some more input; its end where there is none."""
@@ -46,7 +46,7 @@ class WholePastes(XTermParser):
             data = data[taken:]
 
     def _until_paste(self, data: str) -> int:
-        """How much of this comes before what is pasted; with it, what says that a paste begins."""
+        """The number of characters up to and including the marker where a paste begins."""
         known = self._last + data
         before, begun, _ = known.partition(BRACKETED_PASTE_START)
         self._pasting = bool(begun)
@@ -55,9 +55,9 @@ class WholePastes(XTermParser):
 
 
 def take_pastes_whole(driver: type[Driver]) -> None:
-    """Let drivers of this kind read with it."""
+    """Make drivers of this class use this parser."""
     if tested():
         for kind in driver.__mro__:
             module = sys.modules[kind.__module__]
             if getattr(module, "XTermParser", None) is XTermParser:
-                module.XTermParser = WholePastes  # type: ignore[attr-defined]
+                module.XTermParser = WholePasteParser  # type: ignore[attr-defined]

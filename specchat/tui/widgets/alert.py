@@ -1,4 +1,4 @@
-"""What to do when there is no engine or no pair: one line that says why, and buttons."""
+"""The alert for problems that need a choice: one line that says why, and buttons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specchat.tui.widgets.tinted_text import TintedText
 
 
 class Alert(Vertical):
-    """Shown only while something is wrong."""
+    """Visible only while there is a problem."""
 
     DEFAULT_CSS = """
     Alert {
@@ -50,19 +50,24 @@ class Alert(Vertical):
                 yield Button(f"{text} ({key})" if key else text, id=choice, compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Say which."""
+        """Report the choice."""
         event.stop()
         self.post_message(self.Answered(event.button.id or ""))
 
+    @property
+    def shown(self) -> bool:
+        """Whether the alert is visible."""
+        return bool(self.display)
+
     def take_focus(self) -> None:
-        """The first button has the focus; Tab goes on to the next."""
+        """Focus the first visible button."""
         for button in self.query(Button):
             if button.display and self.display:
                 button.focus()
                 return
 
     def show(self, problem: str, choices: set[str]) -> None:
-        """Show this problem and these ways out, or nothing if there is no problem."""
+        """Show this problem with these choices; hide the alert if there is no problem."""
         self.display = bool(problem)
         self.query_one(TintedText).set([(problem, "bad")])
         for button in self.query(Button):

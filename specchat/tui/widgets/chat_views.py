@@ -13,6 +13,7 @@ from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.queued_message import QueuedMessage
 from specchat.tui.widgets.settings_form import SettingsForm
+from specchat.tui.widgets.start_pages import StartPages
 from specchat.tui.widgets.stats_panel import StatsPanel
 from specchat.tui.widgets.status_bars import Notice, ReplayBar, StatusBar
 from specchat.tui.widgets.transcript import Transcript
@@ -25,6 +26,7 @@ class ChatViews:
     """Everything the chat's screen is composed of."""
 
     transcript: Transcript
+    start_pages: StartPages
     tree_panel: TreePanel
     tree_strip: TreeStrip
     stats: StatsPanel
@@ -46,8 +48,10 @@ def chat_views(
     ascii: bool,
 ) -> ChatViews:
     """The widgets of a new app, which show this chat; `ascii` draws trees without other characters."""
+    transcript = Transcript(id="transcript")
     views = ChatViews(
-        transcript=Transcript(id="transcript"),
+        transcript=transcript,
+        start_pages=StartPages(chat, transcript),
         tree_panel=TreePanel(ascii_marks=ascii, id="tree"),
         tree_strip=TreeStrip(ascii_marks=ascii, id="strip"),
         stats=StatsPanel(id="stats"),

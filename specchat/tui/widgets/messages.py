@@ -1,4 +1,4 @@
-"""One message each, as it stands in the chat: what the user said, what the app remarks, what is not mounted."""
+"""The views of the transcript beside replies: the user's messages, notes of the app, counts of unmounted messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.cells import cut
-from specchat.tui.widgets.reply_view import ReplyView, place_of
+from specchat.tui.widgets.reply_view import ReplyView, branch_label
 from specchat.tui.widgets.tinted_text import TintedText
 
 LONGEST_SHOWN_LINES = 24
@@ -20,7 +20,7 @@ LONGEST_SHOWN_LINE = 2_000
 
 
 class UserView(Vertical):
-    """What the user said; long texts and files are folded, a click opens and folds them."""
+    """A message of the user; long texts and files are folded, and a click unfolds them."""
 
     DEFAULT_CSS = """
     UserView { height: auto; margin: 0 0 1 0; padding: 0 1; border-left: outer $accent 70%; background: $surface; }
@@ -48,15 +48,15 @@ class UserView(Vertical):
             text.set(self._runs())
 
     def _runs(self) -> list[tuple[str, str]]:
-        spoken, files = attachments.split(self.text)
-        runs = _head(spoken, MOST_UNFOLDED_LINES if self.unfolded else LONGEST_SHOWN_LINES)
+        without_thoughts, files = attachments.split(self.text)
+        runs = _first_lines(without_thoughts, MOST_UNFOLDED_LINES if self.unfolded else LONGEST_SHOWN_LINES)
         for file in files:
             mark = "▾" if self.unfolded else "▸"
             lines = f"{file.lines:,} line{'s' if file.lines != 1 else ''}"
             runs += [(f"\n{mark} ", "dim"), (f"@{visible(file.path)}", "accepted"), (f" ({lines})", "dim")]
             if self.unfolded:
-                runs += [("\n", ""), *_head(file.text, MOST_UNFOLDED_LINES)]
-        if place := place_of(self.turn):
+                runs += [("\n", ""), *_first_lines(file.text, MOST_UNFOLDED_LINES)]
+        if place := branch_label(self.turn):
             runs.append((f"\n{place}", "dim"))
         return runs
 
@@ -79,11 +79,11 @@ class NoteView(Vertical):
 
 
 MessageView = ReplyView | UserView
-"""What one message of the chat stands in."""
+"""The view of one message."""
 
 
 class OlderView(TintedText):
-    """Stands for messages before the page."""
+    """Shows how many messages are before the page; a click mounts some."""
 
     DEFAULT_CSS = """
     OlderView, NewerView { margin: 0 0 1 0; padding: 0 1 0 2; &:hover { background: $surface; } }
@@ -95,16 +95,16 @@ class OlderView(TintedText):
         """The user wants to see them."""
 
     def count(self, messages: int) -> None:
-        """Say how many they are."""
+        """Show this number."""
         self.set([(f"{self.ARROW} {messages:,} {self.WORD} message{'s' if messages != 1 else ''}", "dim")])
 
     def on_click(self) -> None:
-        """Ask for them."""
+        """Request them."""
         self.post_message(self.Asked())
 
 
 class NewerView(OlderView):
-    """Stands for messages after the page."""
+    """Shows how many messages are after the page; a click mounts some."""
 
     ARROW = "▼"
     WORD = "newer"
@@ -113,11 +113,11 @@ class NewerView(OlderView):
         """The user wants to see them."""
 
     def on_click(self) -> None:
-        """Ask for them."""
+        """Request them."""
         self.post_message(self.Asked())
 
 
-def _head(text: str, most: int) -> list[tuple[str, str]]:
+def _first_lines(text: str, most: int) -> list[tuple[str, str]]:
     """The first lines, and how much more there is."""
     lines = text.split("\n", most)
     more = lines.pop().count("\n") + 1 if len(lines) > most else 0
@@ -129,17 +129,17 @@ def _head(text: str, most: int) -> list[tuple[str, str]]:
 
 
 def view_of(turn: Turn) -> MessageView:
-    """What shows this turn."""
+    """A new view of this turn."""
     return ReplyView(turn.reply, turn) if turn.reply else UserView(turn)
 
 
 def text_of(view: MessageView) -> str:
     """A message's text without thoughts, safe to paste anywhere."""
-    return visible(thoughts.spoken(view.reply.text) if isinstance(view, ReplyView) else view.text)
+    return visible(thoughts.without_thoughts(view.reply.text) if isinstance(view, ReplyView) else view.text)
 
 
 def lines_of(turn: Turn, width: int) -> int:
-    """About how many lines it takes at this width; enough to tell how many messages fill a page."""
+    """An estimate of the lines of a turn at this width, to choose how many messages fill a page."""
     lines = turn.message().content.split("\n")
     shown = lines if turn.reply else [line[:LONGEST_SHOWN_LINE] for line in lines[: LONGEST_SHOWN_LINES + 1]]
     return 2 + sum(1 + len(line) // max(1, width) for line in shown)

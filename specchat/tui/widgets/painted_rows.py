@@ -1,18 +1,18 @@
-"""A fixed-size widget painted from rows of (text, role): the cheapest thing Textual can draw."""
+"""The base of widgets that are drawn from rows of (text, role), which is cheaper than rendering with Rich."""
 
 from __future__ import annotations
 
 from rich.segment import Segment
-from textual.content import Content
 from textual.geometry import Region
 from textual.strip import Strip
 
 from specchat.tui.text.cells import Row, clip
-from specchat.tui.widgets.text_roles import Roles
+from specchat.tui.textual_fixes.widget_drawing import drop_drawn_lines, set_border_titles
+from specchat.tui.widgets.text_roles import RoleStyles
 
 
-class PaintedRows(Roles):
-    """Shows what `paint` returns for its size; painted anew only after `repaint` or a new size."""
+class PaintedRows(RoleStyles):
+    """Shows what `paint` returns for its size; `paint` is called only after `repaint` or a new size."""
 
     ALLOW_SELECT = False
 
@@ -27,10 +27,10 @@ class PaintedRows(Roles):
         return []
 
     def repaint(self) -> None:
-        """What `paint` would return has changed; only rows that came out different are drawn."""
-        if not self.display:  # asking for the size of what is hidden lays out the whole screen
+        """Call `paint` again, and draw the rows that have changed."""
+        if not self.display:  # reading the size of a hidden widget would lay out the whole screen
             self._rows = None
-            self._styles_cache.clear()
+            drop_drawn_lines(self)
             return
         width, height = size = self.size
         before = self._rows
@@ -44,21 +44,14 @@ class PaintedRows(Roles):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def entitle(self, *, title: str | None = None, subtitle: str | None = None) -> None:
-        """Write into the border; only the border is drawn, and only if it says something new."""
+        """Set the titles in the border; only the border is drawn, and only if they have changed."""
         before = self._titles
         title, subtitle = self._titles = (
             before[0] if title is None else title,
             before[1] if subtitle is None else subtitle,
         )
-        if self._titles == before:
-            return
-        self._border_title, self._border_subtitle = Content(title), Content(subtitle)
-        if not self.display:
-            self._styles_cache.clear()
-            return
-        width, height = self.outer_size
-        left, top = self.content_offset
-        self.refresh(Region(-left, -top, width, 1), Region(-left, height - 1 - top, width, 1))
+        if self._titles != before:
+            set_border_titles(self, title, subtitle)
 
     def render_line(self, y: int) -> Strip:
         """One row, styled and filled up to the width."""

@@ -1,4 +1,4 @@
-"""Every pair on one line, the chosen one explained below."""
+"""The list of pairs, one line each, with details of the chosen one below."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from specchat.tui.draw.pair_rows import Shelf, pair_rows
+from specchat.tui.draw.pair_rows import PairListState, pair_rows
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.text.cells import Row
 from specchat.tui.text.key_names import hint
@@ -18,7 +18,7 @@ from specchat.tui.widgets.painted_rows import PaintedRows
 
 
 class PairList(PaintedRows, can_focus=True):
-    """Chooses among pairs; what to do with the chosen one is the screen's business."""
+    """Lets the user choose a pair and an action; the screen carries it out."""
 
     DEFAULT_CSS = """
     PairList { height: 1fr; }
@@ -35,7 +35,7 @@ class PairList(PaintedRows, can_focus=True):
     ]
 
     class Asked(Message):
-        """The user wants something of the chosen pair: `choose`, `stop`, `start` or `forget`."""
+        """The user requests an action on the chosen pair: `choose`, `stop`, `start` or `forget`."""
 
         def __init__(self, what: str, pair: PairInfo) -> None:
             super().__init__()
@@ -44,36 +44,36 @@ class PairList(PaintedRows, can_focus=True):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shelf = Shelf()
+        self.list_state = PairListState()
         self._at = 0
         self._top = 0
 
     @property
     def chosen(self) -> PairInfo | None:
         """The chosen pair."""
-        return self.shelf.pairs[self._at] if self.shelf.pairs else None
+        return self.list_state.pairs[self._at] if self.list_state.pairs else None
 
-    def show(self, shelf: Shelf) -> None:
+    def show(self, list_state: PairListState) -> None:
         """Show these pairs; the chosen one stays chosen by its name."""
         before = self.chosen
-        self.shelf = shelf
-        names = [pair.name for pair in shelf.pairs]
-        name = before.name if before else shelf.in_use
+        self.list_state = list_state
+        names = [pair.name for pair in list_state.pairs]
+        name = before.name if before else list_state.in_use
         self._at = names.index(name) if name in names else max(0, min(self._at, len(names) - 1))
         self.repaint()
 
     def on_key(self, event: events.Key) -> None:
-        """While something is asked, every key is an answer."""
-        if self.shelf.asking:
+        """While a confirmation is open, every key answers it."""
+        if self.list_state.asking:
             event.stop()
             event.prevent_default()
             if event.key == "y" and (pair := self.chosen):
                 self.post_message(self.Asked("forget", pair))
-            self.show(replace(self.shelf, asking=""))
+            self.show(replace(self.list_state, asking=""))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """An answer is no command."""
-        return not self.shelf.asking
+        """No action while a confirmation is open."""
+        return not self.list_state.asking
 
     def action_move(self, step: int) -> None:
         """Choose another one."""
@@ -81,23 +81,23 @@ class PairList(PaintedRows, can_focus=True):
 
     def action_edge(self, index: int) -> None:
         """Choose the first or the last one."""
-        self._choose(0 if index == 0 else len(self.shelf.pairs) - 1)
+        self._choose(0 if index == 0 else len(self.list_state.pairs) - 1)
 
     def action_ask(self, what: str) -> None:
-        """Say what is wanted of the chosen pair."""
+        """Request an action on the chosen pair."""
         if pair := self.chosen:
             self.post_message(self.Asked(what, pair))
 
     def action_forget(self) -> None:
-        """Ask whether a pair of the user's own is to be forgotten."""
+        """Ask for confirmation to forget a pair of the user's own."""
         if pair := self.chosen:
             said = "" if pair.yours else f"{pair.name} came with specchat and stays"
-            self.show(replace(self.shelf, asking=pair.name if pair.yours else "", said=said))
+            self.show(replace(self.list_state, asking=pair.name if pair.yours else "", said=said))
 
     def on_click(self, event: events.Click) -> None:
         """Choose the pair that was clicked; twice: as Enter does."""
         index = event.y + self._top
-        if index < len(self.shelf.pairs):
+        if index < len(self.list_state.pairs):
             again = index == self._at and event.chain > 1
             self._choose(index)
             if again:
@@ -105,10 +105,10 @@ class PairList(PaintedRows, can_focus=True):
 
     def paint(self, width: int, height: int) -> list[Row]:
         """The pairs, then the chosen one in words."""
-        rows, self._top = pair_rows(self.shelf, self._at, self._top, width, height, partial(hint, self))
+        rows, self._top = pair_rows(self.list_state, self._at, self._top, width, height, partial(hint, self))
         return rows
 
     def _choose(self, index: int) -> None:
-        self._at = max(0, min(len(self.shelf.pairs) - 1, index))
-        self.shelf = replace(self.shelf, said="")
+        self._at = max(0, min(len(self.list_state.pairs) - 1, index))
+        self.list_state = replace(self.list_state, said="")
         self.repaint()

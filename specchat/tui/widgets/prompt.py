@@ -1,4 +1,4 @@
-"""Where the user writes: one key sends, another makes a new line, Up brings back what was sent, Tab completes."""
+"""The prompt: a text area with keys to send, add a line, recall sent messages and complete."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.tui.state.completion import Completion
-from specchat.tui.state.pasted_text import Pastes, is_long, plain
+from specchat.tui.state.pasted_text import Pastes, is_long, with_unix_line_ends
 from specchat.tui.state.prompt_history import History
 from specchat.tui.textual_fixes.editing import Edit, EditResult, Location
 
 
 class Prompt(TextArea):
-    """A text area that sends. Long pastes stand in it as one word."""
+    """A text area whose text can be sent. A long paste is shown as one word."""
 
     DEFAULT_CSS = """
     Prompt {
@@ -47,36 +47,36 @@ class Prompt(TextArea):
     ) -> None:
         super().__init__(id=id, placeholder="Say something · /command · @file", tab_behavior="focus")
         self.cursor_blink = False
-        self.written = ""  # what the app put here
-        self.waiting = ""  # what was sent and waits for its turn
+        self.written = ""  # the text that the app put here
+        self.waiting = ""  # the queued message
         self.completion: Completion | None = None
         self.sent = history or History()
         self._complete = completer
         self._pastes = Pastes()
         self._recalled: int | None = None
-        self._unsent = ""  # what was being written when the first message was brought back
+        self._unsent = ""  # the unsent text while a sent message is recalled
         self._offered: tuple[str, tuple[str, ...]] | None = None  # text after the last Tab, and what Tab offers next
 
     class Submitted(Message):
-        """The user sent something; pastes are in full."""
+        """The user sent a text; pastes are in full."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
-    class Nothing(Message):
-        """The user would have sent something, but wrote nothing."""
+    class SubmittedEmpty(Message):
+        """The user pressed the send key in an empty prompt."""
 
     class TakenBack(Message):
-        """The message that waited is in the prompt again."""
+        """The user wants the queued message back in the prompt."""
 
     @property
     def full_text(self) -> str:
         """What would be sent: the text with every paste in full."""
         return self._pastes.unfold(self.text)
 
-    async def _on_key(self, event: events.Key) -> None:
-        """Keys that are bound are not text. They act here and now: fast typing must not overtake them."""
+    async def on_key(self, event: events.Key) -> None:
+        """Run the action of a bound key at once, so that fast typing cannot overtake it."""
         if event.is_printable:
             return
         bound = self.screen.active_bindings.get(event.key)
@@ -84,28 +84,29 @@ class Prompt(TextArea):
             event.stop()
             event.prevent_default()
             await self.run_action(bound.binding.action)
-        elif event.key in ("up", "down", "enter"):  # remapped, and with that no longer the text area's either
+        elif event.key in ("up", "down", "enter"):  # remapped by the user: the text area's own action
             event.prevent_default()
             {"up": self.action_cursor_up, "down": self.action_cursor_down, "enter": self.action_newline}[event.key]()
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    async def on_paste(self, event: events.Paste) -> None:
         """A long paste becomes one word."""
         event.prevent_default()
         event.stop()
-        text = plain(event.text)
-        self._replace_via_keyboard(self._pastes.label(text) if is_long(text) else text, *self.selection)
+        text = with_unix_line_ends(event.text)
+        text = self._pastes.label(text) if is_long(text) else text
+        self.replace(text, *self.selection, maintain_selection_offset=False)
 
     def edit(self, edit: Edit) -> EditResult:
         """A paste is changed as a whole or not at all."""
         first, last = sorted((edit.from_location, edit.to_location))
         if first == last:
-            edit.from_location = edit.to_location = self._past_label(first)
+            edit.from_location = edit.to_location = self._after_label(first)
         else:
-            edit.from_location, edit.to_location = self._around_label(first, False), self._around_label(last, True)
+            edit.from_location, edit.to_location = self._label_edge(first, False), self._label_edge(last, True)
         return super().edit(edit)
 
     def update_suggestion(self) -> None:
-        """Look what could be completed; the only possibility stands behind the cursor already."""
+        """Find the completions; a single one is shown behind the cursor."""
         row, column = self.cursor_location
         line = self.document[row]
         self.completion = self._complete(line[:column]) if line and (row == 0 or "@" in line) else None
@@ -115,15 +116,15 @@ class Prompt(TextArea):
         self.suggestion = alone[len(typed) :] if alone.startswith(typed) else ""
 
     def action_send(self) -> None:
-        """Send, if there is something; else say that there is nothing."""
-        self.post_message(self.Submitted(self.full_text) if self.text.strip() else self.Nothing())
+        """Send the text, or report that there is none."""
+        self.post_message(self.Submitted(self.full_text) if self.text.strip() else self.SubmittedEmpty())
 
     def action_newline(self) -> None:
         """Begin a new line."""
         self.insert("\n")
 
     def action_earlier(self) -> None:
-        """On the first line: bring back what waits, or what was sent before."""
+        """On the first line: recall the queued message, or an earlier sent one."""
         if not self.text and self.waiting:
             self.post_message(self.TakenBack())
         elif self.cursor_location[0] > 0 or not self.sent.texts:
@@ -131,17 +132,17 @@ class Prompt(TextArea):
         else:
             if self._recalled is None:
                 self._unsent = self.full_text
-            self._recall((len(self.sent.texts) if self._recalled is None else self._recalled) - 1)
+            self._show_sent((len(self.sent.texts) if self._recalled is None else self._recalled) - 1)
 
     def action_later(self) -> None:
-        """On the last line: go forward again, in the end to what was being written."""
+        """On the last line: go to later sent messages, and at last to the unsent text."""
         if self._recalled is None or self.cursor_location[0] < self.document.line_count - 1:
             self.action_cursor_down()
         else:
-            self._recall(self._recalled + 1)
+            self._show_sent(self._recalled + 1)
 
     def action_complete(self) -> None:
-        """Complete as far as it is certain, then offer one possibility after the other; else move the focus."""
+        """Complete the common part, then cycle through the completions; without any, move the focus."""
         row, column = self.cursor_location
         if self._offered is not None and self._offered[0] == self.text:
             words = self._offered[1]
@@ -150,33 +151,37 @@ class Prompt(TextArea):
             start, words = self.completion.start, self.completion.words
             common = self.completion.common()
             if len(common) > column - start:
-                self._put(row, start, column, common)
+                self._replace_word(row, start, column, common)
                 return
         else:
             self.screen.focus_next()
             return
-        self._put(row, start, column, words[0])
+        self._replace_word(row, start, column, words[0])
         self._offered = (self.text, (*words[1:], words[0])) if len(words) > 1 else None
 
-    def taken(self, text: str) -> None:
-        """The text was sent: remember it and be empty."""
+    def accept(self, text: str) -> None:
+        """The text was accepted: add it to the history and clear the prompt."""
         self.sent.add(text)
         self._recalled, self._unsent = None, ""
         self.clear()
 
-    def give_back(self, text: str) -> None:
-        """The text was refused: it is here again unless something else is, and what is typed next takes its place."""
+    def restore_refused(self, text: str) -> None:
+        """The text was refused: put it back into an empty prompt and select it, so that typing replaces it."""
         if not self.text:
             self.write(text)
         if self.full_text == text:
             self.select_all()
 
+    def clear_selection(self) -> None:
+        """Select nothing; the cursor stays."""
+        self.move_cursor(self.cursor_location)
+
     def write(self, text: str) -> None:
-        """Put this text under the cursor's care, replacing what is there."""
+        """Replace the text; the cursor goes to its end."""
         self.text = self.written = self._pastes.fold(text)
         self.move_cursor(self.document.end)
 
-    def _recall(self, index: int) -> None:
+    def _show_sent(self, index: int) -> None:
         if index >= len(self.sent.texts):
             self._recalled = None
             self.write(self._unsent)
@@ -184,18 +189,18 @@ class Prompt(TextArea):
         self._recalled = max(0, index)
         self.write(self.sent.texts[self._recalled])
 
-    def _put(self, row: int, start: int, end: int, word: str) -> None:
+    def _replace_word(self, row: int, start: int, end: int, word: str) -> None:
         self.replace(word, (row, start), (row, end), maintain_selection_offset=False)
         self.move_cursor((row, start + len(word)))
 
-    def _past_label(self, place: Location) -> Location:
-        """The place itself, or the end of the paste it stands in."""
+    def _after_label(self, place: Location) -> Location:
+        """The location, or the end of the label around it."""
         row, column = place
         inside = (end for start, end in self._pastes.spans(self.document[row]) if start < column < end)
         return row, next(inside, column)
 
-    def _around_label(self, place: Location, forward: bool) -> Location:
-        """The place itself, or the edge of the paste it stands in."""
+    def _label_edge(self, place: Location, forward: bool) -> Location:
+        """The location, or the edge of the label around it."""
         row, column = place
         inside = ((start, end) for start, end in self._pastes.spans(self.document[row]) if start < column < end)
         start, end = next(inside, (column, column))

@@ -1,4 +1,4 @@
-"""The message that was sent while a reply was still being written, above the prompt until its turn comes."""
+"""The widget above the prompt that shows a message queued while a reply is written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specchat.tui.widgets.painted_rows import PaintedRows
 
 
 class QueuedMessage(PaintedRows):
-    """One line, there only while something waits."""
+    """One line, visible only while a message is queued."""
 
     DEFAULT_CSS = """
     QueuedMessage { height: 1; padding: 0 2; display: none; }
@@ -23,15 +23,15 @@ class QueuedMessage(PaintedRows):
         self._key_of = key_of
         self._shown: str | None = None
 
-    def look(self) -> None:
-        """What waits may have changed."""
+    def update(self) -> None:
+        """Show the message that is queued now, or hide."""
         if self._chat.queued != self._shown:
             self._shown = self._chat.queued
             self.display = self._shown is not None
             self.repaint()
 
     def paint(self, width: int, height: int) -> list[Row]:
-        """The beginning of the message, and how to get it back."""
+        """The beginning of the message, and the key that takes it back."""
         if self._shown is None:
             return []
         row: Row = [("⧗ waits: ", "bonus")]

@@ -1,4 +1,4 @@
-"""One side of a race: its tokens as they come, tinted by who wrote them."""
+"""One side of a race: its tokens, coloured by who wrote them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specchat.tui.widgets.tinted_text import TintedText
 
 
 class RaceColumn(VerticalScroll):
-    """Grows by the rounds it has not shown yet; begins anew where there are fewer than before."""
+    """Appends the rounds that are new; starts again where there are fewer than before."""
 
     DEFAULT_CSS = """
     RaceColumn {
@@ -36,11 +36,11 @@ class RaceColumn(VerticalScroll):
         yield self._words
 
     def watch_virtual_size(self) -> None:
-        """There is more text, or less."""
+        """The text has changed its height."""
         self._follow()
 
     def on_resize(self) -> None:
-        """There is more room, or less."""
+        """The window has changed its height."""
         self._follow()
 
     @property
@@ -65,7 +65,7 @@ class RaceColumn(VerticalScroll):
         self.set_class(running, "-running")
 
     def _follow(self) -> None:
-        """Stay at the end, but begin at the top: an anchored page that fits would hang at the bottom."""
+        """Follow the end of text that overflows; text that fits begins at the top."""
         overflows = self.max_scroll_y > 0
         if overflows != self.is_anchored:
             self.anchor(overflows)

@@ -7,36 +7,36 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 
 from specchat.engine.protocol.text import visible
-from specchat.tui.state.thoughts import Thoughts, opened_before
+from specchat.tui.state.thoughts import Thoughts, closes_unopened_thought
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text.cells import Row
-from specchat.tui.text.markdown_blocks import Splitter
-from specchat.tui.widgets.finished_markdown import Finished
-from specchat.tui.widgets.growing_rows import Growing
+from specchat.tui.text.markdown_blocks import BlockSplitter
+from specchat.tui.textual_fixes.growing_rows import GrowingRows
+from specchat.tui.widgets.finished_markdown import FinishedMarkdown
 from specchat.tui.widgets.thought import ThoughtView
 from specchat.tui.widgets.tinted_text import TintedText
 
-QUICK = 40.0
-"""Tokens per second from which on text rises by several rows at once: nobody can follow single ones."""
+FAST_TOKENS_PER_S = 40.0
+"""Tokens per second from which on the height grows by several rows at once, to save layouts."""
 
-QUICK_STEP = 3
+FAST_STEP_ROWS = 3
 
-ROOMY = 20
-"""Rows of a window in which a blank row or two at the end do not matter."""
+LARGE_WINDOW_ROWS = 20
+"""Rows of a window that is large enough for blank rows at the end of a fast reply."""
 
-QUICK_BLOCK = 400
-"""At that speed, characters that finished blocks have together before they become Markdown, which costs a frame …"""
+FAST_BLOCK_CHARACTERS = 400
+"""At that speed finished blocks become Markdown, which costs a frame, once they have so many characters together …"""
 
-QUICK_WAIT_S = 1.0
-"""… but none of them waits for longer than that."""
-
-
-TOGETHER = 16
-"""Commits of a long reply that stand in one document; those above it need not be looked at again."""
+FAST_WAIT_S = 1.0
+"""… or after this time."""
 
 
-class ReplyView(Growing, Vertical):
-    """Shows a reply while it grows and after. Finished Markdown is drawn once and never again."""
+COMMITS_PER_DOCUMENT = 16
+"""Commits of a long reply in one Markdown widget; full widgets are not laid out again."""
+
+
+class ReplyView(GrowingRows, Vertical):
+    """Shows a reply while it is written and afterwards. Finished Markdown is drawn once."""
 
     DEFAULT_CSS = """
     ReplyView { height: auto; margin: 0 0 1 0; padding: 0 1 0 2; }
@@ -53,14 +53,14 @@ class ReplyView(Growing, Vertical):
         super().__init__()
         self.reply = reply
         self.turn = turn or Turn("assistant", reply=reply)
-        self._splitter = Splitter()
+        self._splitter = BlockSplitter()
         self._commits = 0  # of finished blocks
-        self._last: Finished | None = None  # the document they are put into
-        self._held = ""  # finished blocks that are still in the tail
-        self._held_at_s = 0.0
+        self._last: FinishedMarkdown | None = None  # the widget that gets the next commit
+        self._uncommitted = ""  # finished blocks that are still shown in the tail
+        self._uncommitted_since_s = 0.0
         self._ended = False
         self._shown = 0  # pieces of the reply that are on the screen
-        self._shown_speech = 0  # … that are no thoughts
+        self._shown_speech = 0  # … without thoughts
         self._thoughts = Thoughts()
         self._thought = ThoughtView()
         self._tail = TintedText(classes="tail")
@@ -68,15 +68,15 @@ class ReplyView(Growing, Vertical):
         self._figures = TintedText(classes="figures")
 
     def compose(self) -> ComposeResult:
-        """Blocks are mounted between nothing and the tail, in order."""
+        """Finished blocks are later mounted before the tail, in order."""
         yield self._thought
         yield self._tail
         yield self._tokens
         yield self._figures
 
     async def on_mount(self) -> None:
-        """Show what is there already."""
-        await self.grow()
+        """Show the pieces that exist already."""
+        await self.show_new()
 
     def watch_token_view(self, shown: bool) -> None:
         """Flip between Markdown and tokens."""
@@ -86,7 +86,7 @@ class ReplyView(Growing, Vertical):
 
     @property
     def unfolded(self) -> bool:
-        """Whether what was thought before the answer is shown."""
+        """Whether the thoughts before the answer are shown."""
         return self._thought.unfolded
 
     @unfolded.setter
@@ -94,50 +94,50 @@ class ReplyView(Growing, Vertical):
         self._thought.unfolded = unfolded
 
     @property
-    def growing(self) -> bool:
-        """Something of the reply is not on the screen yet, or its end is not."""
+    def unfinished(self) -> bool:
+        """Whether the end of the reply is not on the screen yet."""
         return not self._ended
 
-    async def grow(self) -> None:
-        """Show pieces that are new, and the end if there is one."""
-        if not self._thoughts.opened and opened_before(self.reply.text):
-            await self._begin_again()
+    async def show_new(self) -> None:
+        """Show the new pieces of the reply, and its end if it has ended."""
+        if not self._thoughts.opened and closes_unopened_thought(self.reply.text):
+            await self._restart()
         fresh = self.reply.pieces[self._shown :]
         self._shown += len(fresh)
         if fresh:
             if self.token_view:
                 self._tokens.add(fresh)
-            self._tail.step = QUICK_STEP if self._quick and self.app.size.height >= ROOMY else 1
-            await self._say(*self._thoughts.feed(fresh))
+            self._tail.step = FAST_STEP_ROWS if self._is_fast and self.app.size.height >= LARGE_WINDOW_ROWS else 1
+            await self._show(*self._thoughts.feed(fresh))
         elif not self._shown and self.reply.stop is None:
-            self._waiting()
+            self._show_prefill()
         if self.reply.stop is not None:
             await self._finish()
         elif fresh and self._figures.display:
             self._figures.display = False
 
     @property
-    def _quick(self) -> bool:
-        return (self.reply.figures.recent_tokens_per_s or 0.0) > QUICK
+    def _is_fast(self) -> bool:
+        return (self.reply.figures.recent_tokens_per_s or 0.0) > FAST_TOKENS_PER_S
 
-    def trail(self, runs: Row, *, within: bool = False) -> None:
-        """Let these runs follow the text as a ghost: seen, but no part of it."""
+    def set_preview(self, runs: Row, *, within: bool = False) -> None:
+        """Show these runs behind the text as a preview of draft tokens; they are not part of the text."""
         thinking = self._thoughts.thinking
-        self._thought.trail(runs if thinking else [], within=within)
-        self._tail.trail([] if thinking else runs, within=within)
-        self._tokens.trail(runs if self.token_view else [], within=within)
+        self._thought.set_preview(runs if thinking else [], within=within)
+        self._tail.set_preview([] if thinking else runs, within=within)
+        self._tokens.set_preview(runs if self.token_view else [], within=within)
 
-    async def _begin_again(self) -> None:
-        """What looked like an answer was a thought, which began before the reply did."""
-        await self.query(Finished).remove()
-        self._splitter, self._thoughts = Splitter(), Thoughts(opened=True)
-        self._held, self._commits, self._last = "", 0, None
+    async def _restart(self) -> None:
+        """Show the reply again from the start: its beginning turned out to be a thought that the template opened."""
+        await self.query(FinishedMarkdown).remove()
+        self._splitter, self._thoughts = BlockSplitter(), Thoughts(opened=True)
+        self._uncommitted, self._commits, self._last = "", 0, None
         self._shown = self._shown_speech = 0
         self._tail.set(())
         self._tokens.set(())
 
-    async def _say(self, thoughts: list[tuple[str, str]], speech: list[tuple[str, str]]) -> None:
-        """Show what was thought and what was said."""
+    async def _show(self, thoughts: list[tuple[str, str]], speech: list[tuple[str, str]]) -> None:
+        """Add these thoughts and this text of the answer."""
         if thoughts:
             self._thought.add(thoughts, self._thoughts.tokens)
         if speech and self._shown_speech == 0:
@@ -148,23 +148,23 @@ class ReplyView(Growing, Vertical):
             await self._commit("".join(self._splitter.feed(text) for text, _ in speech))
 
     async def _commit(self, text: str) -> None:
-        """Move finished blocks from the tail to Markdown; the tail shrinks in the same frame."""
+        """Move finished blocks from the tail into a Markdown widget, within one frame."""
         at_s = self.reply.figures.at_s
-        if not self._held:
-            self._held_at_s = at_s
-        self._held += text
-        waits = len(self._held) < QUICK_BLOCK and at_s - self._held_at_s < QUICK_WAIT_S
-        if not self._held or (self._quick and waits):
+        if not self._uncommitted:
+            self._uncommitted_since_s = at_s
+        self._uncommitted += text
+        waits = len(self._uncommitted) < FAST_BLOCK_CHARACTERS and at_s - self._uncommitted_since_s < FAST_WAIT_S
+        if not self._uncommitted or (self._is_fast and waits):
             return
-        text, self._held = self._held, ""
+        text, self._uncommitted = self._uncommitted, ""
         if text.strip():
             await self._add_block(text)
         self._tail.drop_lines(text.count("\n"))
 
     async def _add_block(self, text: str) -> None:
-        """Put finished blocks below those that are there."""
-        if self._last is None or self._commits % TOGETHER == 0:
-            self._last = Finished(text)
+        """Append finished blocks to the Markdown."""
+        if self._last is None or self._commits % COMMITS_PER_DOCUMENT == 0:
+            self._last = FinishedMarkdown(text)
             await self.mount(self._last, before=self._tail)
         else:
             await self._last.extend(text)
@@ -174,30 +174,30 @@ class ReplyView(Growing, Vertical):
         if self._ended:
             return
         self._ended = True
-        self.trail([])
-        await self._say(*self._thoughts.finish())
+        self.set_preview([])
+        await self._show(*self._thoughts.finish())
         self._thought.close(self.reply.thought_s, self._thoughts.tokens)
-        rest, self._held = self._held + self._splitter.finish(), ""
+        rest, self._uncommitted = self._uncommitted + self._splitter.finish(), ""
         if rest.strip():
             await self._add_block(rest)
         self._tail.display = False
-        line = " · ".join(part for part in (place_of(self.turn), self.reply.line()) if part)
+        line = " · ".join(part for part in (branch_label(self.turn), self.reply.line()) if part)
         self._figures.display = bool(line)
-        self._figures.set([(_in_parts(visible(line)), "dim")])
+        self._figures.set([(_breaking_between_parts(visible(line)), "dim")])
 
-    def _waiting(self) -> None:
+    def _show_prefill(self) -> None:
         done, total = self.reply.prefilled
         self._figures.display = True
         text = f"reading the prompt · {done:,} of {total:,} tokens" if total else "…"
         self._figures.set([(text, "dim")])
 
 
-def place_of(turn: Turn) -> str:
-    """`‹ 2/3 ›`: which of several messages in the same place this is; nothing where it is the only one."""
+def branch_label(turn: Turn) -> str:
+    """`‹ 2/3 ›`: which of the branches at this place is shown; empty where there is only one."""
     at, count = turn.place
     return f"‹ {at}/{count} ›" if count > 1 else ""
 
 
-def _in_parts(line: str) -> str:
-    """Breaks only between the parts: a number stays with its unit."""
+def _breaking_between_parts(line: str) -> str:
+    """The line with no-break spaces, so that it breaks only between its parts."""
     return line.replace(" ", "\u00a0").replace("\u00a0·\u00a0", " ·\u00a0")

@@ -1,4 +1,4 @@
-"""Rows from a function, for places that need no widget of their own."""
+"""A widget that shows the rows of a function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specchat.tui.widgets.painted_rows import PaintedRows
 
 
 class RowsView(PaintedRows):
-    """Shows what the function returns for a width and a height, each time it is told to `repaint`."""
+    """Calls the function with a width and a height on each `repaint`, and shows its rows."""
 
     def __init__(self, rows: Callable[[int, int], list[Row]], *, id: str | None = None) -> None:
         super().__init__(id=id)

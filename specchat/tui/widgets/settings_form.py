@@ -1,4 +1,4 @@
-"""All settings in one form: arrows choose and change, Enter types a value, effects show at once."""
+"""The form of all settings: arrows choose and change, Enter types a value, live settings act at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.message import Message
 
 from specchat.errors import UsageError
 from specchat.tui.draw.settings_rows import form_rows
-from specchat.tui.state.setting_effect import Effect
+from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text.cells import Row
@@ -43,11 +43,11 @@ class SettingsForm(PaintedRows, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._form = Form()
-        self._effect: Effect | None = None
-        self._effect_seen: object = None
-        self._seen: list[Line] = []
+        self._effect: SettingEffect | None = None
+        self._effect_version: object = None
+        self._visible_lines: list[Line] = []
         self._top = 0
-        self._said = ""
+        self._remark = ""
         self.border_title = "settings"
 
     class Chosen(Message):
@@ -76,21 +76,21 @@ class SettingsForm(PaintedRows, can_focus=True):
         """The user is done with the form."""
 
     def on_key(self, event: events.Key) -> None:
-        """Letters and digits go into what is being typed; Escape ends that, then what is looked for, then the form."""
+        """Handle typing of a value or a search; Escape ends typing, then the search, then the form."""
         form = self._form
-        if form.typed is None and not form.looking:
-            self._idle_key(event)
+        if form.typed is None and not form.searching:
+            self._form_key(event)
         else:
             event.stop()
             event.prevent_default()
-            (self._look_key if form.looking else self._value_key)(event)
+            (self._search_key if form.searching else self._value_key)(event)
         self.repaint()
 
-    def _idle_key(self, event: events.Key) -> None:
+    def _form_key(self, event: events.Key) -> None:
         if event.key == "escape":
             event.stop()
-            if self._form.looking_for:
-                self._form.look_for("")
+            if self._form.query:
+                self._form.search("")
             else:
                 self.post_message(self.Left())
         elif event.character and (event.character.isdigit() or event.character == ".") and self._form.current:
@@ -109,23 +109,23 @@ class SettingsForm(PaintedRows, can_focus=True):
         elif event.is_printable and event.character:
             form.typed += event.character
 
-    def _look_key(self, event: events.Key) -> None:
+    def _search_key(self, event: events.Key) -> None:
         form = self._form
         if event.key == "escape":
-            form.looking = False
-            form.look_for("")
+            form.searching = False
+            form.search("")
         elif event.key in ("enter", "down", "up", "tab"):
-            form.looking = False
+            form.searching = False
             form.move({"down": 1, "up": -1}.get(event.key, 0))
         elif event.key == "backspace":
-            form.looking = bool(form.looking_for)
-            form.look_for(form.looking_for[:-1])
+            form.searching = bool(form.query)
+            form.search(form.query[:-1])
         elif event.is_printable and event.character:
-            form.look_for(form.looking_for + event.character)
+            form.search(form.query + event.character)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While something is typed, every key belongs to it."""
-        return self._form.typed is None and not self._form.looking
+        return self._form.typed is None and not self._form.searching
 
     def action_move(self, step: int) -> None:
         """Choose another line."""
@@ -134,7 +134,7 @@ class SettingsForm(PaintedRows, can_focus=True):
 
     def action_edge(self, index: int) -> None:
         """Choose the first or last line."""
-        self._form.edge(index != 0)
+        self._form.choose_end(index != 0)
         self.repaint()
 
     def action_step(self, direction: int) -> None:
@@ -149,7 +149,7 @@ class SettingsForm(PaintedRows, can_focus=True):
 
     def action_find(self) -> None:
         """Show only what fits what is typed now."""
-        self._form.looking = True
+        self._form.searching = True
         self.repaint()
 
     def action_save(self, into_pair: bool) -> None:
@@ -173,52 +173,52 @@ class SettingsForm(PaintedRows, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Choose the line that was clicked."""
         y = event.y - 1
-        stops = self._form.stops
-        if 0 <= y < len(self._seen) and self._seen[y] in stops:
-            self._form.at = stops.index(self._seen[y])
+        lines = self._form.selectable_lines
+        if 0 <= y < len(self._visible_lines) and self._visible_lines[y] in lines:
+            self._form.at = lines.index(self._visible_lines[y])
             self.repaint()
 
     def show(self, fields: list[Field], pair: str = "") -> None:
         """Show these fields with the values in force."""
         self._form.show(fields, pair)
-        self._said = ""
+        self._remark = ""
         self.repaint()
 
-    def show_effect(self, effect: Effect) -> None:
-        """What the last change did; painted anew only where there is news."""
-        if effect.news != self._effect_seen:
+    def show_effect(self, effect: SettingEffect) -> None:
+        """Show the effect of the last change; drawn only where it has new figures."""
+        if effect.version != self._effect_version:
             self.repaint()
-        self._effect, self._effect_seen = effect, effect.news
+        self._effect, self._effect_version = effect, effect.version
 
     def fail(self, name: str, message: str) -> None:
         """Say beside a field why its change was refused; the value in force is shown again."""
         self._form.fail(name, message)
         self.repaint()
 
-    def say(self, text: str) -> None:
-        """A word on the border until the next news."""
-        self._said = text
+    def show_remark(self, text: str) -> None:
+        """Show a remark on the border until the form is filled again."""
+        self._remark = text
         self.repaint()
 
     def repaint(self) -> None:
         """The state has changed: rows and border."""
         form = self._form
-        looked = form.looking_for + ("▏" if form.looking else "")
+        looked = form.query + ("▏" if form.searching else "")
         self.border_title = Content(f"settings /{looked}" if looked else "settings")
         todo = f"{len(form.staged)} to apply · End Enter" if form.staged else ""
         unsaved = f"{len(form.unsaved)} not saved · s saves" if form.unsaved else ""
-        self.border_subtitle = Content(self._said or todo or unsaved)
+        self.border_subtitle = Content(self._remark or todo or unsaved)
         super().repaint()
 
     def paint(self, width: int, height: int) -> list[Row]:
-        """Lines around the chosen one, and at the bottom what it means."""
-        rows, self._seen, self._top = form_rows(self._form, self._effect, width, height, self._top)
+        """The lines around the chosen one, and its description at the bottom."""
+        rows, self._visible_lines, self._top = form_rows(self._form, self._effect, width, height, self._top)
         return rows
 
     def _choose(self, value: Any) -> None:
         field = self._form.current
         assert field is not None, "only a field takes a value"
-        if self._form.take(value):
+        if self._form.set_value(value):
             self.post_message(self.Chosen(field.name, value))
         self.repaint()
 

@@ -8,7 +8,7 @@ from specchat.tui.widgets.painted_rows import PaintedRows
 
 
 class StatsPanel(PaintedRows):
-    """Speeds, acceptance, where a round's time goes, and whether the text is exactly the target's."""
+    """Speeds, acceptance, the time of a round by parts, and whether the settings are lossless."""
 
     DEFAULT_CSS = """
     StatsPanel {
@@ -27,6 +27,6 @@ class StatsPanel(PaintedRows):
         self.repaint()
 
     def paint(self, width: int, height: int) -> list[Row]:
-        """As many rows as there is room for, the most telling ones first to stay."""
+        """As many rows as fit; less important ones are left out first."""
         rows = stats_rows(self._facts, width, height)
         return rows or [[("nothing measured yet", "dim")]]

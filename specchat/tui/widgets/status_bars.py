@@ -1,4 +1,4 @@
-"""The single lines around the prompt: state of the engine, progress, remarks, the replay's controls."""
+"""The single-line widgets around the prompt: engine state, progress, remarks, controls of a replay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEARLY_FULL = 0.8
 
 
 class StatusBar(PaintedRows):
-    """Which engine, how it speculates, how full the context is."""
+    """The pair, the speculation settings, and the use of the context."""
 
     DEFAULT_CSS = """
     StatusBar { height: 1; padding: 0 2; }
@@ -35,7 +35,7 @@ class StatusBar(PaintedRows):
             self.repaint()
 
     def paint(self, width: int, height: int) -> list[Row]:
-        """The state at the left, the context at the right; what does not fit is left out, last things first."""
+        """The state at the left, the context at the right; the ends of what does not fit are left out."""
         if self._hint:
             return [[(cut(self._hint, width), "dim")]]
         right = self._right(width)
@@ -84,7 +84,7 @@ class StatusBar(PaintedRows):
 
 
 class Notice(PaintedRows):
-    """One line for what is going on or went wrong; gone when there is nothing to say."""
+    """One line for progress or a remark; hidden when there is neither."""
 
     DEFAULT_CSS = """
     Notice { height: 1; padding: 0 2; display: none; }
@@ -93,16 +93,16 @@ class Notice(PaintedRows):
     def __init__(self, chat: Chat, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._chat = chat
-        self._said: tuple[str, str] = ("", "")
+        self._remark: tuple[str, str] = ("", "")
         self._welcomed = False
 
     def say(self, text: str, role: str = "dim") -> None:
         """Show one remark until the next."""
-        self._said = (text, role)
-        self.look(welcomed=self._welcomed)
+        self._remark = (text, role)
+        self.update(welcomed=self._welcomed)
 
-    def look(self, *, welcomed: bool = False) -> None:
-        """The chat's state may have changed; `welcomed`: the empty page already shows progress."""
+    def update(self, *, welcomed: bool = False) -> None:
+        """Show the current state of the chat; `welcomed`: the welcome page already shows the progress."""
         self._welcomed = welcomed
         self.display = bool(self._row(80))
         self.repaint()
@@ -114,8 +114,8 @@ class Notice(PaintedRows):
     def _row(self, width: int) -> Row:
         if self._chat.engine.phase == "loading" and self._chat.engine.loading is not None and not self._welcomed:
             return progress_row(self._chat, width, hint(self, "stop", "cancels"))
-        if self._said[0]:
-            return [(cut(self._said[0], width), self._said[1])]
+        if self._remark[0]:
+            return [(cut(self._remark[0], width), self._remark[1])]
         if self._chat.editing is not None:
             ways = hint(self, "prompt.send", "sends it"), hint(self, "stop", "leaves the chat as it is")
             return [
@@ -138,7 +138,7 @@ def progress_row(chat: Chat, width: int, cancels: str) -> Row:
 
 
 class ReplayBar(PaintedRows):
-    """Where a recording is, and the keys that move it."""
+    """The position in a recording, and the keys that control it."""
 
     DEFAULT_CSS = """
     ReplayBar { height: 3; padding: 0 1; border: round $border; display: none; }

@@ -1,7 +1,7 @@
-"""How parts of a widget look, found out when they are drawn: the roles of a row's runs, which stand in app.tcss.
+"""The styles of text roles, which app.tcss defines, looked up when a role is first drawn.
 
-Textual matches its component classes against the stylesheet for every widget, whenever its styles are: two dozen roles
-for each of five widgets in a message, and few of them are ever drawn in any one.
+Textual's component classes would be matched against the style sheet for every widget and every update: two dozen roles
+for each of the five widgets of a message, of which few are ever drawn.
 """
 
 from __future__ import annotations
@@ -9,30 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 from rich.style import Style
-from textual.css.styles import RenderStyles
-from textual.dom import DOMNode
 from textual.widget import Widget
 
 from specchat.tui.draw.theme import ROLES
+from specchat.tui.textual_fixes.part_styles import styles_of_part
 
 
-def styles_of_part(widget: DOMNode, *names: str) -> RenderStyles:
-    """The styles of what has these classes inside a widget."""
-    part = DOMNode(classes=" ".join(names))
-    part._attach(widget)
-    widget.app.stylesheet.apply(part, animate=False)
-    return part.styles
-
-
-class Roles(Widget):
-    """Knows how a role looks on it."""
+class RoleStyles(Widget):
+    """A widget with styles by role."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
         self._styles: dict[str, Style] = {}
 
     def notify_style_update(self) -> None:
-        """Forget the styles of the old theme."""
+        """Drop the styles of the old theme."""
         self._styles.clear()
         super().notify_style_update()
 

@@ -1,4 +1,4 @@
-"""What a model thought before it answered: one line, and the thoughts below it on request."""
+"""The thoughts before an answer: one line of summary, and the text below it on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specchat.tui.widgets.tinted_text import TintedText
 
 
 class ThoughtView(Vertical):
-    """Open while the model thinks, folded when it has finished, and as the user wants it from then on."""
+    """Unfolded while the model thinks, folded when it has finished; the user can change that."""
 
     DEFAULT_CSS = """
     ThoughtView { height: auto; display: none; margin: 0 0 1 0; }
@@ -28,7 +28,7 @@ class ThoughtView(Vertical):
         super().__init__()
         self._line = TintedText()
         self._thoughts = TintedText(classes="thoughts")
-        self._said = ("", "")
+        self._caption = ("", "")
 
     def compose(self) -> ComposeResult:
         """The line, then the thoughts."""
@@ -45,29 +45,29 @@ class ThoughtView(Vertical):
         self.unfolded = not self.unfolded
 
     def add(self, thoughts: list[tuple[str, str]], tokens: int) -> None:
-        """More was thought; a thought that is empty so far is none."""
+        """Add text of thoughts; nothing is shown while it is only white space."""
         text = "".join(text for text, _ in thoughts)
         if not self.display and not (text := text.lstrip()):
             return
         if not self.display:
             self.display = self.unfolded = True
         self._thoughts.add([(text, "dim")])
-        self._said = ("thinking", f" · {numbers.count(tokens)} tokens")
+        self._caption = ("thinking", f" · {numbers.count(tokens)} tokens")
         self._draw()
 
-    def trail(self, runs: Row, *, within: bool = False) -> None:
-        """Let these runs follow the thoughts as a ghost."""
-        self._thoughts.trail(runs, within=within)
+    def set_preview(self, runs: Row, *, within: bool = False) -> None:
+        """Show these runs behind the thoughts as a preview of draft tokens."""
+        self._thoughts.set_preview(runs, within=within)
 
     def close(self, seconds: float | None, tokens: int) -> None:
         """The thought is complete."""
         if not self.display:
             return
         took = f" for {seconds:.1f} s" if seconds is not None else ""
-        self._said = (f"thought{took}", f", {numbers.count(tokens)} tokens")
+        self._caption = (f"thought{took}", f", {numbers.count(tokens)} tokens")
         self.unfolded = False
         self._draw()
 
     def _draw(self) -> None:
-        what, figures = self._said
+        what, figures = self._caption
         self._line.set([("▾ " if self.unfolded else "▸ ", "dim"), (what, "text"), (figures, "dim")])

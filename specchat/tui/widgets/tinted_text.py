@@ -1,4 +1,4 @@
-"""Text that grows: wrapped line by line, each run in its own style, only the last line wrapped again."""
+"""A text widget for growing text: each run has its own style, and new text wraps the last line only."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from textual.strip import Strip
 
 from specchat.tui.text.cells import Row
 from specchat.tui.text.wrap import wrap
-from specchat.tui.widgets.growing_rows import Growing
-from specchat.tui.widgets.text_roles import Roles
+from specchat.tui.textual_fixes.growing_rows import GrowingRows
+from specchat.tui.widgets.text_roles import RoleStyles
 
 _TAB = "    "
 
 
-class TintedText(Roles, Growing):
+class TintedText(RoleStyles, GrowingRows):
     """Runs of (text, role), never parsed as markup. Text must have gone through `visible`."""
 
     DEFAULT_CSS = """
@@ -31,12 +31,12 @@ class TintedText(Roles, Growing):
     ) -> None:
         super().__init__(id=id, classes=classes)
         self.step = 1
-        """The height is a multiple of this: whoever grows fast should not ask for a layout at every row."""
+        """The height is rounded up to a multiple of this, so that fast text needs fewer layouts."""
         self._lines: list[Row] = [[]]
-        self._ghost: Row = []
-        self._ghost_rows: list[tuple[int, int, int]] = []  # the last row with its ghost behind it
-        self._within = False
-        self._starts: list[list[int]] = [[]]  # where each run of each line begins
+        self._preview: Row = []
+        self._preview_rows: list[tuple[int, int, int]] = []  # the last row with the preview behind it
+        self._preview_within = False
+        self._run_starts: list[list[int]] = [[]]  # where each run of each line begins
         self._texts = [""]
         self._rows: list[tuple[int, int, int]] = [(0, 0, 0)]  # (line, start, end)
         self._wrapped_for = 80
@@ -48,11 +48,11 @@ class TintedText(Roles, Growing):
         return "\n".join(self._texts)
 
     def add(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Write at the end, where no ghost is any more; only from the last row's beginning on is wrapped and drawn."""
+        """Append text and drop the preview; only the last row and what follows is wrapped and drawn."""
         before = self._height()
         line, start, _ = self._rows.pop()
         first = len(self._rows)
-        self._give_up_ghost()
+        self._clear_preview()
         for text, role in runs:
             head, *more = text.replace("\t", _TAB).split("\n")
             self._append(head, role)
@@ -62,38 +62,38 @@ class TintedText(Roles, Growing):
         self._wrap_from(line, start)
         self._draw_from(first, before)
 
-    def trail(self, runs: Iterable[tuple[str, str]], *, within: bool = False) -> None:
-        """Let these runs follow the text until more is written. They are no part of it: not selected, not copied.
+    def set_preview(self, runs: Iterable[tuple[str, str]], *, within: bool = False) -> None:
+        """Show these runs behind the text until more is added. They are not part of it: not selected, not copied.
 
-        They wrap as the text would; or those that fit stay `within` the last row, and nothing moves because of them.
+        They wrap as the text would; with `within`, only those that fit into the last row are shown.
         """
-        ghost = [(text, role) for text, role in runs if text]
-        if (ghost, within) == (self._ghost, self._within):
+        preview = [(text, role) for text, role in runs if text]
+        if (preview, within) == (self._preview, self._preview_within):
             return
         before = self._height()
-        self._ghost, self._within = ghost, within
-        self._wrap_ghost()
+        self._preview, self._preview_within = preview, within
+        self._wrap_preview()
         self._draw_from(len(self._rows) - 1, before)
 
     def drop_lines(self, count: int) -> None:
-        """Forget the first lines: they are shown elsewhere now."""
-        self._give_up_ghost()
+        """Remove the first lines, which are now shown as Markdown."""
+        self._clear_preview()
         if count >= len(self._lines):
-            self._begin()
+            self._clear()
         else:
-            del self._lines[:count], self._starts[:count], self._texts[:count]
+            del self._lines[:count], self._run_starts[:count], self._texts[:count]
             self._rows = [(line - count, start, end) for line, start, end in self._rows if line >= count]
         self.refresh(layout=True)
 
     def set(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Write from the beginning."""
-        self._begin()
+        """Replace the text."""
+        self._clear()
         self.add(runs)
         self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Rows at this width; a line that only just began is not shown yet."""
-        self._fit(width)
+        """Rows at this width; an empty last line does not count."""
+        self._set_width(width)
         return self._height()
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
@@ -103,9 +103,9 @@ class TintedText(Roles, Growing):
     def render_line(self, y: int) -> Strip:
         """One wrapped row."""
         width = self.size.width
-        self._fit(width)
+        self._set_width(width)
         last = len(self._rows) - 1
-        rows, at = (self._ghost_rows, y - last) if self._ghost_rows and y >= last else (self._rows, y)
+        rows, at = (self._preview_rows, y - last) if self._preview_rows and y >= last else (self._rows, y)
         if at >= len(rows):
             return Strip.blank(width, self.rich_style)
         line, start, end = rows[at]
@@ -113,38 +113,38 @@ class TintedText(Roles, Growing):
         return strip.adjust_cell_length(width, self.rich_style)
 
     def _height(self) -> int:
-        shown = len(self._rows) - 1 + (len(self._ghost_rows) or not self._begins())
+        shown = len(self._rows) - 1 + (len(self._preview_rows) or not self._last_line_is_empty())
         return -(-shown // self.step) * self.step
 
-    def _begins(self) -> bool:
-        """Whether the last line only just began."""
+    def _last_line_is_empty(self) -> bool:
+        """Whether the last of several lines is empty."""
         return len(self._rows) > 1 and not self._texts[-1]
 
     def _draw_from(self, first: int, before: int) -> None:
-        """Draw the rows from this one on; lay out only if the height is another than before."""
+        """Draw the rows from this one on; lay out only if the height has changed."""
         height = self._height()
         changed = Region(0, first, self.size.width, max(before, height, len(self._rows)) - first)
         self.refresh(changed, layout=height != before)
 
-    def _wrap_ghost(self) -> None:
-        """The last row and the ghost behind it, in as many rows as they take or may take."""
+    def _wrap_preview(self) -> None:
+        """Wrap the last row together with the preview."""
         line, begin, _ = self._rows[-1]
-        text = self._texts[line][begin:] + "".join(text for text, _ in self._ghost)
-        rows = wrap(text, self._wrapped_for) if self._ghost else []
-        if self._within:
-            rows = [] if self._begins() else rows[:1]
-        self._ghost_rows = [(line, begin + start, begin + end) for start, end in rows]
+        text = self._texts[line][begin:] + "".join(text for text, _ in self._preview)
+        rows = wrap(text, self._wrapped_for) if self._preview else []
+        if self._preview_within:
+            rows = [] if self._last_line_is_empty() else rows[:1]
+        self._preview_rows = [(line, begin + start, begin + end) for start, end in rows]
 
-    def _give_up_ghost(self) -> None:
-        self._ghost, self._ghost_rows = [], []
+    def _clear_preview(self) -> None:
+        self._preview, self._preview_rows = [], []
 
-    def _begin(self) -> None:
-        """No text: one empty line, one empty row."""
-        self._lines, self._starts, self._texts, self._rows = [[]], [[]], [""], [(0, 0, 0)]
+    def _clear(self) -> None:
+        """Remove all text; one empty line and row remain."""
+        self._lines, self._run_starts, self._texts, self._rows = [[]], [[]], [""], [(0, 0, 0)]
 
     def _open_line(self) -> None:
         self._lines.append([])
-        self._starts.append([])
+        self._run_starts.append([])
         self._texts.append("")
 
     def _append(self, text: str, role: str) -> None:
@@ -155,55 +155,59 @@ class TintedText(Roles, Growing):
             line[-1] = (line[-1][0] + text, role)
         else:
             line.append((text, role))
-            self._starts[-1].append(len(self._texts[-1]))
+            self._run_starts[-1].append(len(self._texts[-1]))
         self._texts[-1] += text
 
-    def _fit(self, width: int) -> None:
+    def _set_width(self, width: int) -> None:
         if width != self._wrapped_for:
             self._wrapped_for = width
             self._rows = []
             self._wrap_from(0, 0)
-            self._wrap_ghost()
+            self._wrap_preview()
 
     def _wrap_from(self, line: int, begin: int) -> None:
-        """Add the rows from here on. A row's beginning never moves when text comes after it."""
+        """Add the rows from here on. Later text never changes where a row begins."""
         for index in range(line, len(self._lines)):
             text = self._texts[index][begin:]
             self._rows += [(index, begin + start, begin + end) for start, end in wrap(text, self._wrapped_for)]
             begin = 0
 
     def _segments(self, line: int, start: int, end: int) -> list[Segment]:
-        marked = self._marked(line)
+        selected = self._selected_span(line)
         segments: list[Segment] = []
-        starts = self._starts[line]
+        starts = self._run_starts[line]
         for index in range(max(0, bisect_right(starts, start) - 1), len(starts)):
             at = starts[index]
             if at >= end:
                 break
             text, role = self._lines[line][index]
             left, right = max(start, at), min(end, at + len(text))
-            segments += self._cut(text[left - at : right - at], left, self.style_of(role), marked)
-        return [*segments, *self._ghostly(start, end)] if self._ghost and line == len(self._lines) - 1 else segments
+            segments += self._styled(text[left - at : right - at], left, self.style_of(role), selected)
+        return (
+            [*segments, *self._preview_segments(start, end)]
+            if self._preview and line == len(self._lines) - 1
+            else segments
+        )
 
-    def _ghostly(self, start: int, end: int) -> list[Segment]:
-        """What of the ghost stands in a row of the last line."""
+    def _preview_segments(self, start: int, end: int) -> list[Segment]:
+        """The part of the preview in a row of the last line."""
         segments: list[Segment] = []
         at = len(self._texts[-1])
-        for text, role in self._ghost:
+        for text, role in self._preview:
             left, right = max(start, at), min(end, at + len(text))
             if left < right:
                 segments.append(Segment(text[left - at : right - at], self.style_of(role)))
             at += len(text)
         return segments
 
-    def _marked(self, line: int) -> tuple[int, int]:
+    def _selected_span(self, line: int) -> tuple[int, int]:
         span = self.text_selection.get_span(line) if self.text_selection else None
         if span is None:
             return (0, 0)
         return (span[0], 1_000_000_000 if span[1] == -1 else span[1])
 
-    def _cut(self, text: str, at: int, style: Style, marked: tuple[int, int]) -> list[Segment]:
-        low, high = (max(0, min(len(text), edge - at)) for edge in marked)
+    def _styled(self, text: str, at: int, style: Style, selected: tuple[int, int]) -> list[Segment]:
+        low, high = (max(0, min(len(text), edge - at)) for edge in selected)
         if low >= high:
             return [Segment(text, style)]
         chosen = style + self.screen.get_component_rich_style("screen--selection")

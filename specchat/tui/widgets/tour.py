@@ -1,4 +1,4 @@
-"""Three pages for the first start: what the tree says, the keys, and what can be changed. Typing ends it."""
+"""The tour of the first start: three pages on the tree, the keys, and what can be changed. Typing ends it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CHANGES = (
 
 
 class TourView(PaintedRows):
-    """One page at a time, where the empty chat stands otherwise."""
+    """One page at a time, in place of the welcome page."""
 
     DEFAULT_CSS = """
     TourView { height: 1fr; min-height: 4; padding: 0 1; }
@@ -57,14 +57,14 @@ class TourView(PaintedRows):
         """Go on."""
         self.post_message(self.Clicked())
 
-    def turn(self) -> bool:
+    def next_page(self) -> bool:
         """Show the next page; False after the last."""
         self.page += 1
         self.repaint()
         return self.page < PAGES
 
     def paint(self, width: int, height: int) -> list[Row]:
-        """A title, the page, and how to go on; the title goes first where there is no room."""
+        """A title, the page, and the keys that continue; on a small screen the title is left out."""
         column = max(1, min(width, 62))
         title, body = (self._tree, self._keys, self._changes)[min(self.page, PAGES - 1)](column)
         send, stop = self._key_of("prompt.send"), self._key_of("stop")

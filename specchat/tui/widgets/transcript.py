@@ -1,4 +1,4 @@
-"""The chat: what was said, in order. Follows the end until the user scrolls up."""
+"""The transcript of the chat. It follows the end until the user scrolls up."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from specchat.tui.state.turn import Turn
 from specchat.tui.text.markdown_blocks import code_blocks
 from specchat.tui.textual_fixes.anchors import begin_following, is_following
 from specchat.tui.widgets.messages import MessageView, NoteView, UserView, text_of
-from specchat.tui.widgets.mounted_page import TURNED_LINES, Page
-from specchat.tui.widgets.reading_place import ReadingPlace
+from specchat.tui.widgets.mounted_page import STEP_LINES, MountedPage
+from specchat.tui.widgets.reading_position import ReadingPosition
 from specchat.tui.widgets.reply_view import ReplyView
-from specchat.tui.widgets.welcome import Welcome
 
 AHEAD_PAGES = 2
-"""Windows of text that are kept mounted in the direction of reading: messages come one by one, before they are seen."""
+"""Window heights of text that stay mounted ahead in the direction of scrolling, so that messages come in unseen."""
 
 
 class Transcript(VerticalScroll):
@@ -49,15 +48,15 @@ class Transcript(VerticalScroll):
     ]
 
     virtual_size = Reactive(Size(0, 0), repaint=False)
-    """Textual's asks for a second layout after every layout that changed it; scrollbars ask for themselves."""
+    """Without the second layout that Textual requests after every change; scrollbars request it themselves."""
 
     chosen: reactive[int | None] = reactive(None)
     """Which message the keys point at; None: the end."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.page = Page(self)
-        self._reading = ReadingPlace(self)
+        self.page = MountedPage(self)
+        self._reading = ReadingPosition(self)
         self._turning = asyncio.Lock()
 
     def watch_chosen(self, before: int | None, now: int | None) -> None:
@@ -70,7 +69,7 @@ class Transcript(VerticalScroll):
                     views[index].scroll_visible(animate=False, top=True)
 
     class Shortened(Message):
-        """Something was taken off the page."""
+        """Messages were removed from the page."""
 
     class CopyAsked(Message):
         """The user wants this text in the clipboard; empty if there is none."""
@@ -95,23 +94,23 @@ class Transcript(VerticalScroll):
             self.turn = turn
 
     class SwitchAsked(Message):
-        """The user wants to read what was said in place of this (or of the last place where there is a choice)."""
+        """The user wants to see another branch at this turn, or at the last turn with several."""
 
         def __init__(self, turn: Turn | None, step: int) -> None:
             super().__init__()
             self.turn, self.step = turn, step
 
     async def on_older_view_asked(self) -> None:
-        """Bring some older messages."""
-        await self.turn(-1)
+        """Mount some older messages."""
+        await self.turn_page(-1)
 
     async def on_newer_view_asked(self) -> None:
-        """Bring some newer messages."""
-        await self.turn(1)
+        """Mount some newer messages."""
+        await self.turn_page(1)
 
     def on_resize(self) -> None:
-        """A larger page may have room for everything."""
-        self.call_after_refresh(self._settle)
+        """A larger window may show the whole chat."""
+        self.call_after_refresh(self._scroll_to_top_if_fits)
 
     def on_blur(self) -> None:
         """The highlight belongs to the focus."""
@@ -129,7 +128,7 @@ class Transcript(VerticalScroll):
             return
         chosen = len(self.views) if self.chosen is None else self.chosen
         if not 0 <= chosen + step < len(self.views):
-            if await self.turn(step) and self.chosen is not None:
+            if await self.turn_page(step) and self.chosen is not None:
                 chosen = self.chosen
             elif step > 0:
                 await self.action_edge(False)
@@ -166,15 +165,15 @@ class Transcript(VerticalScroll):
         self.post_message(self.CopyAsked(codes[-1] if codes else "", f"code block{several}"))
 
     def action_regenerate(self) -> None:
-        """Ask for another answer."""
+        """Request another answer."""
         self.post_message(self.RegenerateAsked(self.chosen_turn()))
 
     def action_edit(self) -> None:
-        """Ask to say a message differently."""
+        """Request to edit a message."""
         self.post_message(self.EditAsked(self.chosen_turn()))
 
     def action_switch(self, step: int) -> None:
-        """Ask for the branch beside this one."""
+        """Request the branch beside this one."""
         self.post_message(self.SwitchAsked(self.chosen_turn(), step))
 
     @property
@@ -182,14 +181,9 @@ class Transcript(VerticalScroll):
         """Messages on the page, oldest first."""
         return [child for child in self.children if isinstance(child, UserView | ReplyView)]
 
-    @property
-    def welcome(self) -> Welcome | None:
-        """What an empty chat shows, while it is empty."""
-        return next((child for child in self.children if isinstance(child, Welcome)), None)
-
-    def growing(self) -> list[ReplyView]:
-        """Replies that are not shown to their end."""
-        return [view for view in self.views if isinstance(view, ReplyView) and view.growing]
+    def unfinished_replies(self) -> list[ReplyView]:
+        """The replies whose end is not shown yet."""
+        return [view for view in self.views if isinstance(view, ReplyView) and view.unfinished]
 
     def chosen_view(self) -> MessageView | None:
         """The message the keys point at."""
@@ -206,9 +200,19 @@ class Transcript(VerticalScroll):
             return view
         return next((view for view in reversed(self.views) if isinstance(view, ReplyView)), None)
 
+    def reply_text(self) -> str | None:
+        """The text of that reply; None where there is none."""
+        view = self.reply_view()
+        return text_of(view) if view else None
+
+    def toggle_tokens(self) -> None:
+        """Show that reply as tokens instead of Markdown, or the other way round."""
+        if view := self.reply_view():
+            view.token_view = not view.token_view
+
     async def restore(self, turns: Sequence[Turn]) -> None:
-        """Show these messages and no others; of a long chat the last ones, more of them as the reader moves."""
-        with self.app.batch_update():  # seen once it is complete
+        """Show these messages; of a long chat the last ones, and more as the user scrolls."""
+        with self.app.batch_update():  # drawn once it is complete
             await self.clear()
             await self.page.open(turns)
 
@@ -220,74 +224,74 @@ class Transcript(VerticalScroll):
         """Show another branch of the chat; what both begin with stays where it is."""
         with self.app.batch_update():
             await self.page.change(turns)
-        self.call_after_refresh(self._settle)
+        self.call_after_refresh(self._scroll_to_top_if_fits)
 
     async def prune(self) -> None:
-        """Take the oldest messages off a page that has grown too long; a line says how many."""
+        """Remove the oldest messages of a page that has grown too long; a line shows how many."""
         self.chosen = None
         await self.page.prune()
 
-    async def turn(self, step: int, lines: int = TURNED_LINES) -> bool:
-        """Bring older or newer messages; what is being read stays where it is. False where there are none."""
+    async def turn_page(self, step: int, lines: int = STEP_LINES) -> bool:
+        """Mount older or newer messages and keep the reading position. False where there are none."""
         async with self._turning:
             chosen = self.chosen_view()
-            turned = await (self.page.back(lines) if step < 0 else self.page.forth(lines))
+            turned = await (self.page.show_older(lines) if step < 0 else self.page.show_newer(lines))
             kept = self.views.index(chosen) if chosen in self.views else None
             self.set_reactive(Transcript.chosen, kept)
         return turned
 
-    async def note(self, text: str, role: str = "dim") -> None:
+    async def add_note(self, text: str, role: str = "dim") -> None:
         """Add a line from the app."""
         await self.mount(NoteView(text, role))
 
     async def clear(self) -> None:
         """Begin with an empty page."""
         self.chosen = None
-        self._reading.forget()
+        self._reading.clear()
         await self.page.clear()
-        self.from_top()
+        self.start_at_top()
 
     def follow(self) -> None:
         """Go to the end and stay there."""
-        self._reading.forget()
+        self._reading.clear()
         if self.max_scroll_y > 0:
             self.anchor()
 
-    def from_top(self) -> None:
-        """Begin at the top until there is more than fits (an anchored page would hang at the bottom)."""
+    def start_at_top(self) -> None:
+        """Scroll to the top and stop following the end: an anchored page that fits would be drawn at the bottom."""
         self.anchor(False)
         self.scroll_to(y=0, animate=False, immediate=True, force=True)
 
-    def _settle(self) -> None:
+    def _scroll_to_top_if_fits(self) -> None:
         if self.max_scroll_y <= 0 and self.is_anchored:
-            self.from_top()
+            self.start_at_top()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Remember what is being read; turn the page near its ends."""
+        """Save the reading position; mount more messages near the ends of the page."""
         super().watch_scroll_y(old_value, new_value)
         if self.page.newer:
             self.release_anchor()  # the end of the page is not the end of the chat
         if is_following(self):
-            self._reading.forget()
+            self._reading.clear()
             return
         self._reading.remember(self.views)
         if new_value != old_value:
-            self.call_later(self._reach, -1 if new_value < old_value else 1)
+            self.call_later(self._mount_ahead, -1 if new_value < old_value else 1)
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
-        """What is being read stays where it is, whatever comes or goes around it.
+        """Lay out and keep the reading position.
 
-        The end is followed as soon as there is more than fits; until then the chat begins at the top.
+        The end is followed as soon as the chat is higher than the window; until then it begins at the top.
         """
         result = super().arrange(size, optimal)
         lowest = result.spatial_map.total_region.bottom - size.height
         if lowest > 0:
             begin_following(self)
-        self._reading.keep(result.placements, lowest)
+        self._reading.restore(result.placements, lowest)
         return result
 
-    async def _reach(self, step: int) -> None:
-        """Mount one more message where the reader is going, and so on after it was drawn, until there are enough."""
+    async def _mount_ahead(self, step: int) -> None:
+        """Mount one message ahead of the scrolling, and the next after it was drawn, until there are enough."""
         left = self.scroll_y if step < 0 else self.max_scroll_y - self.scroll_y
-        if left < AHEAD_PAGES * self.size.height and not self._turning.locked() and await self.turn(step, lines=1):
-            self.call_after_refresh(self._reach, step)
+        if left < AHEAD_PAGES * self.size.height and not self._turning.locked() and await self.turn_page(step, lines=1):
+            self.call_after_refresh(self._mount_ahead, step)

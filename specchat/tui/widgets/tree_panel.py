@@ -1,4 +1,4 @@
-"""The token tree of the last verified round: the picture people come for."""
+"""The panel that draws the token tree of the last verified round."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from textual.reactive import reactive
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.draw.token_tree import ASCII, UNICODE, Drawing, Mode, draw, fitting_mode, hides_most, picture_of
-from specchat.tui.draw.token_tree.below import EARLIER, about_node, about_rounds
+from specchat.tui.draw.token_tree.lower_rows import EARLIER, earlier_rounds_rows, node_rows
+from specchat.tui.draw.token_tree.navigation import Step, neighbour
 from specchat.tui.draw.token_tree.picture import Picture
-from specchat.tui.draw.token_tree.walking import Step, stepped
 from specchat.tui.draw.tree_captions import summary_of, title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import Row
 from specchat.tui.widgets.painted_rows import PaintedRows
 
-_STAYS_A_MAP = 8
-"""Rounds that must be small before a tree that was drawn as a map is drawn otherwise again: nothing may flicker."""
+_MAP_ROUNDS = 8
+"""Small rounds in a row before trees are no longer drawn as a map; this avoids flicker."""
 
-_WHOLE = 1000
-"""Rows enough to draw every node."""
+_ALL_ROWS = 1000
+"""Enough rows for every node."""
 
 
 class TreePanel(PaintedRows, can_focus=True):
-    """One round's tree, and under it how the rounds before it went. Every frame is a real round.
+    """The tree of one round, and below it the rounds before in brief.
 
-    With the focus, keys walk the tree: the round that is walked stays until it is left, whatever is written meanwhile.
+    With the focus, keys select nodes: the selected round stays until the user leaves it, while the reply goes on.
     """
 
     DEFAULT_CSS = """
@@ -52,7 +52,7 @@ class TreePanel(PaintedRows, can_focus=True):
     ]
 
     mode: reactive[Mode] = reactive("auto")
-    """How the tree is drawn; `auto` goes by the room."""
+    """How the tree is drawn; `auto` chooses by the size."""
 
     def __init__(self, *, ascii_marks: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -65,26 +65,26 @@ class TreePanel(PaintedRows, can_focus=True):
         self._chosen: int | None = None
         self._hovered: int | None = None
         self._drawing = Drawing([], [])
-        self._mapped: tuple[int, int] = (0, 0)  # (the round it was decided for, rounds it stays a map)
+        self._map_decision: tuple[int, int] = (0, 0)  # (the round it was decided for, rounds it stays a map)
         self.entitle(title="tree")
 
     def watch_mode(self) -> None:
         """Draw it the other way."""
-        self._mapped = (0, 0)
+        self._map_decision = (0, 0)
         self.repaint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only what is being walked can be left."""
+        """`leave` applies only while a node or round is selected."""
         return self.walking if action == "leave" else True
 
     def on_mouse_move(self, event: MouseMove) -> None:
-        """Tell about the node under the pointer, if it stands still."""
+        """Show details of the node under the pointer, unless rounds are still coming."""
         offset = event.get_content_offset(self)
         still = self._frozen or self._pinned is not None
         self._hover(self._drawing.node_at(offset.x, offset.y) if offset and still else None)
 
     def on_leave(self) -> None:
-        """The pointer is elsewhere."""
+        """Hide the details."""
         self._hover(None)
 
     def on_click(self, event: Click) -> None:
@@ -99,29 +99,33 @@ class TreePanel(PaintedRows, can_focus=True):
         if (round := self.round) is None:
             return
         if self._chosen is None:
-            self._choose(stepped(round, 0, step if step in ("root", "bonus") else "child"))
+            self._choose(neighbour(round, 0, step if step in ("root", "bonus") else "child"))
         else:
-            self._choose(stepped(round, self._chosen, step))
+            self._choose(neighbour(round, self._chosen, step))
 
     def action_turn(self, by: int) -> None:
-        """Look at an earlier or a later round; past the last one, follow again."""
+        """Select an earlier or later round; past the last one, follow again."""
         rounds, shown = list(self._rounds), self.round
         at = next((index for index, round in enumerate(rounds) if round is shown), len(rounds)) + by
         if 0 <= at < len(rounds):
             self._pinned, self._revealed = rounds[at], None
-            self._chosen = None if self._chosen is None else stepped(rounds[at], 0, "child")
-            self._tell()
+            self._chosen = None if self._chosen is None else neighbour(rounds[at], 0, "child")
+            self._update_title()
         elif at >= len(rounds):
             self.action_leave()
 
     def action_leave(self) -> None:
         """Follow the rounds again."""
         self._pinned = self._chosen = self._hovered = None
-        self._tell()
+        self._update_title()
+
+    def set_mode(self, mode: Mode) -> None:
+        """Draw trees in this mode from now on."""
+        self.mode = mode
 
     @property
     def walking(self) -> bool:
-        """Whether the panel shows what the user chose, not what is new."""
+        """Whether the user selected a node or round."""
         return self._pinned is not None or self._chosen is not None
 
     @property
@@ -144,28 +148,28 @@ class TreePanel(PaintedRows, can_focus=True):
         figures: Figures | None,
         *,
         frozen: bool = False,
-        telling: bool = False,
+        animating: bool = False,
         pace: str = "",
     ) -> None:
         """Show the last of these rounds, and those before it in brief.
 
-        `frozen`: it stays until somebody acts. `telling`: one more, which is no part of them yet, is about to be
-        revealed again.
+        `frozen`: no further round comes until the user acts. `animating`: a further round is being animated, and
+        `reveal` follows.
         """
         before = self.round
         self._rounds, self._frozen, self._pace, self._revealed = rounds, frozen, pace, None
         if self.round is not before:
             self._hovered = None
-        if not rounds and not telling:
+        if not rounds and not animating:
             self._pinned = self._chosen = self._hovered = None
         self.entitle(subtitle=summary_of(figures))
-        self._tell()
+        self._update_title()
 
     def reveal(self, round: RoundDone, upto: int) -> None:
-        """Show a round that is still being told: its verdict down to this depth, and no new place for anything."""
+        """Show an animated round: its verdict down to this depth, with the same layout as the whole."""
         self._hovered = None
         self._revealed = (round, upto)
-        self._tell()
+        self._update_title()
 
     def paint(self, width: int, height: int) -> list[Row]:
         """The tree, and under it what the marks mean where there is room."""
@@ -181,24 +185,24 @@ class TreePanel(PaintedRows, can_focus=True):
         return [*rows, *([] for _ in range(room - len(rows))), *below]
 
     def _drawn(self, round: RoundDone, picture: Picture, width: int, height: int) -> Drawing:
-        """As the mode says; what is chosen is never out of sight."""
-        mode = self._fitting(round, picture, width, height)
+        """Draw in the current mode; a selected node is always visible."""
+        mode = self._mode_for(round, picture, width, height)
         drawing = draw(picture, width, height, mode, self._marks)
         if self._chosen is None or self._chosen in drawing.shown or height < 2:
             return drawing
-        whole = draw(picture, width, _WHOLE, mode, self._marks)
+        whole = draw(picture, width, _ALL_ROWS, mode, self._marks)
         if self._chosen in whole.shown:
             return whole.scrolled_to(self._chosen, height)
         return draw(picture, width, height, "map", self._marks)
 
-    def _fitting(self, round: RoundDone, picture: Picture, width: int, height: int) -> Mode:
+    def _mode_for(self, round: RoundDone, picture: Picture, width: int, height: int) -> Mode:
         if self.mode != "auto":
             return self.mode
-        decided, stays = self._mapped
+        decided, stays = self._map_decision
         if decided != id(round):
             large = hides_most(picture, width, height, self.mode, self._marks)
-            self._mapped = (id(round), _STAYS_A_MAP if large else max(0, stays - 1))
-        return "map" if self._mapped[1] and fitting_mode("auto", width, height) != "strip" else "auto"
+            self._map_decision = (id(round), _MAP_ROUNDS if large else max(0, stays - 1))
+        return "map" if self._map_decision[1] and fitting_mode("auto", width, height) != "strip" else "auto"
 
     def _below(self, round: RoundDone, picture: Picture, width: int, height: int) -> list[Row]:
         """About the node that is pointed at or chosen, or about earlier rounds."""
@@ -206,9 +210,9 @@ class TreePanel(PaintedRows, can_focus=True):
             return []
         node = self._hovered if self._hovered is not None else self._chosen
         if node is None or node > len(picture.nodes):
-            return about_rounds(self._before(round), picture, width, height, self._marks)
+            return earlier_rounds_rows(self._before(round), picture, width, height, self._marks)
         chosen = self._chosen is not None
-        return about_node(round, node, picture, width, height, self._marks, roomy=chosen)
+        return node_rows(round, node, picture, width, height, self._marks, roomy=chosen)
 
     def _before(self, round: RoundDone) -> list[RoundDone]:
         rounds = list(self._rounds)
@@ -217,15 +221,15 @@ class TreePanel(PaintedRows, can_focus=True):
 
     def _choose(self, node: int) -> None:
         self._pinned, self._chosen, self._hovered = self.round, node, None
-        self._tell()
+        self._update_title()
 
     def _hover(self, node: int | None) -> None:
         if node != self._hovered:
             self._hovered = node
             self.repaint()
 
-    def _tell(self) -> None:
-        """Say which round it is, and draw it."""
+    def _update_title(self) -> None:
+        """Write the title of the shown round, and draw."""
         round = self.round
         lead = self._pace if self._pinned is None else f"round {self._pinned.index + 1} · "
         title = title_of(round)

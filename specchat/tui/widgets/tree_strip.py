@@ -31,12 +31,12 @@ class TreeStrip(PaintedRows):
         self.repaint()
 
     def reveal(self, round: RoundDone, upto: int) -> None:
-        """Show a round whose verdict may be seen down to this depth only."""
+        """Show an animated round: its verdict down to this depth."""
         self._round, self._upto = round, upto
         self.repaint()
 
     def paint(self, width: int, height: int) -> list[Row]:
-        """The tree at the left, what it amounts to at the right."""
+        """The tree at the left, its figures at the right."""
         if self._round is None:
             return []
         summary = self._pace[:2] + summary_of(self._figures)

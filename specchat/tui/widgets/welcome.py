@@ -1,4 +1,4 @@
-"""What an empty chat shows: what this is, and what the engine is doing to get ready."""
+"""The welcome page of an empty chat: what specchat does, and the progress of loading."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ async def rename(actions: Actions, title: str) -> None:
 
 async def system(actions: Actions, text: str) -> None:
     actions.chat.system = "" if text == "-" else (text or actions.chat.system)
-    actions.archive.keep()
+    actions.archive.save()
     said = " ".join(actions.chat.system.split())
     actions.ports.notify(
         f"system: {said}" if said else "no system message; /system TEXT sets one, /system - removes it"
@@ -47,7 +47,7 @@ async def fork(actions: Actions, text: str) -> None:
     if not text or question is None:
         actions.session.edit(question)
     else:
-        await actions.session.ask_instead(question, text)
+        await actions.session.ask_in_place_of(question, text)
 
 
 async def copy(actions: Actions, what: str) -> None:

@@ -11,7 +11,7 @@ from specchat.tui.state.completion import values_of_usage
 
 @dataclass(frozen=True)
 class Command:
-    """Something the user can ask for by name."""
+    """A command that the user can run by name."""
 
     name: str
     help: str
@@ -21,7 +21,7 @@ class Command:
     values: Callable[[Actions, list[str]], Sequence[str]] | None = None  # what may follow these arguments
 
     def choices(self, actions: Actions, given: list[str]) -> Sequence[str]:
-        """What may stand behind the arguments given so far."""
+        """The values that may follow the arguments given so far."""
         return self.values(actions, given) if self.values else values_of_usage(self.usage, len(given))
 
     @property

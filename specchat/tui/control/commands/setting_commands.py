@@ -36,11 +36,11 @@ async def save_settings(actions: Actions, what: str) -> None:
     saved = actions.settings_files.save(into_pair=what == "pair")
     actions.side_panel.form.show(actions.side_panel.fields(), actions.chat.engine.pair)
     for one in saved:
-        await actions.views.transcript.note(f"saved {one.line()}".replace(str(Path.home()), "~"))
+        await actions.views.transcript.add_note(f"saved {one.line()}".replace(str(Path.home()), "~"))
     count = sum(len(one.written) + len(one.removed) for one in saved)
     words = f"saved {count} setting{'s' if count > 1 else ''}" if count else "nothing to save: it starts like this"
     actions.ports.notify(words)
-    actions.side_panel.form.say(words)
+    actions.side_panel.form.show_remark(words)
 
 
 async def choose_method(actions: Actions, name: str, *, setting: str) -> None:
@@ -83,7 +83,7 @@ def setting_and_value(actions: Actions, given: list[str]) -> Sequence[str]:
 def pair_names(actions: Actions, given: list[str]) -> Sequence[str]:
     try:
         return () if given else [pair.name for pair in actions.pairs.known()]
-    except SpecchatError:  # a file that broke meanwhile: F4 says so
+    except SpecchatError:  # a broken file: the screen of pairs reports it
         return ()
 
 

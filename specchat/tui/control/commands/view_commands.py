@@ -51,7 +51,7 @@ async def step(actions: Actions, rounds: str) -> None:
 
 async def speed(actions: Actions, speed: str) -> None:
     if speed:
-        actions.speed.speed(speed)
+        actions.speed.set_speed(speed)
     else:
         actions.ports.notify(actions.speed.describe())
 

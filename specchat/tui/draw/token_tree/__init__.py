@@ -1,4 +1,4 @@
-"""Draw one round's token tree as rows of (text, role): a pure function of the round and the room there is.
+"""Draws one round's token tree as rows of (text, role): a pure function of the round and the size.
 
 river   the accepted path runs along the top, rejected branches hang below their parent
 log     one token of the path per row, like a commit graph; for narrow or tall rooms
@@ -34,7 +34,7 @@ _LAYOUTS: dict[Mode, Callable[[Picture, int, int, Marks], list[Row]]] = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A tree as it stands on the screen: its rows, and which cells belong to which node."""
+    """A drawn tree: its rows, and the cells of each node."""
 
     rows: list[Row]
     places: list[tuple[int, int, int, int]]  # (row, first cell, cell after the last, node)
@@ -57,7 +57,7 @@ class Drawing:
 
 
 def fitting_mode(mode: Mode, width: int, height: int) -> Mode:
-    """The mode that is drawn: the one asked for, unless the room forbids it."""
+    """The mode that is used: the wanted one, or a smaller one where it does not fit."""
     if height < 2 or width < 10:
         return "strip"
     if mode == "auto":
@@ -89,7 +89,7 @@ def layout(round: RoundDone, width: int, height: int, mode: Mode = "auto", marks
 
 
 def _placed(rows: list[Row]) -> Drawing:
-    """Take the node numbers out of the roles and note where they stood."""
+    """Remove the node numbers from the roles and record their cells."""
     plain: list[Row] = []
     places: list[tuple[int, int, int, int]] = []
     for y, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""All that is known about one node of a round, as a few rows."""
+"""The details of one node of a round, as a few rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 from specchat.engine.protocol.events import Draw, RoundDone
 from specchat.tui.draw.token_tree.marks import Marks, label
+from specchat.tui.draw.token_tree.navigation import bonus_of, depth_of, parent_of
 from specchat.tui.draw.token_tree.picture import drafted_of, picture_of, proposers_of
-from specchat.tui.draw.token_tree.walking import bonus_of, depth_of, parent_of
 from specchat.tui.text.cells import Row, clip, width_of
 from specchat.tui.text.wrap import wrap
 
@@ -15,20 +15,24 @@ _KINDS = {"iid": "drawn", "wor": "drawn without replacement", "point": "a point"
 
 
 def details(round: RoundDone, node: int, width: int, marks: Marks) -> list[Row]:
-    """What it is, why it stands or does not, how likely it was, and who proposed it; the most telling rows first."""
+    """The token, why it was accepted or not, its probabilities and its proposers; important rows first."""
     picture = picture_of(round, marks)
     drawn = picture.spine[-1] if node == bonus_of(round) else picture.nodes[node]
     glyph, role = drawn.mark(marks)
-    head: Row = [(glyph, role.partition("#")[0]), (" " if glyph else "", ""), (_text(round, node, marks), drawn.look)]
-    rows = [_with_chances(head, *_likely(round, node), width)]
+    head: Row = [
+        (glyph, role.partition("#")[0]),
+        (" " if glyph else "", ""),
+        (_text(round, node, marks), drawn.shown_state),
+    ]
+    rows = [_with_probabilities(head, *_probabilities(round, node), width)]
     number = f"token\u00a0{_token(round, node)} ·\u00a0depth\u00a0{depth_of(round, node)} ·\u00a0node\u00a0{node}"
-    rows += [[(line, "text")] for line in _wrapped(why(round, node, marks), width)]
+    rows += [[(line, "text")] for line in _wrapped(reason_of(round, node, marks), width)]
     rows += [[(line, "dim")] for told in (_origin(round, node), number) for line in _wrapped(told, width)]
     return [clip(row, width) for row in rows]
 
 
-def _with_chances(head: Row, target: str, draft: str, width: int) -> Row:
-    """The chances at the right edge, in full if there is room, else by their letters, else not at all."""
+def _with_probabilities(head: Row, target: str, draft: str, width: int) -> Row:
+    """The row with the probabilities at the right edge, in full, abbreviated or left out as the width allows."""
     parts = [("target p ", "p ", target), ("draft q ", "q ", draft)]
     for form in (0, 1):
         said = " · ".join(part[form] + part[2] for part in parts if part[2])
@@ -38,8 +42,8 @@ def _with_chances(head: Row, target: str, draft: str, width: int) -> Row:
     return head
 
 
-def why(round: RoundDone, node: int, marks: Marks) -> str:
-    """Why this node stands or does not, in words."""
+def reason_of(round: RoundDone, node: int, marks: Marks) -> str:
+    """Why this node was accepted or not, in words."""
     if node == 0:
         return "the last token before this round; the tree grows from it"
     if node == bonus_of(round):
@@ -49,7 +53,7 @@ def why(round: RoundDone, node: int, marks: Marks) -> str:
         case "accepted":
             return "the target wrote it too"
         case "rejected":
-            return f"rejected: {_instead(round, node, marks)}"
+            return f"rejected: {_target_token_there(round, node, marks)}"
         case "pruned":
             wanted = _token(round, node) == verdict.bonus and parent_of(round, node) == (verdict.path or [0])[-1]
             return "pruned: dropped in the middle of the target's pass" + ", though the target wrote it" * wanted
@@ -60,8 +64,8 @@ def why(round: RoundDone, node: int, marks: Marks) -> str:
             return f"not reached: {before} before it did not stand"
 
 
-def _instead(round: RoundDone, node: int, marks: Marks) -> str:
-    """What the target wrote where this node would have stood."""
+def _target_token_there(round: RoundDone, node: int, marks: Marks) -> str:
+    """The token that the target wrote in place of this node."""
     path, parent = round.verdict.path, parent_of(round, node)
     at = path.index(parent) + 1 if parent in path else 0
     if at < len(path):
@@ -73,24 +77,24 @@ def _instead(round: RoundDone, node: int, marks: Marks) -> str:
     return f"the target wrote {label(text, marks)}" + (f" (p\u00a0{_share(logprob)})" if logprob is not None else "")
 
 
-def _likely(round: RoundDone, node: int) -> tuple[str, str]:
-    """What the target gives it, and what the drafter gave it; empty where nobody was asked."""
+def _probabilities(round: RoundDone, node: int) -> tuple[str, str]:
+    """The probabilities by target and drafter; empty where unknown."""
     logprobs = [*round.tree.target_logprob, round.verdict.bonus_logprob]
     logprob, drafted = logprobs[node], drafted_of(round).get(node)
     return "" if logprob is None else _share(logprob), "" if drafted is None else f"{drafted:.2f}"
 
 
 def _origin(round: RoundDone, node: int) -> str:
-    """Who proposed it, and what kind of draw that was."""
+    """The proposers of the node, and the kinds of its draws."""
     draws = [draw for draw in round.tree.draws if draw.child == node]
     if not draws:
         return ""
     names = proposers_of(round)[node]
     said = f"by {' and '.join(names)}" if names else "by nobody named"
-    return f"{said} · {_kinds(draws)}"
+    return f"{said} · {_draw_kinds(draws)}"
 
 
-def _kinds(draws: list[Draw]) -> str:
+def _draw_kinds(draws: list[Draw]) -> str:
     kinds = list(dict.fromkeys(_KINDS[draw.kind] for draw in draws))
     times = f"{len(draws)} draws: " if len(draws) > 1 else ""
     return times + ", ".join(kinds)

@@ -1,4 +1,4 @@
-"""The tree as a commit graph: the path runs down, one token per row with its probability, branches beside it."""
+"""The layout "log": like a commit graph, one token of the path per row with its probability, and its branches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BAR_CELLS = 6
 
 
 def log(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
-    """Path rows first; what room is left goes to branches, those nearest the end of the path first."""
+    """The rows of the path, and branches in the remaining rows, those nearest the end of the path first."""
     spine = list(picture.spine)
     shown, hidden = _elide(len(spine), height)
     quota = _quota([len(node.branches) for node in spine], max(0, height - len(shown) - bool(hidden)))
@@ -43,7 +43,7 @@ def _quota(branches: list[int], rows: int) -> list[int]:
 
 
 def _spine_rows(picture: Picture, node: Node, quota: int, width: int, marks: Marks) -> list[Row]:
-    hidden = sum(picture.below(index) for index in node.branches[quota:])
+    hidden = sum(picture.branch_size(index) for index in node.branches[quota:])
     note: Row = [(f" +{hidden}", "dim")] if hidden else []
     glyph, role = node.mark(marks)
     head: Row = [(glyph or marks.accepted, role), (" ", ""), *node.words()]
@@ -61,7 +61,7 @@ def _branch_row(picture: Picture, index: int, note: Row, width: int, marks: Mark
         chain.append(node.branches[0])
         node = picture.nodes[node.branches[0]]
     first = picture.nodes[index]
-    left_out = picture.below(index) - len(chain)
+    left_out = picture.branch_size(index) - len(chain)
     words = [run for i in chain for run in picture.nodes[i].words()]
     lead: Row = [(marks.branch + marks.line, "line"), first.mark(marks), (" ", "")]
     tail: Row = ([(f" +{left_out}", "dim")] if left_out else []) + note

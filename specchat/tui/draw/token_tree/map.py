@@ -1,6 +1,6 @@
-"""The tree as a map, for many nodes: depth runs to the right, the likeliest stand at the top, the path above all.
+"""The layout "map", for many nodes: one column per depth, the accepted path at the top, then by probability.
 
-A node is its mark and, where there is room, a cell as dark as it is probable. What has no place is counted below.
+A node is drawn as its mark and, where there is room, a cell shaded by probability. Nodes that do not fit are counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HEAD_FROM_ROWS = 4
 
 @dataclass(frozen=True)
 class _Column:
-    """One depth: what stands on the path there, the others, and in how many columns side by side."""
+    """The nodes of one depth: the one on the path, the others, and how many columns these take."""
 
     spine: Node | None
     others: list[Node]
@@ -49,7 +49,7 @@ def _by_depth(picture: Picture) -> list[tuple[Node | None, list[Node]]]:
             others.setdefault(node.depth, []).append(node)
     deepest = max([*spine, *others], default=0)
     return [
-        (spine.get(depth), sorted(others.get(depth, []), key=lambda node: -(node.weight or 0.0)))
+        (spine.get(depth), sorted(others.get(depth, []), key=lambda node: -(node.likelihood or 0.0)))
         for depth in range(1, deepest + 1)
     ]
 
@@ -57,7 +57,7 @@ def _by_depth(picture: Picture) -> list[tuple[Node | None, list[Node]]]:
 def _grid(
     nodes: list[tuple[Node | None, list[Node]]], width: int, height: int, marks: Marks, reserved: int
 ) -> tuple[list[Row], list[int]]:
-    """The rows, and how many cells each depth takes; `reserved` rows are left for what must be said below."""
+    """The rows, and how many cells each depth takes; `reserved` rows are left free below."""
     height = max(1, height - reserved)
     columns, cell, gap = _fitted(nodes, width, height)
     rows: list[Row] = [[] for _ in range(height)]
@@ -74,7 +74,7 @@ def _grid(
 
 
 def _fitted(nodes: list[tuple[Node | None, list[Node]]], width: int, height: int) -> tuple[list[_Column], int, int]:
-    """Columns for all depths, as roomy as the width allows; what does not fit even so is left out, deepest first."""
+    """Columns for all depths, as wide as the width allows; the deepest are left out if they do not fit."""
     room = max(1, height - 1)
     breadths = [max(1, math.ceil(len(others) / room)) for _, others in nodes]
     for cell, gap in ((2, 2), (2, 1), (1, 1), (1, 0)):
@@ -87,7 +87,7 @@ def _fitted(nodes: list[tuple[Node | None, list[Node]]], width: int, height: int
 
 
 def _cells(column: _Column, y: int, height: int, cell: int, marks: Marks) -> Row:
-    """What stands in row `y` of a column: the path's node in the first, the others below it, column by column."""
+    """Row `y` of a depth: the node of the path in the first row, the others below it, column by column."""
     if y == 0:
         return _cell(column.spine, cell, marks) if column.spine else []
     row: Row = []
@@ -102,7 +102,7 @@ def _cell(node: Node, cell: int, marks: Marks) -> Row:
     glyph, role = node.mark(marks)
     if node.accent:
         role = f"{node.accent}#{node.number}"
-    return [(glyph, role), (marks.shade(node.weight), f"bar#{node.number}")][:cell]
+    return [(glyph, role), (marks.shade(node.likelihood), f"bar#{node.number}")][:cell]
 
 
 def _depths(widths: list[int], width: int) -> Row:

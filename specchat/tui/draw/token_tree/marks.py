@@ -42,7 +42,7 @@ class Marks:
         return "" if state == "root" else str(getattr(self, state))
 
     def agreement(self, proposers: int) -> str:
-        """What stands behind a token that so many drafters proposed."""
+        """The mark behind a token that this many drafters proposed."""
         return "" if proposers < 2 else self.agreed[min(proposers, len(self.agreed) + 1) - 2]
 
     def shade(self, probability: float | None) -> str:

@@ -1,4 +1,4 @@
-"""A round as it is drawn: what is said about each node, and the spine along the accepted path."""
+"""A round prepared for drawing: label and state of each node, and the spine along the accepted path."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from specchat.engine.protocol.events import RoundDone
 from specchat.tui.draw.token_tree.marks import Marks, label
 from specchat.tui.text.cells import Run, width_of
 
-NOBODY = -1
-"""The number of what is drawn but is no node, such as an ellipsis."""
+NO_NODE = -1
+"""The number of drawn items that are not nodes, such as an ellipsis."""
 
 
 def number_in(role: str) -> int | None:
     """The node that a run shows, which layouts write behind its role; None where it shows none."""
     _, mark, number = role.partition("#")
-    return int(number) if mark and number != str(NOBODY) else None
+    return int(number) if mark and number != str(NO_NODE) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One token as it is drawn. `look` is what may be seen of its state already."""
+    """One token prepared for drawing. During an animation `shown_state` is `pending` until the verdict is shown."""
 
     number: int
     label: str
     state: str  # root, accepted, bonus, rejected, unreached, pruned, cut
-    look: str
+    shown_state: str
     probability: float | None
     branches: tuple[int, ...] = ()  # children that are not on the path
     depth: int = 0
-    accent: str = ""  # selected, or kin: on the way to what is selected
+    accent: str = ""  # selected, or ancestor of the selected node
     agreed: str = ""
     drafted: float | None = None  # how likely the drafter held it
 
     @property
-    def weight(self) -> float | None:
-        """How likely it is: by the target where it was asked, else by the drafter."""
+    def likelihood(self) -> float | None:
+        """Its probability by the target where known, else by the drafter."""
         return self.drafted if self.probability is None else self.probability
 
     def runs(self, marks: Marks) -> list[Run]:
@@ -46,14 +46,14 @@ class Node:
 
     def words(self) -> list[Run]:
         """The label, and whether several drafters agreed on it."""
-        role = self.accent or self.look
+        role = self.accent or self.shown_state
         words = [(self.label, f"{role}#{self.number}")]
         return [*words, (self.agreed, f"agreed#{self.number}")] if self.agreed else words
 
     def mark(self, marks: Marks) -> Run:
         """The mark alone; only the label of a rejected token is struck out."""
-        role = "crossed" if self.look == "rejected" else self.look
-        return (marks.glyph(self.look), f"{role}#{self.number}")
+        role = "crossed" if self.shown_state == "rejected" else self.shown_state
+        return (marks.glyph(self.shown_state), f"{role}#{self.number}")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Picture:
     spine: tuple[Node, ...]
     drafted: int
 
-    def below(self, index: int) -> int:
+    def branch_size(self, index: int) -> int:
         """Nodes of the branch that begins here, itself included."""
         count, stack = 0, [index]
         while stack:
@@ -78,7 +78,7 @@ def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: 
     """Read a round's tree and verdict.
 
     Args:
-        upto: the depth down to which the verdict may be seen; None: all of it. Nothing but looks depends on it.
+        upto: the depth down to which the verdict is shown; None: all of it. Only the shown states depend on it.
         chosen: the node that is selected; the bonus is the one after the tree's last.
     """
     tree, verdict = round.tree, round.verdict
@@ -91,7 +91,7 @@ def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: 
             depths[index] = depths[parent] + 1
             if index not in on_path:
                 branches[parent].append(index)
-    kin = _kin(round, path, chosen)
+    ancestors = _ancestors(round, path, chosen)
     agreed = {child: marks.agreement(len(names)) for child, names in proposers_of(round).items() if len(names) > 1}
     drafted = drafted_of(round)
     last = len(path) + 1 if upto is None else upto
@@ -99,7 +99,7 @@ def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: 
     for index, text in enumerate(tree.texts):
         state = _state(round, index, on_path)
         seen = index == 0 or depths[index] <= last or last > len(path)
-        accent = "selected" if index == chosen else "kin" if index in kin else ""
+        accent = "selected" if index == chosen else "ancestor" if index in ancestors else ""
         nodes.append(
             Node(index, label(text, marks), state, state if seen else "pending", _probability(round, index),
                  tuple(branches[index]), depths[index], accent, agreed.get(index, ""), drafted.get(index))
@@ -111,7 +111,7 @@ def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: 
 
 
 def proposers_of(round: RoundDone) -> dict[int, list[str]]:
-    """Who proposed each node, in order; drafters that were merged are told one by one."""
+    """The proposers of each node in order, with merged drafters listed separately."""
     found: dict[int, list[str]] = {}
     for draw in round.tree.draws:
         names = found.setdefault(draw.child, [])
@@ -120,7 +120,7 @@ def proposers_of(round: RoundDone) -> dict[int, list[str]]:
 
 
 def drafted_of(round: RoundDone) -> dict[int, float]:
-    """How likely the drafter held each node after its parent, where it said so; of several drafters the surest."""
+    """The drafter's probability of each node, where known; the highest of several drafters."""
     found: dict[int, float] = {}
     for draw in round.tree.draws:
         if (probability := _exp(draw.draft_logprob)) is not None:
@@ -129,24 +129,24 @@ def drafted_of(round: RoundDone) -> dict[int, float]:
 
 
 def _bonus(round: RoundDone, number: int, depth: int, marks: Marks, *, seen: bool, chosen: int | None) -> Node:
-    """The target's own token; nobody knows it before the verdict, so until then its place is blank."""
+    """The bonus token; its label is blank until the verdict is shown."""
     said = label(round.verdict.bonus_text, marks)
     accent = "selected" if number == chosen else ""
     node = Node(number, said, "bonus", "bonus", _exp(round.verdict.bonus_logprob), (), depth, accent)
-    return node if seen else replace(node, label=" " * width_of([(said, "")]), look="pending")
+    return node if seen else replace(node, label=" " * width_of([(said, "")]), shown_state="pending")
 
 
-def _kin(round: RoundDone, path: list[int], chosen: int | None) -> Collection[int]:
+def _ancestors(round: RoundDone, path: list[int], chosen: int | None) -> Collection[int]:
     """The nodes on the way from the root to the chosen one."""
     if chosen is None:
         return ()
     parents = round.tree.parents
     node = parents[chosen] if chosen < len(parents) else (path[-1] if path else 0)
-    kin = set()
+    ancestors = set()
     while node > 0:
-        kin.add(node)
+        ancestors.add(node)
         node = parents[node]
-    return kin
+    return ancestors
 
 
 def _state(round: RoundDone, index: int, on_path: set[int]) -> str:

@@ -1,7 +1,7 @@
-"""The tree as a river: the accepted path runs straight along the top, what was not taken hangs below its parent.
+"""The layout "river": the accepted path runs along the top, and other branches are drawn below their parents.
 
-A path longer than the room is wide flows on in the next reach, a row further down, as text does.
-A branch too wide to hang where it belongs is told below instead, with its parent's name in front.
+A path wider than the panel is wrapped into several lines. A branch too wide for its place is drawn below the others,
+with the label of its parent in front.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specchat.tui.draw.token_tree.marks import Marks
-from specchat.tui.draw.token_tree.picture import NOBODY, Node, Picture, number_in
+from specchat.tui.draw.token_tree.picture import NO_NODE, Node, Picture, number_in
 from specchat.tui.text.cells import Row, clip, cut, width_of
 
 
 @dataclass(frozen=True)
-class _Hang:
-    """Branches of one entry of the path: where they hang, and their rows."""
+class _HangingBranches:
+    """The branches of one node of the path: the column where they begin, and their rows."""
 
     parent: Node
     column: int
@@ -23,23 +23,23 @@ class _Hang:
 
 
 def river(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
-    """Every reach of the path, then as many branches as there is room for."""
-    reaches = _reaches(_fitting(picture.spine, width, height, marks), width)
-    spare = max(0, height - len(reaches))
+    """All lines of the path, each with as many branches as fit."""
+    lines = _wrapped_path(_elided_path(picture.spine, width, height, marks), width)
+    spare = max(0, height - len(lines))
     rows: list[Row] = []
-    for reach in reaches:
-        top, hanging = _draw_reach(picture, reach, width, marks, follows=bool(rows))
-        hanging = _cropped(hanging, spare, sum(picture.below(i) for n in reach for i in n.branches), marks)
+    for line in lines:
+        top, hanging = _draw_line(picture, line, width, marks, follows=bool(rows))
+        hanging = _cropped(hanging, spare, sum(picture.branch_size(i) for n in line for i in n.branches), marks)
         spare -= len(hanging)
         rows += [top, *hanging]
     return rows
 
 
-def _fitting(spine: tuple[Node, ...], width: int, height: int, marks: Marks) -> list[Node]:
-    """The path, its middle elided if even the bare path would need more reaches than there are rows."""
+def _elided_path(spine: tuple[Node, ...], width: int, height: int, marks: Marks) -> list[Node]:
+    """The path; its middle is elided if it has more lines than there are rows."""
     nodes = list(spine)
     left_out = 0
-    while len(_reaches(nodes, width)) > height and len(nodes) > 3:
+    while len(_wrapped_path(nodes, width)) > height and len(nodes) > 3:
         middle = len(nodes) // 2
         if left_out:
             del nodes[middle]
@@ -48,90 +48,90 @@ def _fitting(spine: tuple[Node, ...], width: int, height: int, marks: Marks) -> 
     return nodes
 
 
-def _reaches(nodes: list[Node], width: int) -> list[list[Node]]:
-    reaches: list[list[Node]] = [[]]
+def _wrapped_path(nodes: list[Node], width: int) -> list[list[Node]]:
+    lines: list[list[Node]] = [[]]
     column = 0
     for node in nodes:
         wide = 2 + _label_width(node)
-        if reaches[-1] and column + wide > width:
-            reaches.append([])
+        if lines[-1] and column + wide > width:
+            lines.append([])
             column = 1
-        reaches[-1].append(node)
+        lines[-1].append(node)
         column += wide
-    return reaches
+    return lines
 
 
 def _elision(left_out: int, marks: Marks) -> Node:
-    return Node(NOBODY, f"{marks.more}{left_out}{marks.more}", "root", "root", None)
+    return Node(NO_NODE, f"{marks.more}{left_out}{marks.more}", "root", "root", None)
 
 
 def _label_width(node: Node) -> int:
     return width_of(node.words())
 
 
-def _draw_reach(picture: Picture, reach: list[Node], width: int, marks: Marks, follows: bool) -> tuple[Row, list[Row]]:
+def _draw_line(picture: Picture, line: list[Node], width: int, marks: Marks, follows: bool) -> tuple[Row, list[Row]]:
     row: Row = [(marks.river, "river")] if follows else []
     column = len(row)
-    hangs: list[_Hang] = []
-    for position, node in enumerate(reach):
+    hanging_branches: list[_HangingBranches] = []
+    for position, node in enumerate(line):
         runs = clip(node.runs(marks), max(1, width - column))
         row += runs
         column += width_of(runs)
-        ends = position == len(reach) - 1 and node.state == "bonus"
+        ends = position == len(line) - 1 and node.state == "bonus"
         if node.branches:
-            hangs.append(_Hang(node, column, _bough(picture, node.branches, width, marks)))
+            hanging_branches.append(_HangingBranches(node, column, _sibling_rows(picture, node.branches, width, marks)))
         if not ends and column < width:
             row.append((marks.river_fork if node.branches else marks.river, "river"))
         column += 1
-    return row, _hang(hangs, width, marks)
+    return row, _place_branches(hanging_branches, width, marks)
 
 
-def _bough(picture: Picture, branches: tuple[int, ...], room: int, marks: Marks) -> list[Row]:
-    """Siblings below each other, each with what grows from it to its right."""
+def _sibling_rows(picture: Picture, branches: tuple[int, ...], room: int, marks: Marks) -> list[Row]:
+    """Siblings below each other, each with its descendants to the right."""
     rows: list[Row] = []
     for position, index in enumerate(branches):
         last = position == len(branches) - 1
-        first, *rest = _twig(picture, index, room - 1, marks)
+        first, *rest = _branch_rows(picture, index, room - 1, marks)
         rows.append([(marks.corner if last else marks.branch, "line"), *first])
         rows += [[(" " if last else marks.pipe, "line"), *row] for row in rest]
     return rows
 
 
-def _twig(picture: Picture, index: int, room: int, marks: Marks) -> list[Row]:
+def _branch_rows(picture: Picture, index: int, room: int, marks: Marks) -> list[Row]:
     node = picture.nodes[index]
     head = node.runs(marks)
     wide = width_of(head)
     if wide > room:
-        return [[(f"{marks.more}{picture.below(index)}", "dim")]]
+        return [[(f"{marks.more}{picture.branch_size(index)}", "dim")]]
     if not node.branches:
         return [head]
     many = len(node.branches) > 1
-    first, *rest = _twig(picture, node.branches[0], room - wide - 1, marks)
+    first, *rest = _branch_rows(picture, node.branches[0], room - wide - 1, marks)
     rows: list[Row] = [[*head, (marks.fork if many else marks.line, "line"), *first]]
     rows += [[(" " * wide, ""), (marks.pipe if many else " ", "line"), *row] for row in rest]
     if many:
-        rows += [[(" " * wide, ""), *row] for row in _bough(picture, node.branches[1:], room - wide, marks)]
+        rows += [[(" " * wide, ""), *row] for row in _sibling_rows(picture, node.branches[1:], room - wide, marks)]
     return rows
 
 
-def _hang(hangs: list[_Hang], width: int, marks: Marks) -> list[Row]:
-    """Pack branches under the path, right to left, so that no line crosses another."""
+def _place_branches(hanging_branches: list[_HangingBranches], width: int, marks: Marks) -> list[Row]:
+    """Place branches below the path from right to left, so that no lines cross."""
     floor = [0] * width
     cells: list[list[tuple[int, Row]]] = []
-    told: list[Row] = []
-    for hang in reversed(hangs):
-        right = hang.column + max(width_of(row) for row in hang.rows)
+    detached: list[Row] = []
+    for branches in reversed(hanging_branches):
+        right = branches.column + max(width_of(row) for row in branches.rows)
         if right > width:
-            told = _told(hang, width, marks) + told
+            detached = _detached_rows(branches, width, marks) + detached
             continue
-        top = max(floor[hang.column : right])
-        floor[hang.column : right] = [top + len(hang.rows)] * (right - hang.column)
-        for y in range(top + len(hang.rows)):
+        top = max(floor[branches.column : right])
+        floor[branches.column : right] = [top + len(branches.rows)] * (right - branches.column)
+        for y in range(top + len(branches.rows)):
             while len(cells) <= y:
                 cells.append([])
-            row: Row = [(marks.pipe, "line")] if y < top else hang.rows[y - top]
-            cells[y].append((hang.column, row))
-    return [_joined(row) for row in cells] + told
+            row: Row = [(marks.pipe, "line")] if y < top else branches.rows[y - top]
+            cells[y].append((branches.column, row))
+    return [_joined(row) for row in cells] + detached
 
 
 def _joined(cells: list[tuple[int, Row]]) -> Row:
@@ -142,11 +142,11 @@ def _joined(cells: list[tuple[int, Row]]) -> Row:
     return row
 
 
-def _told(hang: _Hang, width: int, marks: Marks) -> list[Row]:
-    """Branches away from their parent: its name in front, since no line leads there."""
-    name = cut(hang.parent.label, max(1, width // 4))
+def _detached_rows(branches: _HangingBranches, width: int, marks: Marks) -> list[Row]:
+    """Branches that do not fit below their parent, with its label in front."""
+    name = cut(branches.parent.label, max(1, width // 4))
     blank = " " * width_of([(name, "")])
-    return [[(name if y == 0 else blank, "dim"), *row] for y, row in enumerate(hang.rows)]
+    return [[(name if y == 0 else blank, "dim"), *row] for y, row in enumerate(branches.rows)]
 
 
 def _cropped(rows: list[Row], room: int, total: int, marks: Marks) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The tree in one line: the path with its tokens if they fit, by its marks if not, then what was not taken."""
+"""The layout "strip": one line with the path, as tokens if they fit, else as marks, and counts of other nodes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from specchat.tui.text.cells import Row, width_of
 
 
 def strip(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
-    """One row; the widest telling that fits."""
+    """One row: the most detailed form that fits."""
     rest = _rest(picture, marks)
     spelled = [run for node in picture.spine for run in node.runs(marks)]
     marked: Row = [node.mark(marks) for node in picture.spine[1:]]
     counted: Row = [
         (f"{marks.glyph(state)}{count}", state)
         for state in ("accepted", "bonus", "pending")
-        if (count := sum(node.look == state for node in picture.spine))
+        if (count := sum(node.shown_state == state for node in picture.spine))
     ]
     for row in ([*spelled, *rest], spelled, [*marked, *rest], marked, [*counted, *rest], counted):
         if width_of(row) <= width:
@@ -26,7 +26,7 @@ def strip(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
 def _rest(picture: Picture, marks: Marks) -> Row:
     row: Row = []
     beside = [node for node in picture.nodes if node.state not in ("root", "accepted")]
-    for look in ("rejected", "unreached", "pruned", "cut", "pending"):
-        if count := sum(node.look == look for node in beside):
-            row.append((f"  {marks.glyph(look)}{count}", look))
+    for shown_state in ("rejected", "unreached", "pruned", "cut", "pending"):
+        if count := sum(node.shown_state == shown_state for node in beside):
+            row.append((f"  {marks.glyph(shown_state)}{count}", shown_state))
     return row

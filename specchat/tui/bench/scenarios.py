@@ -1,4 +1,4 @@
-"""Inside the measured process: the real app in a real terminal, driven through one scenario and looked at."""
+"""The scenarios of the app benchmark, run in a child process: the real app in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 from textual.pilot import Pilot
 
 from specchat.tui.app import SpecchatApp
-from specchat.tui.bench.beside import alone, with_app
-from specchat.tui.bench.script import TEXTS, ScriptedLink, rounds_of
+from specchat.tui.bench.engine_speed import alone, with_app
+from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 
@@ -31,8 +31,8 @@ PLAYED_SHARE = 1 / 6
 Result = dict[str, Any]
 
 
-class Inside:
-    """One app, one scenario."""
+class Scenario:
+    """Runs one scenario in one app."""
 
     def __init__(self, scenario: str, text: str, tokens: int, rate: float, seconds: float, ahead: int = 0) -> None:
         self.ahead = ahead
@@ -60,23 +60,23 @@ class Inside:
         self.app.exit()
 
     async def stream(self) -> Result:
-        """A reply being written: what it costs to show it."""
+        """The cost of showing a reply while it is written."""
         await self.app.control.session.ask("Go on.")
         while (running := self.app.chat.running) is not None and running.figures.tokens < self.ahead:
             await asyncio.sleep(0.1)
         await asyncio.sleep(WARM_UP_S)
         begun, cpu = time.monotonic(), time.process_time()
         collecting = _collections()
-        lags = await _lags(self.seconds)
+        lags = await _event_loop_lags(self.seconds)
         spent, now = time.process_time() - cpu, time.monotonic()
         return {
-            "cpu": spent / (now - begun), "lag_p50_s": _part(lags, 0.5), "lag_p95_s": _part(lags, 0.95),
+            "cpu": spent / (now - begun), "lag_p50_s": _quantile(lags, 0.5), "lag_p95_s": _quantile(lags, 0.95),
             "lag_max_s": max(lags), "window": (begun, now), "collections": _collections() - collecting,
         }  # fmt: skip
 
     async def idle(self) -> Result:
-        """A reply was written and nobody does anything: nothing is done."""
-        await self._written()
+        """The cost of an idle app after a reply."""
+        await self._write_reply()
         await asyncio.sleep(1.0)
         loop = asyncio.get_running_loop()
         timers = sum(not handle.cancelled() for handle in getattr(loop, "_scheduled", []))
@@ -86,7 +86,7 @@ class Inside:
         return {"cpu": (time.process_time() - cpu) / (now - begun), "timers": timers, "window": (begun, now)}
 
     async def tree(self) -> Result:
-        """One frame of the tree after another."""
+        """The cost of drawing the tree."""
         panel = self.app.views.tree_panel
         costs = []
         for round in rounds_of(TEXTS["prose"], 500, self.rate, 1):
@@ -96,22 +96,22 @@ class Inside:
             for y in range(panel.size.height):
                 panel.render_line(y)
             costs.append(time.thread_time() - before)
-        return {"frame_s": statistics.median(costs), "frame_p95_s": _part(costs, 0.95), "size": tuple(panel.size)}
+        return {"frame_s": statistics.median(costs), "frame_p95_s": _quantile(costs, 0.95), "size": tuple(panel.size)}
 
     async def scroll(self) -> Result:
-        """Up through a chat of ten thousand messages, a page at a time."""
+        """The cost of opening a chat of ten thousand messages and paging up."""
         transcript = self.app.views.transcript
         before = time.thread_time()
         turns = _turns(MESSAGES)
         made, begun = time.thread_time(), time.monotonic()
         await transcript.restore(turns)
-        await self._drawn()
+        await self._wait_until_drawn()
         opened, waited = time.thread_time() - made, time.monotonic() - begun
         before = time.thread_time()
         paging = asyncio.create_task(self._page_up())
-        lags = await _lags(done=paging.done)
+        lags = await _event_loop_lags(done=paging.done)
         return {
-            "open_s": opened, "open_wall_s": waited, "frame_s": _part(lags, 0.95), "frame_max_s": max(lags),
+            "open_s": opened, "open_wall_s": waited, "frame_s": _quantile(lags, 0.95), "frame_max_s": max(lags),
             "page_s": (time.thread_time() - before) / PAGES, "mounted": len(transcript.views),
         }  # fmt: skip
 
@@ -121,14 +121,14 @@ class Inside:
             await asyncio.sleep(0.1)
 
     async def memory(self) -> Result:
-        """Ten minutes of streaming, played faster; what they leave behind is told for an hour."""
+        """The memory growth of ten minutes of streaming, played faster, extrapolated to an hour."""
         replies = PLAYED_TOKENS // self.links[0].tokens
         begun = replies // 4  # until then caches fill
         kept: list[float] = []
         for number in range(replies):
             if number == begun:
                 kept.append(_resident_bytes())
-            await self._written()
+            await self._write_reply()
         gc.collect()
         kept.append(_resident_bytes())
         text = sum(len(turn.message().content.encode()) for turn in self.app.chat.turns)
@@ -139,24 +139,24 @@ class Inside:
             "text_bytes": text / PLAYED_SHARE,
         }
 
-    async def _written(self) -> None:
+    async def _write_reply(self) -> None:
         self.links[0].done.clear()
         await self.app.control.session.ask("Go on.")
         while not self.links[0].done.is_set() or self.app.chat.running is not None:
             await asyncio.sleep(0.02)
 
-    async def _drawn(self) -> None:
-        """Until everything that is due was drawn."""
+    async def _wait_until_drawn(self) -> None:
+        """Wait until everything was drawn."""
         for _ in range(2):
             drawn = asyncio.Event()
             self.app.call_after_refresh(drawn.set)
             await drawn.wait()
 
 
-async def _lags(seconds: float = 0.0, done: Callable[[], bool] | None = None) -> list[float]:
-    """How late the event loop woke up, again and again, as far as it was the app's own doing.
+async def _event_loop_lags(seconds: float = 0.0, done: Callable[[], bool] | None = None) -> list[float]:
+    """How late the event loop woke up in each sample, without delays caused by other programs.
 
-    What other programs took of the machine meanwhile is not the app's: more than it computed it was not late by itself.
+    A delay counts only up to the processor time that the app itself used meanwhile.
     """
     lags = []
     end = time.monotonic() + seconds
@@ -167,7 +167,7 @@ async def _lags(seconds: float = 0.0, done: Callable[[], bool] | None = None) ->
     return lags
 
 
-def _part(values: list[float], share: float) -> float:
+def _quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
@@ -200,10 +200,10 @@ def _turns(count: int) -> list[Turn]:
 
 def run(target: str, scenario: str, text: str, tokens: int, rate: float, seconds: float, ahead: int = 0) -> None:
     """Run a scenario in this process and write what was seen to a file."""
-    result = Inside(scenario, text, tokens, rate, seconds, ahead).run()
+    result = Scenario(scenario, text, tokens, rate, seconds, ahead).run()
     Path(target).write_text(json.dumps(result))
 
 
-def run_beside(target: str, app: bool, settings: dict[str, Any]) -> None:
+def run_engine(target: str, app: bool, settings: dict[str, Any]) -> None:
     """Replies of a real engine, with or without the app, and write how fast they were to a file."""
     Path(target).write_text(json.dumps((with_app if app else alone)(settings)))

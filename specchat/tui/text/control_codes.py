@@ -1,4 +1,4 @@
-"""The last thing every line on the screen goes through: nothing in it steers the terminal, whatever widget drew it."""
+"""The filter that removes terminal control codes from every line on the screen, whatever widget drew it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from textual.filter import LineFilter
 from specchat.engine.protocol.text import steers, without_steering
 
 
-class Harmless(LineFilter):
-    """Takes out what steers terminals. It has no width, so nothing moves; `visible` shows it, where it is expected."""
+class ControlCodeFilter(LineFilter):
+    """Removes control codes. They have no width, so the layout stays; `visible` shows them where they are expected."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """The same cells without codes in their text."""

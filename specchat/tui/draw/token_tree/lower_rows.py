@@ -1,6 +1,6 @@
-"""What stands under a tree: all about one of its nodes, or earlier rounds in brief, and what the marks mean.
+"""The rows below a tree: details of one node or the earlier rounds in brief, and the legend of the marks.
 
-How many rows it takes depends on the room alone, so that nothing jumps while rounds come and go.
+Their number depends on the height of the panel only, so that the tree does not move while rounds change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from specchat.tui.draw.token_tree.picture import Picture
 from specchat.tui.text.cells import Row, clip, width_of
 
 EARLIER = 8
-"""At most so many earlier rounds are shown."""
+"""The most earlier rounds that are shown."""
 
 _DETAILS = 5
 _LEGEND_FROM_ROWS = 10
@@ -25,34 +25,36 @@ _USUAL = (("accepted", "accepted"), ("bonus", "bonus"), ("rejected", "rejected")
 _RARE = (("pending", "pending"), ("pruned", "pruned"), ("cut", "cut off"))
 
 
-def about_rounds(before: Sequence[RoundDone], picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
+def earlier_rounds_rows(
+    before: Sequence[RoundDone], picture: Picture, width: int, height: int, marks: Marks
+) -> list[Row]:
     """The rounds before this one, the last of them at the bottom, and the legend."""
     room = _room(height)
-    told = [_told(round, width, marks) for round in before[-room:]] if room else []
-    head = [_headed("earlier rounds", width)] if room else []
-    return [*head, *([] for _ in range(room - len(told))), *told, *_legend(picture, width, height, marks)]
+    rows = [_round_row(round, width, marks) for round in before[-room:]] if room else []
+    head = [_titled_rule("earlier rounds", width)] if room else []
+    return [*head, *([] for _ in range(room - len(rows))), *rows, *_legend(picture, width, height, marks)]
 
 
-def about_node(
+def node_rows(
     round: RoundDone, node: int, picture: Picture, width: int, height: int, marks: Marks, *, roomy: bool
 ) -> list[Row]:
-    """All about one node, and the legend. `roomy`: it may take rows from the tree where there are few."""
+    """The details of one node, and the legend. `roomy`: they may take rows from the tree in a low panel."""
     if height < _DETAILS_FROM_ROWS:
         return []
     room = _room(height)
     if roomy:
         room = max(room, min(_DETAILS, height // 2 - 1))
-    told = details(round, node, width, marks)[: max(1, room)]
-    rest: list[Row] = [[] for _ in range(room - len(told))]
-    return [_headed("this token", width), *told, *rest, *_legend(picture, width, height, marks)]
+    rows = details(round, node, width, marks)[: max(1, room)]
+    rest: list[Row] = [[] for _ in range(room - len(rows))]
+    return [_titled_rule("this token", width), *rows, *rest, *_legend(picture, width, height, marks)]
 
 
 def _room(height: int) -> int:
     return min(EARLIER, height // 3) if height >= _EARLIER_FROM_ROWS else 0
 
 
-def _told(round: RoundDone, width: int, marks: Marks) -> Row:
-    """A round in one quiet line: what it wrote, and who wrote it."""
+def _round_row(round: RoundDone, width: int, marks: Marks) -> Row:
+    """A round in one row: its marks and its text."""
     verdict = round.verdict
     bonus = 0 if verdict.bonus is None else 1
     row: Row = [(marks.accepted * len(verdict.path), "accepted"), (marks.bonus * bonus, "bonus"), ("  ", "")]
@@ -61,26 +63,29 @@ def _told(round: RoundDone, width: int, marks: Marks) -> Row:
 
 
 def _legend(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
-    """What the marks mean: the usual ones at the bottom, above them the others where they occur."""
+    """The legend: the usual marks at the bottom, above them the others that occur in the tree."""
     if height < _LEGEND_FROM_ROWS:
         return []
-    looks = {node.look for node in picture.nodes}
-    rare = [_entry(look, word, marks) for look, word in _RARE if look in looks]
+    shown_states = {node.shown_state for node in picture.nodes}
+    rare = [_entry(state, word, marks) for state, word in _RARE if state in shown_states]
     if any(node.agreed for node in picture.nodes):
         rare.append([(marks.agreement(2), "agreed"), (" drafters agree", "dim")])
-    return [_in_line(rare, width), _in_line([_entry(look, word, marks) for look, word in _USUAL], width)]
+    return [
+        _entries_row(rare, width),
+        _entries_row([_entry(state, word, marks) for state, word in _USUAL], width),
+    ]
 
 
-def _entry(look: str, word: str, marks: Marks) -> Row:
-    return [(marks.glyph(look), look), (f" {word}", "dim")]
+def _entry(shown_state: str, word: str, marks: Marks) -> Row:
+    return [(marks.glyph(shown_state), shown_state), (f" {word}", "dim")]
 
 
-def _headed(title: str, width: int) -> Row:
+def _titled_rule(title: str, width: int) -> Row:
     return [(f"─ {title} " + "─" * max(0, width - len(title) - 3), "line")]
 
 
-def _in_line(entries: list[Row], width: int) -> Row:
-    """As many entries as fit beside each other."""
+def _entries_row(entries: list[Row], width: int) -> Row:
+    """As many entries as fit into one row."""
     row: Row = []
     for entry in entries:
         gap = 2 if row else 0

@@ -1,4 +1,4 @@
-"""An engine made of arithmetic for measuring the app: verified rounds of a given text at a given rate."""
+"""A scripted engine for measuring the app: rounds of a given text at a given rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the open app slow the engine down? The same reply with and without it, in turn."""
+"""Measures whether the open app slows the engine down: the same replies with and without it, alternately."""
 
 from __future__ import annotations
 

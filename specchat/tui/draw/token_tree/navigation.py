@@ -1,4 +1,4 @@
-"""Going from node to node of a tree: to the parent, to a child, to what stands beside it at the same depth."""
+"""Navigation in a token tree: from a node to its parent, a child, or a neighbour at the same depth."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def children_of(round: RoundDone, node: int) -> list[int]:
     return sorted(children, key=lambda child: child not in path)
 
 
-def stepped(round: RoundDone, node: int, step: Step) -> int:
+def neighbour(round: RoundDone, node: int, step: Step) -> int:
     """The node one step away, or the same one where there is none."""
     match step:
         case "parent":
@@ -43,7 +43,7 @@ def stepped(round: RoundDone, node: int, step: Step) -> int:
         case "bonus":
             bonus = bonus_of(round)
             return bonus if bonus is not None else (round.verdict.path or [0])[-1]
-    level = _level(round, node)
+    level = _nodes_at_depth_of(round, node)
     at = level.index(node) + (1 if step == "next" else -1)
     return level[at] if 0 <= at < len(level) else node
 
@@ -56,7 +56,7 @@ def depth_of(round: RoundDone, node: int) -> int:
     return depth
 
 
-def _level(round: RoundDone, node: int) -> list[int]:
+def _nodes_at_depth_of(round: RoundDone, node: int) -> list[int]:
     """All nodes of this one's depth, siblings beside each other."""
     level = [0]
     while level and node not in level:

@@ -1,0 +1,99 @@
+"""NEST: the target's law is mixed with what follows in the text that guesses were copied from, span by span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from torch import Tensor
+
+from specchat.acceptance.options import NestOptions
+from specchat.acceptance.target_law import own_token, soft_law
+from specchat.acceptance.walk import walk
+from specchat.core.context import Context
+from specchat.core.noise import Stream
+from specchat.core.reading import Reading
+from specchat.core.sampling import Law
+from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.core.verdict import Verdict
+
+_NEAREST = 1e-6
+"""The least distance of a copy, so that a ratio of distances exists."""
+
+
+class Nest:
+    """The next token comes from lambda · p + (1 − lambda) · r, and a copy that is trusted brings its whole span.
+
+    r is the law of the copies at a node, by the probabilities their drafter gives them. lambda is
+    sigmoid((nearest / farthest − alpha) / tau) over their distances −log r(x): small where one copy is much surer than
+    all else. Where lambda < beta and the token is a copy, what follows it in the source is taken too, for as long as
+    p(w) ≥ gamma / 2 · max p. `Round.sources` says which token of the text each accepted one is a copy of.
+
+    Reference: Li et al., Nearest Neighbor Speculative Decoding, arXiv:2405.19325. Differs: copies are found by equal
+    tokens, as the drafter finds them, not by the target's states; the farthest distance is at least that of what no
+    copy says, so that a single copy can be trusted; at temperature 0 the likeliest token of the mixture is taken.
+    """
+
+    lossless: Final = False
+    taps: Sequence[int] = ()
+    wants_q: Final = False
+    wanted: Final = DrawKind.POINT
+    wants_sources: Final = True
+
+    def __init__(self, options: NestOptions) -> None:
+        self._options = options
+
+    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        """Walk down while the mixture's token, or the next of a trusted span, is a living child."""
+        last: int | None = None  # where the last token of the span that is being copied stands in the text
+
+        def token_after(node: int) -> int:
+            nonlocal last
+            copies = {d.guess.token: d.guess for d in reversed(tree.draws(node)) if d.guess.source is not None}
+            if not copies:
+                last = None
+                return own_token(tree, node, reading, context)
+            p = soft_law(tree, node, reading, context)
+            if last is not None:
+                following = next((copy for copy in copies.values() if copy.source == last + 1), None)
+                if following is not None and self.stands(p, following.token):
+                    last = following.source
+                    return following.token
+            trust = self.coefficient([probability(copy) for copy in copies.values()])
+            token = _drawn(mixed(p, copies, trust), context, context.position(tree, node))
+            last = copies[token].source if token in copies and trust < self._options.beta else None
+            return token
+
+        return walk(tree, reading, token_after)
+
+    def coefficient(self, probabilities: Sequence[float]) -> float:
+        """lambda, the weight of the target's own law, for the probabilities of all copies at a node."""
+        rest = 1.0 - sum(probabilities)
+        distances = [max(_NEAREST, -math.log(p)) for p in (*probabilities, rest) if p > 0.0]
+        ratio = min(distances) / max(distances) if rest > 0.0 else _NEAREST
+        return 1.0 / (1.0 + math.exp(-(ratio - self._options.alpha) / self._options.tau))
+
+    def stands(self, p: Tensor, token: int) -> bool:
+        """Whether a span may go on with this token, for (V,) probabilities p of the target."""
+        return float(p[token]) >= 0.5 * self._options.gamma * float(p.max())
+
+
+def probability(copy: Guess) -> float:
+    """What the drafter gives a copy; half where it does not say."""
+    return 0.5 if copy.logprob is None else min(1.0, math.exp(copy.logprob))
+
+
+def mixed(p: Tensor, copies: Mapping[int, Guess], trust: float) -> Tensor:
+    """(V,) trust · p + (1 − trust) · r, for (V,) probabilities p and the copies by their tokens."""
+    total = sum(probability(copy) for copy in copies.values())
+    law = trust * p
+    for token, copy in copies.items():
+        law[token] += (1.0 - trust) * probability(copy) / total
+    return law
+
+
+def _drawn(law: Tensor, context: Context, position: int) -> int:
+    if context.sampling.greedy:
+        return int(law.argmax())
+    return Law.of(law).draw(context.noise, Stream.TARGET, position)

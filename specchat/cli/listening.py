@@ -1,0 +1,67 @@
+"""Where a server of ours listens: on this machine alone unless the user insists, on a port that is free."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+import sys
+
+from specchat.errors import SpecchatError, UsageError
+
+_TAKEN = (errno.EADDRINUSE, errno.EACCES)
+
+_PORTS = 20
+"""How many ports are tried, from the one asked for."""
+
+
+def refuse_remote(host: str, allow_remote: bool, why: str) -> None:
+    """Refuse an address that other machines can reach, unless they are to be let in.
+
+    Raises:
+        UsageError: says what they could do.
+    """
+    if not is_here(host) and not allow_remote:
+        raise UsageError(f"--host {host} would let other machines in: {why}; --allow-remote says that this is wanted")
+
+
+def is_here(host: str) -> bool:
+    """Only programs on this machine can reach this address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket on the port, or on the next one that is free."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise UsageError(f"--host {host} is no address of this machine: {error.strerror}") from None
+    for number in range(port, min(port + _PORTS, 65536)):
+        door = socket.socket(family, kind)
+        if sys.platform != "win32":
+            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind((address[0], number))
+            door.listen(128)
+        except OSError as error:
+            door.close()
+            if error.errno not in _TAKEN:
+                raise UsageError(f"--host {host} --port {number} cannot be served on: {error.strerror}") from None
+        else:
+            if number != port:
+                print(f"port {port} is taken; using {number}", file=sys.stderr)
+            return door
+    raise SpecchatError(f"no port from {port} to {port + _PORTS - 1} is free; --port names another")
+
+
+def address_of(door: socket.socket) -> str:
+    """What others call this socket: `http://127.0.0.1:8000`."""
+    host, port = door.getsockname()[:2]
+    if ipaddress.ip_address(host).is_unspecified:
+        host = socket.gethostname()
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

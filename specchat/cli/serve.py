@@ -1,0 +1,104 @@
+"""`specchat serve`: OpenAI's API on this machine, over one engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+
+from specchat.cli.flags import takes_settings
+from specchat.cli.listening import address_of, is_here, listening, refuse_remote
+from specchat.cli.start_engine import check_pair, engine_log, start_engine
+from specchat.errors import UsageError
+
+KEY_VARIABLE = "SPECCHAT_SERVE_KEY"
+_SHORTEST_KEY = 8
+_EXTRA = ("starlette", "uvicorn", "anyio", "h11")
+
+
+@takes_settings
+def serve(
+    settings: dict[str, Any],
+    host: Annotated[str, typer.Option(help="Address to serve on; others than this machine's own are refused.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to serve on, or the next one that is free.")] = 8000,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Let other machines in, with --host 0.0.0.0 for example.")
+    ] = False,
+    queue: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Requests that may wait while another is answered.")
+    ] = 64,
+    watch: Annotated[bool, typer.Option("--watch", help="Draw the token trees of whoever is asking.")] = False,
+    engine: Annotated[
+        str, typer.Option("--engine", envvar="SPECCHAT_ENGINE", help="As in the chat.", show_default=False)
+    ] = "",
+) -> None:
+    """Serve OpenAI's API: chat completions, completions, models.
+
+    One request is answered at a time, others wait. Clients need the key that is printed; SPECCHAT_SERVE_KEY sets one
+    of your own.
+    """
+    refuse_remote(host, allow_remote, "whoever has the key can use this machine's models")
+    key = _own_key()
+    if watch and not sys.stdout.isatty():
+        raise UsageError("--watch draws on a terminal, and standard output is none")
+    _check_packages()
+    if not engine:
+        check_pair(settings)
+    with listening(host, port) as door:
+        _answer(settings, door, is_here(host), key, queue, watch, engine)
+
+
+def _answer(
+    settings: dict[str, Any], door: socket.socket, guarded: bool, key: str | None, queue: int, watch: bool, engine: str
+) -> None:
+    """Serve on this socket until interrupted."""
+    from specchat.cli.flags import Output
+    from specchat.cli.run_output import Outputs
+    from specchat.cli.serve_watch import TreeWatch
+    from specchat.engine.protocol.events import Ready
+    from specchat.serve.access import Access, fresh_key
+    from specchat.serve.loaded_engine import LoadedEngine
+    from specchat.serve.server import serve_requests
+
+    progress = Outputs(Output.text, None)
+    trees = TreeWatch() if watch else None
+    address, port = door.getsockname()[:2]
+    access = Access(address, port, guarded, key or fresh_key())
+
+    def tell(pair: Ready) -> None:
+        shown = access.key if key is None else f"as {KEY_VARIABLE} says"
+        progress.clear_progress()
+        print(f"specchat serves {pair.pair} at {address_of(door)}/v1   (Ctrl+C ends it)\nkey: {shown}", flush=True)
+
+    loaded = LoadedEngine(lambda wake: start_engine(engine, settings, wake), settings, progress.loading)
+    try:
+        asyncio.run(serve_requests(loaded, door, access, queue, tell, trees.hear if trees else lambda event: None))
+    finally:
+        if trees is not None:
+            trees.close()
+        with suppress(OSError):
+            engine_log().unlink()
+
+
+def _check_packages() -> None:
+    try:
+        import specchat.serve.server  # noqa: F401
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in _EXTRA:
+            raise
+        raise UsageError("the server needs two more packages: pip install 'specchat[serve]'") from None
+
+
+def _own_key() -> str | None:
+    """The key that the user chose, if any; not a flag, because other users can read those."""
+    key = os.environ.get(KEY_VARIABLE)
+    if key is not None and (len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key):
+        raise UsageError(f"{KEY_VARIABLE} must have {_SHORTEST_KEY} or more visible ASCII characters and no spaces")
+    return key

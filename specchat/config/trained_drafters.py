@@ -1,0 +1,232 @@
+"""A trained drafter on disk, a folder with drafter.toml and weights.safetensors: read, checked and written here."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+from specchat.config.strict import NAME, Place
+from specchat.config.tables import accept_checksum
+from specchat.config.toml_file import parse, tables
+from specchat.config.values import DRAFTER_FILES
+from specchat.config.writing import replace_text
+from specchat.errors import CombinationError, ConfigError, nearest, short
+
+DESCRIPTION, WEIGHTS = DRAFTER_FILES
+FORMAT = 1
+
+_MOST_BYTES = 64 << 10
+_MOST_WEIGHT_BYTES = 8 << 30
+_MOST_OPTIONS = 64
+_LONGEST_LIST = 1024
+_MOST_REASONS = 3
+_LARGEST = 2**53
+_KINDS: dict[str, type] = {
+    "format": int, "method": str, "target": str, "target_sha256": str, "size": int, "sha256": str, "licence": str,
+    "made": date, "options": dict, "data": dict, "figures": dict,
+}  # fmt: skip
+_REQUIRED = ("format", "method", "target", "target_sha256", "size", "sha256", "licence", "made")
+
+
+@dataclass(frozen=True)
+class TrainedDrafter:
+    """Weights of a drafter that were trained for one target.
+
+    Args:
+        name: that of its folder, or of its entry in models.toml.
+        method: in the drafters' table.
+        target: what the target is called; `target_sha256` decides whether it is the same.
+        size, sha256: of weights.safetensors.
+        options: sizes that the method needs to build its network.
+        data, figures: what it was trained on and how it did, for people to read.
+    """
+
+    name: str
+    folder: Path
+    method: str
+    target: str
+    target_sha256: str
+    size: int
+    sha256: str
+    licence: str
+    made: datetime
+    options: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> Path:
+        """The file of its weights."""
+        return self.folder / WEIGHTS
+
+
+@dataclass(frozen=True)
+class RefusedDrafter:
+    """Why a trained drafter cannot be used, and its method where that can be read."""
+
+    method: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TrainedDrafters:
+    """The trained drafters of this machine as one target sees them.
+
+    Args:
+        target: what the target is called.
+        fitting: verified and trained for this target, the newest first.
+        refused: by name, those that cannot be used with this target.
+        fetchable: method → names of drafters for this target that are not here and can be fetched.
+    """
+
+    target: str = "this target"
+    fitting: tuple[TrainedDrafter, ...] = ()
+    refused: Mapping[str, RefusedDrafter] = field(default_factory=dict)
+    fetchable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def choose(self, method: str, wanted: str = "") -> TrainedDrafter:
+        """The weights a method uses: those called `wanted`, or the newest.
+
+        Raises:
+            CombinationError: there are none; says why and how to get some.
+        """
+        able = {drafter.name: drafter for drafter in self.fitting if drafter.method == method}
+        if wanted in able or (able and not wanted):
+            return able[wanted] if wanted else next(iter(able.values()))
+        raise CombinationError(self._why_not(method, wanted, able))
+
+    def to_fetch(self, method: str, wanted: str = "") -> tuple[str, ...]:
+        """The trained drafter to fetch for a method, if what it would use is not here and can be fetched."""
+        able = {drafter.name for drafter in self.fitting if drafter.method == method}
+        names = self.fetchable.get(method, ())
+        if wanted in able or (able and not wanted):
+            return ()
+        return (wanted,) if wanted in names else () if wanted else names[:1]
+
+    def _why_not(self, method: str, wanted: str, able: Collection[str]) -> str:
+        fetched = {name for names in self.fetchable.values() for name in names}
+        if wanted in self.refused:
+            why = f"{method}.weights = {short(wanted)} cannot be used: {self.refused[wanted].reason}"
+        elif other := next((one for one in self.fitting if one.name == wanted), None):
+            why = f"{method}.weights = {short(wanted)} are weights of {other.method!r}"
+        elif wanted and wanted not in fetched:
+            known = [*able, *self.fetchable.get(method, ())]
+            why = f"{method}.weights = {short(wanted)} names no trained drafter for {self.target}"
+            why += nearest(wanted, known) if known else ""
+        else:
+            why = f"drafter {method!r} needs weights trained for {self.target}, and none are here"
+            reasons = [f"{name}: {one.reason}" for name, one in self.refused.items() if one.method in (method, "")]
+            why += f" ({'; '.join(reasons[:_MOST_REASONS])})" if reasons else ""
+        return f"{why}; {self._way_out(method, wanted, able)}"
+
+    def _way_out(self, method: str, wanted: str, able: Collection[str]) -> str:
+        pullable = self.fetchable.get(method, ())
+        if able:
+            return f"nearest that works: {method}.weights = {next(iter(able))!r}"
+        if pullable:
+            name = wanted if wanted in pullable else pullable[0]
+            return f"`specchat models pull {name}` fetches some; nearest that works: drafter 'suffix'"
+        return "`specchat models list` shows all trained drafters; nearest that works: drafter 'suffix'"
+
+
+NO_TRAINED = TrainedDrafters()
+"""None."""
+
+
+def read_drafter(folder: Path, methods: Collection[str], name: str = "") -> TrainedDrafter:
+    """What a folder's drafter.toml says, every key known, of its kind and bounded. Its weights are not looked at.
+
+    Args:
+        methods: names of the methods that have weights.
+        name: what it is called, if not as its folder.
+
+    Raises:
+        ConfigError: it cannot be read, or says something that cannot be; names the file, the key and the value.
+    """
+    file = folder / DESCRIPTION
+    place, data = parse(file)
+    if len(place.text) > _MOST_BYTES:
+        raise ConfigError(f"{file} is larger than {_MOST_BYTES >> 10} KiB")
+    return _checked(place, data, folder, methods, name or folder.name)
+
+
+def write_drafter(
+    folder: Path,
+    *,
+    method: str,
+    target: str,
+    target_sha256: str,
+    licence: str,
+    options: Mapping[str, Any],
+    data: Mapping[str, Any],
+    figures: Mapping[str, Any],
+) -> TrainedDrafter:
+    """Describe the weights that lie in a folder: write its drafter.toml, with their size and checksum and the time.
+
+    Raises:
+        ConfigError: what is to be written could not be read again.
+        OSError: there are no weights, or the disk does not take it.
+    """
+    with (folder / WEIGHTS).open("rb") as weights:
+        sha256 = hashlib.file_digest(weights, "sha256").hexdigest()
+    said = {"format": FORMAT, "method": method, "target": target, "target_sha256": target_sha256}
+    said |= {"size": (folder / WEIGHTS).stat().st_size, "sha256": sha256, "licence": licence}
+    said |= {"made": datetime.now(UTC).replace(microsecond=0)}
+    said |= {"options": dict(options), "data": dict(data), "figures": dict(figures)}
+    text = tomlkit.dumps(said)
+    file = folder / DESCRIPTION
+    drafter = _checked(Place(file, text), tables(file, text), folder, (method,), folder.name)
+    replace_text(file, text)
+    return drafter
+
+
+def _checked(place: Place, data: dict[str, Any], folder: Path, methods: Collection[str], name: str) -> TrainedDrafter:
+    if type(version := data.get("format", FORMAT)) is int and version != FORMAT:
+        raise place.error("format", f"= {short(version)} is not read by this specchat, which reads {FORMAT}")
+    said = place.read(data, _KINDS, required=_REQUIRED)
+    del said["format"]
+    place.named(name)
+    if said["method"] not in methods:
+        raise place.error(
+            "method", f"= {short(said['method'])} is no drafter with weights{nearest(said['method'], methods)}"
+        )
+    if not re.fullmatch(r"[0-9a-f]{64}", said["target_sha256"]):
+        raise place.error(
+            "target_sha256", f"= {short(said['target_sha256'])} is not 64 hexadecimal digits in lower case"
+        )
+    accept_checksum(place, "", said)
+    if said["size"] > _MOST_WEIGHT_BYTES:
+        raise place.error("size", f"= {short(said['size'])} is more than {_MOST_WEIGHT_BYTES >> 30} GiB")
+    _accept_options(place.inside("options"), said.get("options", {}))
+    said["made"] = _in_utc(said["made"])
+    return TrainedDrafter(name=name, folder=folder, **said)
+
+
+def _accept_options(place: Place, options: Mapping[str, Any]) -> None:
+    """Sizes are plain numbers, words, or lists of numbers, and none of them is beyond reason."""
+    if len(options) > _MOST_OPTIONS:
+        raise place.error("", f"has {len(options)} keys, more than {_MOST_OPTIONS}")
+    for key, value in options.items():
+        if not NAME.fullmatch(key):
+            raise place.error(key, "is no name: letters, digits, '.', '_' and '-'")
+        plain = isinstance(value, str) and len(value) <= _LONGEST_LIST
+        numbers = isinstance(value, list) and len(value) <= _LONGEST_LIST and all(map(_is_number, value))
+        if not (plain or numbers or _is_number(value)):
+            raise place.error(key, f"= {short(value)} is not a number, a short text or a list of up to 1024 numbers")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _LARGEST
+
+
+def _in_utc(made: date) -> datetime:
+    moment = made if isinstance(made, datetime) else datetime.combine(made, time())
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,0 +1,181 @@
+"""Which parts fit together, computed from settings and from what methods declare. Nothing is built for it.
+
+Names, options and requirements are read from the tables, without torch. A method's class is imported only where a rule
+may ask for sampled draws, which no rule does at temperature 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
+from specchat.controllers import CONTROLLERS
+from specchat.decoding.families import methods
+from specchat.drafters import DRAFTERS
+from specchat.drafters.choice import DrafterChoice, choose, choose_drafter
+from specchat.errors import CombinationError, UsageError, nearest
+from specchat.registry import Method
+from specchat.settings import Settings
+from specchat.trees import TREE_POLICIES
+
+if TYPE_CHECKING:
+    from specchat.core.tree import DrawKind
+
+
+@dataclass(frozen=True)
+class Losslessness:
+    """Whether a combination writes exactly the target's text, computed from its parts, and why."""
+
+    lossless: bool
+    reason: str
+
+
+def check_settings(settings: Settings, has_draft_model: bool, trained: TrainedDrafters = NO_TRAINED) -> None:
+    """Refuse unknown methods, unknown options, and parts that do not fit; says what is nearest and works.
+
+    Args:
+        trained: the drafters that were trained for the target.
+
+    Raises:
+        CombinationError: parts that cannot be right together.
+        UsageError: a method or an option that does not exist.
+    """
+    chosen = choose(settings.drafter, settings)
+    _ = TREE_POLICIES[settings.policy], ACCEPTANCE_RULES[settings.rule], CONTROLLERS[settings.controller]
+    _check_options(settings)
+    if chosen.needs_draft_model and not has_draft_model:
+        name = next(choice.name for choice in chosen.all() if choice.method.needs_draft_model)
+        raise CombinationError(
+            f"drafter {name!r} needs a draft model and pair {settings.pair!r} has none; "
+            "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
+        )
+    for choice in _with_weights(chosen):
+        trained.choose(choice.name, choice.options.weights)
+    if settings.temperature > 0.0 or not ACCEPTANCE_RULES[settings.rule].lossless.startswith("yes"):
+        _check_rule(settings)
+
+
+def needs_weights(settings: Settings) -> bool:
+    """Whether a drafter that the settings ask for is built from trained weights."""
+    return bool(_with_weights(choose_drafter(settings)))
+
+
+def drafters_to_fetch(settings: Settings, trained: TrainedDrafters) -> list[str]:
+    """Names of the trained drafters that the settings need and that can be fetched."""
+    needed = _with_weights(choose_drafter(settings))
+    return [name for choice in needed for name in trained.to_fetch(choice.name, choice.options.weights)]
+
+
+def losslessness(settings: Settings) -> Losslessness:
+    """What may be claimed for the text of settings that `check_settings` lets through.
+
+    A rule that wants points is right about any tree. One that wants sampled draws is right about trees whose draws
+    are distributed as they say, and gets no others: `check_settings` refuses drafters that cannot draw so and
+    policies that choose among draws by their tokens; points it judges as `follow` does.
+    """
+    from specchat.core.tree import DrawKind
+
+    name, rule = settings.rule, ACCEPTANCE_RULES[settings.rule].load()
+    if not rule.lossless:
+        return Losslessness(False, f"rule {name!r} changes the target's distribution on purpose")
+    if rule.wanted is DrawKind.POINT:
+        return Losslessness(True, f"rule {name!r} keeps exactly what the target itself draws")
+    return Losslessness(
+        True,
+        f"rule {name!r} accepts draws of the draft so that the text is distributed exactly as the target's; "
+        "for one seed it may differ from plain decoding's",
+    )
+
+
+def draw_kinds(choice: DrafterChoice) -> Collection[DrawKind]:
+    """The kinds of draws that a drafter promises to make with these options, from what its class declares.
+
+    Drafters of one name draw with the same noise, so where two members that sample share a name no law can be relied
+    on.
+    """
+    from specchat.core.tree import DrawKind
+
+    members = [draw_kinds(member) for member in choice.members]
+    declared = getattr(choice.method.load(), "draw_kinds", None)
+    kinds = frozenset({DrawKind.POINT}) if declared is None else frozenset(declared(choice.options, members))
+    assert kinds <= set(DrawKind), f"drafter {choice.name!r} declares kinds of draws that do not exist: {kinds}"
+    sampling = [part.name for part in choice.all() if part is not choice and not part.members and _samples(part)]
+    return kinds if len(set(sampling)) == len(sampling) else frozenset({DrawKind.POINT})
+
+
+def keeps_draws(policy: Method, kind: DrawKind) -> bool:
+    """Whether a policy declares that draws of this kind keep their distribution in its trees."""
+    made = policy.load()
+    declared = getattr(made, "keeps_draws", False)
+    assert isinstance(declared, bool), f"policy {policy.name!r} declares keeps_draws = {declared!r}, not true or false"
+    return declared and kind not in getattr(made, "unsuited_draws", ())
+
+
+def _with_weights(choice: DrafterChoice) -> list[DrafterChoice]:
+    return [part for part in choice.all() if part.method.needs_weights]
+
+
+def _samples(choice: DrafterChoice) -> bool:
+    return len(draw_kinds(choice)) > 1
+
+
+def _check_options(settings: Settings) -> None:
+    known: dict[str, Method] = {method.name: method for _, method in methods()}
+    for key in settings.method_options:
+        owner = key.split(".")[0]
+        if owner not in known:
+            raise UsageError(f"method option {key!r} names no method{nearest(owner, known)}")
+        if owner in DRAFTERS:
+            choose(owner, settings)
+        else:
+            known[owner].make_options(settings.options_for(owner))
+
+
+def names_sources(drafter: str) -> bool:
+    """Whether a drafter's guesses say which token of the text they are copies of; `none` makes no guesses at all."""
+    return drafter == "none" or getattr(DRAFTERS[drafter].load(), "names_sources", False)
+
+
+def _check_rule(settings: Settings) -> None:
+    """Refuse a rule that wants what the drafter does not give. At temperature 0 lossless rules want nothing."""
+    from specchat.core.tree import DrawKind
+
+    rule: Any = ACCEPTANCE_RULES[settings.rule].load()
+    if rule.wants_q and rule.wanted is not DrawKind.POINT and settings.temperature == 0.0:
+        raise CombinationError(
+            f"rule {settings.rule!r} compares the draft's law with the target's, and at temperature 0 both are points; "
+            "nearest that works: a temperature above 0, or rule 'follow'"
+        )
+    if getattr(rule, "wants_sources", False) and not names_sources(choose_drafter(settings).name):
+        able = [name for name in DRAFTERS if name != "none" and names_sources(name)]
+        raise CombinationError(
+            f"rule {settings.rule!r} needs guesses that say what they are copies of, and drafter {settings.drafter!r} "
+            f"makes none; nearest that works: rule 'follow', or drafter {' or '.join(map(repr, able))}"
+        )
+    if rule.wanted is not DrawKind.POINT and settings.temperature > 0.0:
+        _check_draws(settings, rule.wanted)
+
+
+def _check_draws(settings: Settings, wanted: DrawKind) -> None:
+    """Refuse a rule that judges by draft probabilities where the draws have none that are true."""
+    from specchat.core.tree import DrawKind
+
+    choice = choose_drafter(settings)
+    if wanted not in draw_kinds(choice):
+        able = [name for name in DRAFTERS if name != "none" and wanted in draw_kinds(choose(name, Settings()))]
+        raise CombinationError(
+            f"rule {settings.rule!r} judges draws by the probability they were drawn with, and drafter "
+            f"{choice.name!r} with its options proposes points, which have none; nearest that works: rule 'follow', "
+            f"or drafter {' or '.join(map(repr, able))} with its default options"
+        )
+    if not keeps_draws(TREE_POLICIES[settings.policy], wanted):
+        keeping = [name for name, method in TREE_POLICIES.items() if keeps_draws(method, wanted)]
+        draws = "independent draws" if wanted is DrawKind.IID else "draws without replacement"
+        raise CombinationError(
+            f"rule {settings.rule!r} needs {draws} that keep their distribution, and policy {settings.policy!r} "
+            "cannot place such draws without looking at their tokens; nearest that works: rule 'follow', or policy "
+            + " or ".join(map(repr, keeping))
+        )

@@ -1,0 +1,71 @@
+"""Which drafter settings ask for, with its options and members: enough to compare and check without building it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.drafters import DRAFTERS
+from specchat.drafters.members import Member
+from specchat.errors import UsageError
+from specchat.registry import Method
+from specchat.settings import Settings
+
+
+@dataclass(frozen=True)
+class DrafterChoice:
+    """What identifies a drafter: while it stays the same, a change of settings keeps what the drafter has learnt."""
+
+    name: str
+    options: Any
+    members: tuple[DrafterChoice, ...] = ()
+
+    @property
+    def method(self) -> Method:
+        """Its line in the drafters' table."""
+        return DRAFTERS[self.name]
+
+    def all(self) -> Iterator[DrafterChoice]:
+        """This one, and the drafters it is made of."""
+        yield self
+        for member in self.members:
+            yield from member.all()
+
+    @property
+    def needs_draft_model(self) -> bool:
+        """Whether it, or a member, uses the pair's draft model."""
+        return any(choice.method.needs_draft_model for choice in self.all())
+
+
+def choose_drafter(settings: Settings) -> DrafterChoice:
+    """The drafter these settings ask for. A controller that never speculates needs none."""
+    return choose("none" if settings.controller == "off" else settings.drafter, settings)
+
+
+def choose(
+    name: str, settings: Settings, given: tuple[tuple[str, str], ...] = (), above: tuple[str, ...] = ()
+) -> DrafterChoice:
+    """A drafter with the options of the settings.
+
+    Args:
+        given: (option, value) that come before those of the settings.
+        above: the drafters it is a member of, the outermost first.
+
+    Raises:
+        UsageError: a drafter or an option that does not exist, a drafter that is a member of itself, or two members
+            that are the same in all.
+    """
+    if name in above:
+        circle = " → ".join([*above[above.index(name) :], name])
+        raise UsageError(f"a drafter cannot be made of itself: {circle}")
+    options = DRAFTERS[name].make_options({**settings.options_for(name), **dict(given)})
+    named: tuple[Member, ...] = getattr(options, "members", ())
+    members = tuple(choose(member.name, settings, member.given, (*above, name)) for member in named)
+    for place, member in enumerate(members):
+        if member in members[:place]:
+            raise UsageError(
+                f"{name} names {member.name} twice with the same options; a drafter may be named again with others, "
+                f"such as {member.name}(OPTION=VALUE)"
+            )
+    return DrafterChoice(name, options, members)

@@ -1,0 +1,136 @@
+"""The drafters of one target that learn: their state is kept between sessions, and they work while nobody waits."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from specchat.config.drafter_states import DrafterStateFile
+from specchat.core.seams import Drafter, IdleWorker, KeepsState
+from specchat.errors import SpecchatError
+
+SLICE_S = 0.02
+"""A drafter's idle work is asked for in slices of this length: a command waits no longer."""
+
+_SAVE_EVERY_S = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class KeptDrafters:
+    """Drafters by the name under which they are kept: a trained drafter's, or their method's.
+
+    Several of one name, with different options, share one state.
+
+    Args:
+        target_sha256: the checksum of the target's weights; asked for once a drafter keeps something.
+        say: tells the user, once for each drafter, that its state could not be read or written.
+    """
+
+    def __init__(self, target_sha256: Callable[[], str], say: Callable[[str], None]) -> None:
+        self._target_sha256 = cache(target_sha256)
+        self._say = say
+        self._told: set[str] = set()
+        self._drafters: list[tuple[str, weakref.ref[Drafter]]] = []
+        self._saved: dict[str, str] = {}  # name → checksum of the state that was written or read last
+        self.due = False
+        """Whether there may be idle work."""
+
+    def keep(self, name: str, drafter: Drafter) -> None:
+        """A drafter was built: it goes on from what was kept, and is saved from now on."""
+        if not isinstance(drafter, KeepsState | IdleWorker):
+            return
+        self._drafters = [*((n, ref) for n, ref in self._drafters if ref() is not None), (name, weakref.ref(drafter))]
+        if isinstance(drafter, KeepsState):
+            self._restore(name, drafter)
+        self.due = True
+
+    def replied(self) -> None:
+        """A reply has ended: save what was learnt from it; there may be idle work."""
+        self.save()
+        self.due = any(isinstance(drafter, IdleWorker) for _, drafter in self._live())
+
+    def save(self) -> None:
+        """Write the states that have changed. What was erased from the disk meanwhile is forgotten here too."""
+        for name, drafter in self._live():
+            if isinstance(drafter, KeepsState):
+                try:
+                    self._save(name, drafter)
+                except Exception as error:
+                    self._tell(name, error, "what it has learnt cannot be saved")
+
+    def work(self, interrupted: Callable[[], bool]) -> None:
+        """Give idle drafters time, slice by slice, until they have no more to do or somebody interrupts."""
+        waiting = [(name, drafter) for name, drafter in self._live() if isinstance(drafter, IdleWorker)]
+        saved_s = time.monotonic()
+        while waiting:
+            for place in reversed(range(len(waiting))):
+                if interrupted():
+                    return
+                if not self._slice(*waiting[place]):
+                    del waiting[place]
+            if time.monotonic() - saved_s > _SAVE_EVERY_S:
+                self.save()
+                saved_s = time.monotonic()
+        self.due = False
+        self.save()
+
+    def _slice(self, name: str, drafter: IdleWorker) -> bool:
+        try:
+            return drafter.idle(time.monotonic() + SLICE_S)
+        except Exception as error:
+            self._tell(name, error, "its work while idle has ended")
+            return False
+
+    def _live(self) -> Iterator[tuple[str, Drafter]]:
+        for name, ref in self._drafters:
+            if (drafter := ref()) is not None:
+                yield name, drafter
+
+    def _file(self, name: str) -> DrafterStateFile:
+        return DrafterStateFile.of(self._target_sha256(), name)
+
+    def _restore(self, name: str, drafter: KeepsState) -> None:
+        try:
+            if (file := self._file(name)).there:
+                state = file.read()
+                drafter.restore_state(state)
+                self._saved[name] = _checksum(state)
+        except Exception as error:
+            self._tell(name, error, "it starts with nothing learnt")
+            drafter.restore_state(b"")
+
+    def _save(self, name: str, drafter: KeepsState) -> None:
+        file = self._file(name)
+        if name in self._saved and not file.there:
+            del self._saved[name]
+            self._share(name, b"")
+            return
+        state = drafter.save_state()
+        checksum = _checksum(state)
+        if checksum != self._saved.get(name) and (state or name in self._saved):
+            file.write(state)
+            self._saved[name] = checksum
+            self._share(name, state, besides=drafter)
+
+    def _share(self, name: str, state: bytes, besides: KeepsState | None = None) -> None:
+        """Give a state to all drafters of this name."""
+        for other_name, other in self._live():
+            if other_name == name and isinstance(other, KeepsState) and other is not besides:
+                other.restore_state(state)
+
+    def _tell(self, name: str, error: Exception, consequence: str) -> None:
+        if not isinstance(error, SpecchatError):
+            _log.exception("drafter %s", name)
+        if name not in self._told:
+            self._told.add(name)
+            why = str(error) if isinstance(error, SpecchatError) else f"{type(error).__name__}: {error}"
+            self._say(f"drafter {name}: {consequence} ({why})")
+
+
+def _checksum(state: bytes) -> str:
+    return hashlib.sha256(state).hexdigest()

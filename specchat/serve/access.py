@@ -1,0 +1,44 @@
+"""Who is let in: whoever has the key, under a name of this server, and no page from elsewhere."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+
+def fresh_key() -> str:
+    """A key that nobody can guess."""
+    return secrets.token_urlsafe(12)
+
+
+@dataclass(frozen=True)
+class Access:
+    """The checks of a server that this machine alone is meant to reach.
+
+    Args:
+        host, port: where it listens.
+        guarded: only this machine's own names are answered to, so that no page elsewhere can pass for this one by
+            pointing its own name here.
+        key: what a client must show.
+    """
+
+    host: str
+    port: int
+    guarded: bool
+    key: str = field(default_factory=fresh_key, repr=False)
+
+    def refuses_page(self, host: str, origin: str | None) -> str:
+        """Why a request under this name, from a page of this origin, is not answered; empty where it is."""
+        if self.guarded and host.lower() not in self._names():
+            return "this server answers only to the address it printed"
+        if origin and urlsplit(origin).netloc != host:
+            return "pages from elsewhere are not let in"
+        return ""
+
+    def knows(self, key: str) -> bool:
+        """Whether this is the key."""
+        return secrets.compare_digest(key.encode(errors="replace"), self.key.encode())
+
+    def _names(self) -> set[str]:
+        return {f"{name}:{self.port}" for name in (self.host, f"[{self.host}]", "localhost")}

@@ -1,0 +1,63 @@
+"""Errors in the form that OpenAI's clients read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specchat.engine.protocol.events import Failed
+from specchat.engine.protocol.text import one_line
+
+INVALID, SERVER = "invalid_request_error", "server_error"
+"""The two kinds of errors: the client's, and ours."""
+
+_REQUEST_IS_WRONG = ("PromptTooLong", "ModelError", "UsageError", "CombinationError")
+"""The engine's errors that another request would not have met."""
+
+
+class ApiError(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        param: the field that is wrong, such as `messages[0].role`.
+        retry_after_s: when to try again, where that helps.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = one_line(message)
+        self.param = param
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+    @property
+    def kind(self) -> str:
+        """What OpenAI calls the error's type."""
+        return {429: "rate_limit_error"}.get(self.status, SERVER if self.status >= 500 else INVALID)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The error as JSON."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        return {**headers, "WWW-Authenticate": "Bearer"} if self.status == 401 else headers
+
+
+def from_engine(failed: Failed) -> ApiError:
+    """The engine's refusal of a reply."""
+    if failed.kind == "PromptTooLong":
+        return ApiError(400, failed.message, param="messages", code="context_length_exceeded")
+    if failed.kind in _REQUEST_IS_WRONG:
+        return ApiError(400, failed.message)
+    return ApiError(500, failed.message, code="engine_error")

@@ -1,0 +1,144 @@
+"""The routes of the server, behind its guard."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from specchat.serve.access import Access
+from specchat.serve.answers import model_card
+from specchat.serve.api_error import ApiError
+from specchat.serve.reply_response import JsonAnswer, ReplyResponse, error_response
+from specchat.serve.requests import Form, read_request
+from specchat.serve.scheduler import Scheduler
+
+LARGEST_BODY_BYTES = 8 * 2**20
+"""More text than any context holds, and half of what the engine takes in one message."""
+
+_BODY_PATIENCE_S = 30.0
+_DISCARD_PATIENCE_S, _MOST_DISCARDED_BYTES = 2.0, 8 * LARGEST_BODY_BYTES
+
+
+def application(scheduler: Scheduler, access: Access) -> ASGIApp:
+    """The server as an ASGI application."""
+    began = int(time.time())
+
+    def cards() -> list[dict[str, object]]:
+        return [model_card(scheduler.pair, name, began) for name in scheduler.names]
+
+    async def models(_: Request) -> Response:
+        return JsonAnswer({"object": "list", "data": cards()})
+
+    async def model(request: Request) -> Response:
+        name = request.path_params["name"]
+        scheduler.check_model(name)
+        return JsonAnswer(next(card for card in cards() if card["id"] == name))
+
+    async def chat(request: Request) -> Response:
+        return await answer(request, "chat.completion")
+
+    async def completion(request: Request) -> Response:
+        return await answer(request, "text_completion")
+
+    async def answer(request: Request, form: Form) -> Response:
+        asked = read_request(await _body(request), form)
+        return ReplyResponse(scheduler.submit(asked), lambda: scheduler.pair.pair)
+
+    routes = [
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/completions", completion, methods=["POST"]),
+        Route("/v1/models", models, methods=["GET"]),
+        Route("/v1/models/{name:path}", model, methods=["GET"]),
+    ]
+    handlers = {ApiError: _refused, HTTPException: _no_such_route, Exception: _failed}
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), access)
+
+
+class Guard:
+    """Lets in who may come in; everybody else gets an error and reaches nothing."""
+
+    def __init__(self, inner: ASGIApp, access: Access) -> None:
+        self._inner = inner
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "neither lifespan nor websockets are served"
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            self._check(headers)
+        except ApiError as error:
+            await _discard_body(receive)
+            await error_response(error)(scope, receive, send)
+        else:
+            await self._inner(scope, receive, send)
+
+    def _check(self, headers: dict[str, str]) -> None:
+        if why := self._access.refuses_page(headers.get("host", ""), headers.get("origin")):
+            raise ApiError(403, why, code="forbidden")
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not self._access.knows(key.strip()):
+            why = "the key is missing or wrong: send 'Authorization: Bearer KEY' with the key that specchat printed"
+            raise ApiError(401, why, code="invalid_api_key")
+        length = headers.get("content-length", "0")
+        if len(length) > len(str(LARGEST_BODY_BYTES)) or (length.isdecimal() and int(length) > LARGEST_BODY_BYTES):
+            raise _too_large()
+
+
+async def _body(request: Request) -> bytes:
+    """The whole body, unless it is too large or does not come."""
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(_BODY_PATIENCE_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > LARGEST_BODY_BYTES:
+                    await _discard_body(request.receive)
+                    raise _too_large()
+                parts.append(part)
+    except TimeoutError:
+        raise ApiError(408, f"the body did not arrive within {_BODY_PATIENCE_S:g} s", code="timeout") from None
+    except ClientDisconnect:
+        raise ApiError(400, "the body ended early", code="incomplete_body") from None
+    return b"".join(parts)
+
+
+async def _discard_body(receive: Receive) -> None:
+    """Read what a client still sends, within limits: while it sends, it does not look for an answer."""
+    size, more = 0, True
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_PATIENCE_S):
+            while more and size < _MOST_DISCARDED_BYTES:
+                message = await receive()
+                size += len(message.get("body", b""))
+                more = message.get("more_body", False)
+
+
+def _too_large() -> ApiError:
+    return ApiError(413, f"the body is larger than {LARGEST_BODY_BYTES >> 20} MiB", code="body_too_large")
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError), "registered for these"
+    return error_response(error)
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for these"
+    known = "/v1/chat/completions, /v1/completions and /v1/models"
+    why = {404: f"there is no {request.url.path}; {known} are served", 405: f"{request.method} is not allowed here"}
+    refused = ApiError(error.status_code, why.get(error.status_code, str(error.detail)), code="unknown_url")
+    response = error_response(refused)
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    return error_response(ApiError(500, f"internal error: {type(error).__name__}", code="internal_error"))

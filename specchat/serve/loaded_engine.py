@@ -1,0 +1,116 @@
+"""An engine with its pair loaded, for asyncio: starts it, awaits its events, starts it again when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from specchat.engine.near.client import Link
+from specchat.engine.protocol.commands import Command, Load
+from specchat.engine.protocol.events import Died, Event, Failed, Loading, Ready
+from specchat.errors import EngineError, SpecchatError
+
+Start = Callable[[Callable[[], None]], Link]
+"""Starts an engine; what it is given is called from another thread after an event arrived."""
+
+
+class LoadFailed(SpecchatError):
+    """The engine's own reason why the pair could not be loaded, with its exit code."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.message)
+        self.exit_code = failed.exit_code
+
+
+class LoadedEngine:
+    """One engine at a time. `ready` says what is loaded; None where nothing is.
+
+    Args:
+        start: starts an engine process.
+        settings: what is loaded, and how.
+        hear: told of progress while loading.
+    """
+
+    def __init__(
+        self, start: Start, settings: Mapping[str, Any], hear: Callable[[Loading], None] = lambda event: None
+    ) -> None:
+        self.ready: Ready | None = None
+        self._start = start
+        self._settings = dict(settings)
+        self._hear = hear
+        self._link: Link | None = None
+        self._arrived: asyncio.Queue[Event] = asyncio.Queue()
+        self._died = False
+        self.on_death: Callable[[], None] = lambda: None
+
+    @property
+    def alive(self) -> bool:
+        """Whether an engine runs that has not said that it is gone."""
+        return self._link is not None and not self._died
+
+    async def load(self) -> Ready:
+        """Start an engine in place of the last one, and load the pair.
+
+        Raises:
+            SpecchatError: the engine cannot be started, dies, or cannot load the pair.
+        """
+        self.close()
+        loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Event]()
+        links: list[Link] = []
+
+        def collect() -> None:
+            for event in links[0].drain() if links else ():
+                arrived.put_nowait(event)
+                if isinstance(event, Died) and links[0] is self._link:
+                    self._died = True
+                    self.on_death()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(collect)
+
+        self._died = False
+        links.append(self._start(wake))
+        self._link, self._arrived = links[0], arrived
+        collect()
+        self.send(Load(self._settings))
+        while True:
+            match await self.next_event():
+                case Ready() as ready:
+                    self.ready = ready
+                    return ready
+                case Loading() as progress:
+                    self._hear(progress)
+                case Failed() as failed:
+                    self.close()
+                    raise LoadFailed(failed)
+                case Died() as died:
+                    self.close()
+                    raise EngineError(f"the engine died while it loaded the pair{last_words(died)}")
+                case _:
+                    pass
+
+    def send(self, command: Command) -> None:
+        """Hand over one command."""
+        if self._link is not None:
+            self._link.send(command)
+
+    async def next_event(self) -> Event:
+        """The next event; after a `Died` nothing is loaded any more."""
+        event = await self._arrived.get()
+        if isinstance(event, Died):
+            self.ready = None
+        return event
+
+    def close(self) -> None:
+        """Let the engine go."""
+        link, self._link, self.ready = self._link, None, None
+        if link is not None:
+            link.close()
+
+
+def last_words(died: Died) -> str:
+    """`: MemoryError`, where the engine left a word."""
+    words = died.last_words.strip().split("\n")[-1]
+    return f": {words}" if words else ""

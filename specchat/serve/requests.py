@@ -1,0 +1,203 @@
+"""From the body of a request to what is asked of the engine: every field is honoured, or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from specchat.engine.protocol.chat_message import Message
+from specchat.errors import short
+from specchat.serve.api_error import ApiError
+from specchat.serve.fields import Fields, wrong
+from specchat.serve.messages import content_text, read_messages
+
+Form = Literal["chat.completion", "text_completion"]
+
+MOST_STOPS = 4
+_LONGEST_STOP = 500
+_LARGEST_SEED = 2**63 - 1
+_MOST_TOKENS = 1_000_000
+"""More than any context holds; a reply ends with the context anyway."""
+
+_SETTINGS = {
+    "temperature": (0.0, 2.0),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+    "repetition_penalty": (0.01, 10.0),
+}
+"""Fields that are settings of the same name, and their ranges."""
+
+_WITHOUT_EFFECT = ("user", "safety_identifier", "prompt_cache_key")
+"""Texts about the client; nothing is kept of them."""
+
+_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "n": ((1,), "one reply is written for each request"),
+    "logprobs": ((False,), "log-probabilities are not given out"),
+    "top_logprobs": ((0,), "log-probabilities are not given out"),
+    "logit_bias": (({},), "tokens cannot be favoured one by one"),
+    "service_tier": (("auto", "default"), "there is one tier"),
+    "store": ((False,), "nothing is stored"),
+    "metadata": (({},), "nothing is stored"),
+}
+"""Fields of both forms that have one possible value."""
+
+_ONLY_IN: Mapping[Form, Mapping[str, tuple[tuple[Any, ...], str]]] = {
+    "chat.completion": {
+        "tools": (([],), "tools cannot be called"),
+        "tool_choice": (("none",), "tools cannot be called"),
+        "parallel_tool_calls": ((True, False), "tools cannot be called"),
+        "functions": (([],), "functions cannot be called"),
+        "function_call": (("none",), "functions cannot be called"),
+        "response_format": (({"type": "text"},), "replies are plain text"),
+        "modalities": ((["text"],), "replies are plain text"),
+        "audio": ((), "replies are plain text"),
+        "reasoning_effort": (("none",), "how long to think cannot be chosen"),
+        "verbosity": (("medium",), "how much to say cannot be chosen"),
+        "web_search_options": ((), "nothing is searched"),
+    },
+    "text_completion": {
+        "best_of": ((1,), "one reply is written for each request"),
+        "echo": ((False,), "the prompt is not repeated"),
+        "suffix": (("",), "text is written at the end alone"),
+        "logprobs": ((), "log-probabilities are not given out"),
+    },
+}
+"""Fields of one form that have one possible value."""
+
+_COMMON = (
+    "model", "stream", "stream_options", "stop", "seed", "max_tokens", "top_k", "prediction", *_SETTINGS,
+    *_WITHOUT_EFFECT,
+)  # fmt: skip
+_OWN: Mapping[Form, tuple[str, ...]] = {
+    "chat.completion": ("messages", "max_completion_tokens"),
+    "text_completion": ("prompt",),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request, checked.
+
+    Args:
+        model: the name it asked for, None where it named none.
+        messages, text: a chat to answer, or a text to go on with.
+        settings: what it wants to be otherwise than in the settings of the server.
+        reference: what the reply is expected to be like.
+        stream, usage: whether it comes in pieces, and whether the last piece has the figures.
+    """
+
+    form: Form
+    model: str | None
+    messages: tuple[Message, ...]
+    text: str | None
+    settings: Mapping[str, Any]
+    seed: int | None = None
+    reference: str = ""
+    stream: bool = False
+    usage: bool = False
+
+
+def read_request(body: bytes, form: Form) -> Asked:
+    """What a body asks for.
+
+    Raises:
+        ApiError: it is no JSON object, or a field is missing, unknown, of a wrong kind or not supported.
+    """
+    fields = Fields(_json(body))
+    only = {**_ONLY, **_ONLY_IN[form]}
+    fields.refuse_unknown([*_COMMON, *_OWN[form], *only])
+    for name, (allowed, why) in only.items():
+        fields.only(name, *allowed, why=why)
+    for name in _WITHOUT_EFFECT:
+        fields.text(name)
+    chat = form == "chat.completion"
+    stream = fields.truth("stream") or False
+    return Asked(
+        form=form,
+        model=fields.text("model"),
+        messages=read_messages(fields) if chat else (),
+        text=None if chat else _prompt(fields),
+        settings=_settings(fields),
+        seed=fields.whole("seed", -_LARGEST_SEED - 1, _LARGEST_SEED),
+        reference=_reference(fields),
+        stream=stream,
+        usage=_stream_options(fields, stream),
+    )
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, f"the body is no JSON: {error}", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, f"the body is no JSON object: {short(value)}", code="invalid_json")
+    return value
+
+
+def _prompt(fields: Fields) -> str:
+    prompt = fields.raw("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
+        prompt = prompt[0]
+    if not isinstance(prompt, str):
+        why = "one text is gone on with for each request" if prompt is not None else "it is missing"
+        raise wrong(fields.path("prompt"), why)
+    return prompt
+
+
+def _settings(fields: Fields) -> dict[str, Any]:
+    """The settings that were asked for, by the engine's names."""
+    found: dict[str, Any] = {name: fields.number(name, *limits) for name, limits in _SETTINGS.items()}
+    found["top_k"] = fields.whole("top_k", 0, _MOST_TOKENS)
+    found["max_tokens"] = _max_tokens(fields)
+    found["stop"] = _stops(fields)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _max_tokens(fields: Fields) -> int | None:
+    old, new = (fields.whole(name, 1, _MOST_TOKENS) for name in ("max_tokens", "max_completion_tokens"))
+    if old is not None and new is not None and old != new:
+        raise wrong("max_tokens", "it contradicts max_completion_tokens; give one of them")
+    return old if new is None else new
+
+
+def _stops(fields: Fields) -> list[str] | None:
+    stop = fields.raw("stop")
+    if stop is None:
+        return None
+    texts = [stop] if isinstance(stop, str) else stop
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise wrong("stop", f"{short(stop)} is neither a text nor a list of texts", "invalid_type")
+    if len(texts) > MOST_STOPS or not all(0 < len(text) <= _LONGEST_STOP for text in texts):
+        raise wrong("stop", f"at most {MOST_STOPS} texts of 1 to {_LONGEST_STOP} characters can end a reply")
+    return texts
+
+
+def _reference(fields: Fields) -> str:
+    """The predicted reply, from `{"type": "content", "content": …}`."""
+    given = fields.table("prediction")
+    if given is None:
+        return ""
+    prediction = Fields(given, "prediction.")
+    prediction.refuse_unknown(["type", "content"])
+    if prediction.raw("type") != "content":
+        raise wrong("prediction.type", f"{short(prediction.raw('type'))} is not 'content'")
+    return content_text(prediction)
+
+
+def _stream_options(fields: Fields, stream: bool) -> bool:
+    """Whether the figures are wanted at the end of the stream."""
+    given = fields.table("stream_options")
+    if given is None:
+        return False
+    if not stream:
+        raise wrong("stream_options", "it goes with stream = true alone")
+    options = Fields(given, "stream_options.")
+    options.refuse_unknown(["include_usage", "include_obfuscation"])
+    options.only("include_obfuscation", False, why="pieces are not padded")
+    return options.truth("include_usage") or False

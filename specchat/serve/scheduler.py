@@ -1,0 +1,195 @@
+"""One reply at a time: requests wait in a queue of limited length, and the engine is kept running."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from specchat.engine.protocol.commands import Cancel, Change, Generate
+from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finished, Ready
+from specchat.errors import SpecchatError, nearest, short
+from specchat.serve.api_error import ApiError, from_engine
+from specchat.serve.loaded_engine import LoadedEngine, last_words
+from specchat.serve.requests import Asked
+from specchat.serve.ticket import Ticket
+
+_OWN_OF_A_REQUEST = (
+    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    "max_tokens", "stop",
+)  # fmt: skip
+"""Settings that a request may choose; each begins with the server's own."""
+
+_SHORTEST_REST_S, _LONGEST_REST_S = 1.0, 30.0
+"""After an engine that could not be loaded, so long nothing is tried."""
+
+_log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Takes requests, and has the engine answer them one after the other.
+
+    Args:
+        engine: loaded already.
+        longest: requests that may wait while another is answered.
+        hear: told of every event of every reply.
+    """
+
+    def __init__(self, engine: LoadedEngine, longest: int, hear: Callable[[Event], None] = lambda event: None) -> None:
+        assert engine.ready is not None, "a server begins with a loaded pair"
+        self.pair: Ready = engine.ready
+        self._engine = engine
+        self._longest = longest
+        self._hear = hear
+        self._waiting: deque[Ticket] = deque()
+        self._current: Ticket | None = None
+        self._stirred = asyncio.Event()
+        self._last_id = 0
+        self._reply_s = 1.0  # what a reply took lately
+        self._rest_s = 0.0
+        self._rest_until = 0.0
+        self._in_force: dict[str, Any] | None = None  # settings of the last reply; None where the engine is new
+        self._stopping = False
+        engine.on_death = self._stirred.set
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the model may be called: the pair's name, or the target's."""
+        return tuple(dict.fromkeys((self.pair.pair, self.pair.target)))
+
+    def submit(self, asked: Asked) -> Ticket:
+        """Put a request into the queue.
+
+        Raises:
+            ApiError: there is no such model, the queue is full, or there is no engine.
+        """
+        if asked.model is not None:
+            self.check_model(asked.model)
+        if (rest_s := self._rest_until - time.monotonic()) > 0:
+            raise _unavailable("the engine could not be started again", math.ceil(rest_s))
+        if self._stopping:
+            raise _unavailable("the server is being stopped", 1)
+        if len(self._waiting) + (self._current is not None) > self._longest:
+            raise ApiError(
+                429,
+                f"{len(self._waiting)} requests are waiting already; one is answered at a time",
+                code="queue_full",
+                retry_after_s=min(60, max(1, math.ceil(self._reply_s * len(self._waiting)))),
+            )
+        ticket = Ticket(asked, self._leave)
+        self._waiting.append(ticket)
+        self._stirred.set()
+        return ticket
+
+    def check_model(self, name: str) -> None:
+        """Refuse the name of a model that is not served."""
+        if name not in self.names:
+            why = f"model {short(name)} is not served here{nearest(name, self.names)}"
+            raise ApiError(404, why, param="model", code="model_not_found")
+
+    async def run(self) -> None:
+        """Answer requests until cancelled. An engine that died is replaced at once, asked for or not."""
+        while True:
+            if self._waiting:
+                await self._answer(self._waiting.popleft())
+            elif not self._engine.alive and time.monotonic() >= self._rest_until:
+                with suppress(ApiError):  # the next request tries again
+                    await self._check_engine()
+            else:
+                self._stirred.clear()
+                await self._stirred.wait()
+
+    def stop(self) -> None:
+        """Refuse everything from now on, what waits and what is being written included."""
+        self._stopping = True
+        stopped = _unavailable("the server is being stopped", 1)
+        for ticket in [*self._waiting, *([self._current] if self._current else [])]:
+            ticket.fail(stopped)
+            ticket.leave()
+
+    async def _answer(self, ticket: Ticket) -> None:
+        self._current, began = ticket, time.monotonic()
+        try:
+            await self._check_engine()
+            await self._write(ticket)
+        except ApiError as error:
+            ticket.fail(error)
+        finally:
+            self._current = None
+        self._reply_s += (time.monotonic() - began - self._reply_s) / 4
+
+    async def _write(self, ticket: Ticket) -> None:
+        """Have one reply written; it is over when this returns."""
+        asked = ticket.asked
+        own = {name: self.pair.settings[name] for name in _OWN_OF_A_REQUEST}
+        await self._change({**own, **asked.settings})
+        if ticket.left:
+            return
+        self._last_id += 1
+        ticket.id = self._last_id
+        self._engine.send(
+            Generate(ticket.id, list(asked.messages), asked.seed, text=asked.text, reference=asked.reference)
+        )
+        event: Event | None = None
+        while not isinstance(event, Finished | Failed):
+            event = await self._next()
+            self._hear(event)
+            ticket.hear(event)
+
+    async def _change(self, settings: dict[str, Any]) -> None:
+        """Have the engine use these settings; it is not asked for those it uses already."""
+        if settings == self._in_force:
+            return
+        self._in_force = None
+        self._engine.send(Change(settings))
+        if isinstance(changed := await self._next((Changed, Failed)), Failed):
+            raise from_engine(changed)
+        self._in_force = settings
+
+    async def _next(self, kinds: tuple[type[Event], ...] = ()) -> Event:
+        """The engine's next event, of one of these kinds where any are named.
+
+        Raises:
+            ApiError: the engine is gone.
+        """
+        while True:
+            event = await self._engine.next_event()
+            if isinstance(event, Died):
+                self._hear(event)
+                _log.warning("the engine died%s", last_words(event))
+                raise _unavailable("the engine died; it is being started again", 1)
+            if not kinds or isinstance(event, kinds):
+                return event
+
+    async def _check_engine(self) -> None:
+        """Load the pair again where the engine is gone."""
+        if self._engine.alive:
+            return
+        try:
+            self._in_force = None
+            self.pair = await self._engine.load()
+        except SpecchatError as error:
+            self._rest_s = min(_LONGEST_REST_S, max(_SHORTEST_REST_S, 2 * self._rest_s))
+            self._rest_until = time.monotonic() + self._rest_s
+            gone = _unavailable(f"the engine could not be started again: {error}", math.ceil(self._rest_s))
+            while self._waiting:
+                self._waiting.popleft().fail(gone)
+            raise gone from None
+        self._rest_s = 0.0
+
+    def _leave(self, ticket: Ticket) -> None:
+        """Nobody waits for this reply: take it out of the queue, or stop it."""
+        if ticket is self._current:
+            if ticket.id:
+                self._engine.send(Cancel(ticket.id))
+        elif ticket in self._waiting:
+            self._waiting.remove(ticket)
+
+
+def _unavailable(why: str, retry_after_s: int) -> ApiError:
+    return ApiError(503, why, code="engine_unavailable", retry_after_s=retry_after_s)

@@ -1,0 +1,98 @@
+"""Runs the server on a listening socket until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from specchat.engine.protocol.events import Event, Ready
+from specchat.serve.access import Access
+from specchat.serve.application import application
+from specchat.serve.loaded_engine import LoadedEngine
+from specchat.serve.scheduler import Scheduler
+
+LARGEST_HEADERS_BYTES = 32 * 1024
+
+_GOODBYE_S = 2
+"""How long replies that are being sent may take when the server is told to stop."""
+
+
+class _Server(uvicorn.Server):
+    """Ends calmly on the first interruption, instead of raising it again when all is over.
+
+    Args:
+        on_stop: called once when it is told to stop.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    def stop(self) -> None:
+        """Answer nothing more; called again, wait for nobody."""
+        if not self.should_exit:
+            self._on_stop()
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                loop.add_signal_handler(number, self.stop)
+            except NotImplementedError:  # Windows
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(self.stop))
+        yield
+
+
+async def serve_requests(
+    engine: LoadedEngine,
+    door: socket.socket,
+    access: Access,
+    longest: int,
+    ready: Callable[[Ready], None],
+    hear: Callable[[Event], None] = lambda event: None,
+) -> None:
+    """Load the pair, then answer until interrupted; `ready` is called once requests are answered.
+
+    Raises:
+        SpecchatError: the pair cannot be loaded.
+    """
+    try:
+        pair = await engine.load()
+        scheduler = Scheduler(engine, longest, hear)
+        server = _Server(_config(application(scheduler, access)), scheduler.stop)
+        answering = asyncio.create_task(scheduler.run())
+        answering.add_done_callback(lambda _: server.stop())  # a fault of ours: better no server than a silent one
+        ready(pair)
+        try:
+            await server.serve(sockets=[door])
+        finally:
+            answering.cancel()
+            with suppress(asyncio.CancelledError):
+                await answering
+    finally:
+        engine.close()
+
+
+def _config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=LARGEST_HEADERS_BYTES,
+        timeout_graceful_shutdown=_GOODBYE_S,
+    )

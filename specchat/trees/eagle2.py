@@ -1,0 +1,55 @@
+"""EAGLE-2: expand the surest nodes of every level, then rerank all nodes and keep the N of most confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.request import LayerHook
+from specchat.core.round import Round
+from specchat.core.seams import Drafter
+from specchat.core.tree import ROOT, TokenTree
+from specchat.trees.growth import Growth
+from specchat.trees.options import Eagle2Options
+from specchat.trees.search import best
+
+
+class Eagle2:
+    """A dynamic tree by cumulative confidence: the product of the draft's probabilities down to a node.
+
+    Expansion: of every level the `expand` nodes of most confidence get up to `width` children, down to `depth`.
+    Reranking: of all nodes the N of most confidence stay; of equals the shallower, so parents stay with their
+    children. A token's own probability decides whether it stays. So every guess becomes a point, and rules that
+    weigh draft probabilities are refused.
+
+    Reference: Li et al., EAGLE-2, arXiv:2406.16858. Differs: a node that cannot be among the N any more is not
+    expanded; the result is the same, since confidence never grows downwards.
+    """
+
+    keeps_draws: Final = False
+    taps: Sequence[int] = ()
+
+    def __init__(self, options: Eagle2Options) -> None:
+        self._expand = options.expand
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
+        return ()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
+
+    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The frozen tree of the surest guesses, all of them points: at most 1 + `budget.nodes` nodes."""
+        growth, width = Growth(context, budget), budget.width
+        level = [ROOT] if width > 0 else []
+        while level := best([node for node in level if growth.may_have_children(node)], growth, self._expand):
+            proposal = drafter.propose(growth.tree, level, width, context)
+            level = [
+                child
+                for node, guesses in zip(level, proposal, strict=True)
+                for child in growth.consider(node, [guess.as_point() for guess in guesses[:width]]).values()
+            ]
+        return growth.best_tree()

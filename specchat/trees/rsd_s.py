@@ -1,0 +1,131 @@
+"""RSD-S: stochastic beam search. Sequences are drawn without replacement, a fixed number at every level."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.noise import Stream
+from specchat.core.request import LayerHook
+from specchat.core.round import Round
+from specchat.core.seams import Drafter
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.trees.growth import Growth
+from specchat.trees.options import RsdSOptions
+
+
+@dataclass(frozen=True)
+class _Beam:
+    """A node of the current level: its path's log-probability, and that with Gumbel noise."""
+
+    node: int
+    logprob: float
+    score: float
+
+
+@dataclass(frozen=True)
+class _Child:
+    """A guess that competes for the beam."""
+
+    guess: Guess
+    logprob: float
+    score: float
+
+
+class RsdS:
+    """At every level the W guesses of highest perturbed log-probability, wherever their parents are.
+
+    The draws below a node come without replacement, in the order of their perturbed log-probabilities. The best of
+    them has the perturbed log-probability of its parent; each later one is a Gumbel variable around the log of the mass
+    that its elder siblings leave, truncated to the score before it. Given the elder siblings, these scores are
+    independent of the draw's own token, so they are drawn here and the drafter need not hand them over; and so whether
+    a draw survives never depends on its token, and `recursive` judges it exactly. For points this is beam search.
+
+    Reference: Jeon et al., Recursive Speculative Decoding, arXiv:2402.14160 (RSD-S); Kool et al., Stochastic Beams and
+    Where to Find Them, arXiv:1903.06059. Differs: a node gets at most `width` children; where rows have a price, every
+    node pays that of the last one planned, because ranks among survivors would depend on tokens.
+    """
+
+    keeps_draws: Final = True
+    unsuited_draws: Final = frozenset({DrawKind.IID})
+    taps: Sequence[int] = ()
+
+    def __init__(self, options: RsdSOptions) -> None:
+        self._beams = options.beams
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
+        return ()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
+
+    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The frozen tree of the surviving guesses of every level: at most 1 + `budget.nodes` nodes."""
+        beams, width = self._beams or max(1, budget.nodes // max(1, budget.depth)), budget.width
+        noise = context.noise.child(f"rsd_s/{context.round}")
+        growth = Growth(context, budget, floor=budget.price(max(1, min(budget.nodes, beams * budget.depth))))
+        level = [_Beam(ROOT, 0.0, 0.0)] if width > 0 else []
+        while growth.room > 0 and (level := [beam for beam in level if growth.may_have_children(beam.node)]):
+            nodes = [beam.node for beam in level]
+            proposal = drafter.propose(growth.tree, nodes, width, context)
+            slots = torch.arange(width) + width * torch.tensor(nodes)[:, None]
+            gumbels = noise.gumbel(Stream.DRAFT, context.position(growth.tree, nodes[0]), slots).tolist()
+            children = [
+                _scored(beam, guesses[:width], own) for beam, guesses, own in zip(level, proposal, gumbels, strict=True)
+            ]
+            level = _survivors(growth, nodes, children, min(beams, growth.room))
+        return growth.best_tree()
+
+
+def _survivors(growth: Growth, nodes: list[int], children: list[Iterator[_Child]], count: int) -> list[_Beam]:
+    """Give the `count` children of highest score their places; of equals those of the earlier parent.
+
+    Scores fall from a child to its next sibling, so only the next one of every parent has to be known.
+    """
+    waiting = [(-child.score, at, child) for at, some in enumerate(children) if (child := next(some, None))]
+    heapq.heapify(waiting)
+    kept: list[list[_Child]] = [[] for _ in nodes]
+    while waiting and count:
+        _, at, child = heapq.heappop(waiting)
+        kept[at].append(child)
+        count -= 1
+        if sibling := next(children[at], None):
+            heapq.heappush(waiting, (-sibling.score, at, sibling))
+    following: list[_Beam] = []
+    for node, some in zip(nodes, kept, strict=True):
+        new = growth.consider(node, [child.guess for child in some])
+        following += [_Beam(new[i], child.logprob, child.score) for i, child in enumerate(some) if i in new]
+    return following
+
+
+def _scored(parent: _Beam, guesses: Sequence[Guess], gumbels: Sequence[float]) -> Iterator[_Child]:
+    """The guesses below a node with their scores: perturbed ones for draws, plain log-probabilities for points.
+
+    Args:
+        gumbels: standard Gumbel noise, one for each guess.
+    """
+    score, left = parent.score, 1.0
+    for rank, (guess, gumbel) in enumerate(zip(guesses, gumbels, strict=False)):
+        own = guess.logprob if guess.logprob is not None else -(rank + 1) * math.log(2.0)
+        logprob = parent.logprob + own
+        if guess.kind is not DrawKind.WOR:
+            yield _Child(guess.as_point(), logprob, logprob)
+            continue
+        if left < 1.0:
+            location = parent.logprob + math.log(left)
+            score = truncated(location + gumbel, location, score)
+        yield _Child(guess, logprob, score)
+        left = max(left - math.exp(own), 1e-300)
+
+
+def truncated(drawn: float, location: float, bound: float) -> float:
+    """A Gumbel variable around `location`, given that it is at most `bound`, from one drawn without that bound."""
+    return location - math.log(math.exp(min(700.0, location - bound)) + math.exp(min(700.0, location - drawn)))

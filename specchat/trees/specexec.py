@@ -1,0 +1,48 @@
+"""SpecExec: the N likeliest prefixes in wide trees, found by a parallel search with a bounded beam."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from specchat.core.budget import Budget
+from specchat.core.context import Context
+from specchat.core.request import LayerHook
+from specchat.core.round import Round
+from specchat.core.seams import Drafter
+from specchat.core.tree import TokenTree
+from specchat.trees.growth import Growth
+from specchat.trees.options import SpecExecOptions
+from specchat.trees.search import search
+
+
+class SpecExec:
+    """The N prefixes of highest cumulative probability, for budgets of hundreds of nodes.
+
+    Each pass expands the best `beams` nodes that were not expanded yet, at whatever depth, with at most `children`
+    children each; a prefix loses the factor `decay` per level. The search ends when the best new prefix is worth less
+    than the N-th best, or after as many passes as the budget has levels.
+
+    Reference: Svirschevski et al., SpecExec, arXiv:2406.02532. Differs: the budget's width bounds children too, so set
+    it as high as `children`; prefixes under `floor` are left out, which the published code only offers.
+    """
+
+    keeps_draws: Final = True
+    taps: Sequence[int] = ()
+
+    def __init__(self, options: SpecExecOptions) -> None:
+        self._options = options
+
+    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
+        """None: no node is dropped during the pass."""
+        return ()
+
+    def observe(self, round: Round) -> None:
+        """Nothing to learn."""
+
+    def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The frozen tree of the likeliest prefixes, at most 1 + `budget.nodes` nodes."""
+        growth = Growth(context, budget, math.exp(self._options.floor), self._options.decay)
+        width = min(budget.width, self._options.children)
+        return search(growth, drafter, context, width, self._options.beams, calls=budget.depth)

@@ -1,0 +1,61 @@
+"""The pages that the transcript shows before the first message: the welcome page, and the tour in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specchat.tui.ports import KeyNames
+from specchat.tui.state.session import Chat
+from specchat.tui.widgets.tour import TourView
+from specchat.tui.widgets.transcript import Transcript
+from specchat.tui.widgets.welcome import Welcome
+
+
+class StartPages:
+    """Mounts and removes the two pages in the transcript."""
+
+    def __init__(self, chat: Chat, transcript: Transcript) -> None:
+        self._chat, self._transcript = chat, transcript
+
+    @property
+    def welcome_shown(self) -> bool:
+        """Whether the welcome page is mounted."""
+        return bool(self._transcript.query(Welcome))
+
+    @property
+    def tour_shown(self) -> bool:
+        """Whether the tour is mounted."""
+        return bool(self._transcript.query(TourView))
+
+    async def show_welcome(self) -> None:
+        """Mount the welcome page."""
+        await self._transcript.mount(Welcome(self._chat))
+
+    async def remove_welcome(self) -> None:
+        """Remove the welcome page, if it is mounted, and begin the chat at the top."""
+        if self.welcome_shown:
+            await self._transcript.query(Welcome).remove()
+            self._transcript.start_at_top()
+
+    def repaint_welcome(self) -> None:
+        """Draw the progress on the welcome page, if it is mounted."""
+        for page in self._transcript.query(Welcome):
+            page.repaint()
+
+    async def show_tour(self, key_of: KeyNames, help_of: Callable[[str], str]) -> None:
+        """Mount the first page of the tour, in place of the welcome page or below the chat."""
+        await self._transcript.query("Welcome, TourView").remove()
+        view = TourView(key_of, help_of)
+        view.set_class(bool(self._transcript.views), "-below")
+        await self._transcript.mount(view)
+        self._transcript.scroll_end(animate=False)
+
+    def next_tour_page(self) -> bool:
+        """Show the next page of the tour; False after the last one."""
+        return all(view.next_page() for view in self._transcript.query(TourView))
+
+    async def remove_tour(self) -> None:
+        """Remove the tour; the welcome page comes back if the chat is empty."""
+        await self._transcript.query(TourView).remove()
+        if not self._transcript.views and not self.welcome_shown:
+            await self.show_welcome()

