@@ -29,10 +29,11 @@ def load_pair(settings: Settings, say: Callable[[str], None] = lambda what: None
     """The pair the settings name, fetched first where it is missing."""
     from specchat.engine.far.pair_loading import Loader
     from specchat.engine.protocol.events import Event, Loading
+    from specchat.engine.protocol.stage_text import loading_text
 
     def emit(event: Event) -> None:
         if isinstance(event, Loading):
             share = f" {100 * event.done // event.total} %" if event.total else ""
-            say(f"{event.stage} {event.item}{share}")
+            say(f"{loading_text(event)}{share}")
 
     return Loader(load_catalog(), emit, lambda: False).load(settings)

@@ -9,7 +9,7 @@ from specchat.settings import GREEDY
 
 def test_what_is_measured_is_greedy_although_the_chat_samples():
     chat = settings_of(load_catalog().pair("smol"))
-    assert (chat.temperature, chat.top_p) == (0.2, 0.9)
+    assert (chat.temperature, chat.top_p) == (0.5, 0.9)
     measured = settings_in_force({"pair": "smol"})
     assert {name: getattr(measured, name) for name in GREEDY} == GREEDY
     assert measured.drafter == chat.drafter

@@ -32,6 +32,7 @@ from specchat.engine.far.convert import (
     stats_message,
 )
 from specchat.engine.far.idle_time import IdleTime
+from specchat.engine.far.load_times import LoadTimes
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import free_memory
 from specchat.engine.far.pacing import Pacing
@@ -126,7 +127,8 @@ class Worker:
         catalog = load_catalog()
         name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
         settings = settings_of(catalog.pair(name), command.settings)
-        loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None))
+        times = LoadTimes(state_dir() / "load_times.json")
+        loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None), times)
         here = self._pair if self._pair is not None and self._serves(settings) else None
         if here:
             here = replace(here.using(settings.threads), trained=loader.trained_drafters(settings))

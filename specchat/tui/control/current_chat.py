@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specchat.engine.protocol.text import visible
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
@@ -57,6 +58,11 @@ class CurrentChat:
         if left := self._chat.left_out:
             await transcript.add_note(f"the {left} oldest messages are not sent on: there was no room for them")
         self._show()
+        if (pair := self._chat.written_with) and pair != self._chat.engine.pair:
+            key = self._ports.key_of("pair")
+            here = f"; {self._chat.engine.pair} is loaded" if self._chat.engine.pair else ""
+            loads = f"{f'{key} Enter or ' if key else ''}/pair {visible(pair)} loads it"
+            await transcript.add_note(f"this chat was written with {visible(pair)}{here}; {loads}")
 
     def _leave(self) -> None:
         self._session.reset_chat()

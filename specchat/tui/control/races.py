@@ -57,6 +57,11 @@ class Races:
         ready = self._chat.engine.ready
         return RaceSetup(ready.pair if ready else "", ready.dtype if ready else "", self._chat.engine.settings)
 
+    @property
+    def on(self) -> bool:
+        """A race or a benchmark is on the screen."""
+        return self._screen is not None
+
     def race(self, prompt: str) -> None:
         """Race on the last question of the chat, or on a prompt that would follow the chat.
 
