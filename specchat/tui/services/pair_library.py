@@ -123,6 +123,7 @@ class PairLibrary:
         if name in pairs and pairs[name].state == "found":
             self._notify(f"adding {name} …")
             await self.found.add(name)
+            self._chat.found = ""
         if name in pairs and self.fetches_first(pairs[name]):
             self.fetch(name)
             self._notify(f"fetching {name}; the chat goes on meanwhile")
