@@ -22,6 +22,7 @@ from specchat.cli.own_pairs import add, forget
 from specchat.cli.safe_output import guard_terminals
 from specchat.cli.serve import serve
 from specchat.cli.streams import drop_output, flush_output, open_missing_streams, output_error
+from specchat.cli.train import train
 from specchat.cli.web import web
 from specchat.engine.protocol.text import one_line
 from specchat.errors import SpecchatError, UsageError
@@ -169,6 +170,7 @@ def doctor(
 app.command()(bench)
 app.command()(check)
 app.command()(serve)
+app.command()(train)
 app.command()(web)
 
 

@@ -18,7 +18,10 @@ def asked(monkeypatch):
     def listing(source: HubSource) -> hub.Listing:
         repositories.append(source.repo)
         size = None if "8B" in source.repo else 2_000_000_000
-        files = {"model.safetensors": ModelFile("model.safetensors", size), "config.json": ModelFile("config.json", 500)}
+        files = {
+            "model.safetensors": ModelFile("model.safetensors", size),
+            "config.json": ModelFile("config.json", 500),
+        }
         return hub.Listing(source.repo, "c" * 40, files)
 
     monkeypatch.setattr(hub, "list_repository", listing)

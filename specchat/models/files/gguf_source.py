@@ -12,7 +12,7 @@ from torch import Tensor
 from specchat.models.files.gguf_formats import FORMATS
 from specchat.models.files.gguf_reader import FourBit, GgufReader, StoredTensor
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import ALL_ROWS, TensorFacts
+from specchat.models.files.weight_source import ALL_ROWS, RowChoice, TensorFacts
 
 _GGUF_NAMES = {
     "embed": "token_embd",
@@ -55,7 +55,7 @@ class GgufSource:
         tensor = self._file.tensor(self._name(name, layer, "weight"))
         return StoredRows(int(tensor.kind), tensor.data, tensor.shape[-1])
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = ALL_ROWS) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
         tensor = self._file.tensor(self._name(name, layer, part))
         return tensor.dense() if rows == ALL_ROWS else tensor.rows(rows)
 
