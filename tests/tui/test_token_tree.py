@@ -65,12 +65,12 @@ def test_every_accepted_token_is_on_the_screen_or_said_to_be_left_out(round, wid
 def test_the_river_runs_along_the_top(round, width):
     rows = layout(round, width, 30, "river")
     top = [text for text, role in rows[0] if role in ("root", "accepted", "bonus") and text not in "●★"]
-    spine = [node.label for node in picture_of(round, UNICODE).spine if node.label not in "●★"]
+    spine = [node for node in picture_of(round, UNICODE).spine if node.label not in "●★"]
     left_out = 0
     if top[0].startswith("…") and top[0].endswith("…"):
         left_out = int(top.pop(0).strip("…"))
     assert len(top) == len(spine) - left_out
-    assert all(text in (node.label, node.whole) for text, node in zip(top, picture_of(round, UNICODE).spine[left_out:]))
+    assert all(text in (node.label, node.whole) for text, node in zip(top, spine[left_out:], strict=True))
     below = [role for row in rows[1:] for _, role in row]
     assert not {"root", "accepted", "bonus"} & set(below)
 

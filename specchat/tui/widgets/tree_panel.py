@@ -232,6 +232,6 @@ class TreePanel(PaintedRows, can_focus=True):
         """Write the title of the shown round, and draw."""
         round = self.round
         lead = self._pace if self._pinned is None else f"round {self._pinned.index + 1} · "
-        title = title_of(round)
-        self.entitle(title=lead + (title if self._pinned is None else title.removeprefix("tree ")))
+        told = self._revealed is None or self._pinned is not None
+        self.entitle(title=lead + title_of(round, told=told))
         self.repaint()

@@ -18,8 +18,12 @@ async def tree(actions: Actions, mode: str) -> None:
         raise UsageError(f"no tree is drawn as {mode!r}{nearest(mode, MODES)}")
 
 
+async def show(actions: Actions, prompt: str) -> None:
+    await actions.show.toggle(prompt)
+
+
 async def stats(actions: Actions, _: str) -> None:
-    actions.side_panel.toggle_stats()
+    actions.side_panel.turn_stats()
 
 
 async def tokens(actions: Actions, _: str) -> None:
