@@ -8,8 +8,6 @@ should look different, change the questions or the settings below and record aga
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from pathlib import Path
 
 from specchat import __version__
 from specchat.engine.near.client import Engine
+from specchat.engine.near.machine import machine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
@@ -52,7 +51,7 @@ def main(file: Path) -> None:
         specchat=__version__,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         command="python assets/record_demo.py",
-        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        machine=machine(),
     )
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(Path(folder) / "engine.log")

@@ -8,7 +8,7 @@ from fake import LOSS, SETTINGS, rounds_of, started
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Pace
-from specchat.tui.widgets.subtitle import last_rows
+from specchat.tui.draw.reply_end import last_rows
 
 BEFORE = {name: SETTINGS[name] for name in ("drafter", "policy", "controller", "width", "depth", "nodes")}
 

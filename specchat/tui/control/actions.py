@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specchat.tui.control.clips import Clips
 from specchat.tui.control.current_chat import CurrentChat
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.playback_speed import PlaybackSpeed
@@ -38,6 +39,7 @@ class Actions:
     tour: Tour
     side_panel: SidePanel
     show: ShowMode
+    clips: Clips
     keys: Mapping[str, str]  # the user's own, by binding
 
     def choose_pair(self) -> None:

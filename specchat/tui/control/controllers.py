@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specchat.config import AppOptions
 from specchat.tui.control.actions import Actions
+from specchat.tui.control.clips import Clips
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.current_chat import CurrentChat
 from specchat.tui.control.engine_session import EngineSession, LinkFactory
@@ -116,6 +117,7 @@ class Controllers:
             tour=self.tour,
             side_panel=self.side_panel,
             show=self.show,
+            clips=Clips(chat, self.session),
             keys=keys,
         )
         self.prompt_controller = PromptController(self.actions, self.context_limit)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from specchat.tui.draw.reply_end import last_rows
 from specchat.tui.state.session import Chat
 from specchat.tui.text.cells import Row
-from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_rows import PaintedRows
 
 
@@ -31,29 +31,3 @@ class Subtitle(PaintedRows):
         reply = self._chat.last_reply()
         pieces = [] if reply is None else reply.pieces
         return last_rows([*pieces, *self._preview], width, height)
-
-
-def last_rows(runs: list[tuple[str, str]], width: int, height: int) -> list[Row]:
-    """The end of these runs as at most `height` wrapped rows; line breaks are shown as blanks."""
-    kept: list[tuple[str, str]] = []
-    characters = 0
-    for text, role in reversed(runs):
-        if characters > width * height:
-            break
-        kept.insert(0, (" ".join(text.split("\n")).replace("\t", " "), role))
-        characters += len(text)
-    whole = "".join(text for text, _ in kept)
-    spans = wrap(whole, max(1, width))[-height:] if whole else []
-    return [_between(kept, start, end) for start, end in spans]
-
-
-def _between(runs: list[tuple[str, str]], start: int, end: int) -> Row:
-    """The part of the runs from one character to another."""
-    row: Row = []
-    at = 0
-    for text, role in runs:
-        left, right = max(start, at), min(end, at + len(text))
-        if left < right:
-            row.append((text[left - at : right - at], role))
-        at += len(text)
-    return row
