@@ -15,6 +15,7 @@ from specchat.cli.chats import app as chats_app
 from specchat.cli.chats import chat_ids
 from specchat.cli.check import check
 from specchat.cli.config import app as config_app
+from specchat.cli.find_models import find
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
 from specchat.cli.own_pairs import add, forget
@@ -34,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+models_app.command()(find)
 models_app.command()(add)
 models_app.command()(forget)
 app.add_typer(models_app, name="models", help="Weights: what is here, what can be fetched.")

@@ -28,6 +28,7 @@ from specchat.engine.far.convert import (
     started_message,
     stats_message,
 )
+from specchat.engine.far.load_times import LoadTimes
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import free_memory
 from specchat.engine.far.open_pair import OpenPair
@@ -117,7 +118,8 @@ class Worker:
         catalog = load_catalog()
         name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
         settings = settings_of(catalog.pair(name), command.settings)
-        loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None))
+        times = LoadTimes(state_dir() / "load_times.json")
+        loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None), times)
         if self._open is not None and self._open.serves(settings):
             loaded = replace(self._open.loaded.using(settings.threads), trained=loader.trained_drafters(settings))
         else:
