@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _QUESTIONS = 8
 _TOKENS = 96
 _BAR = 40
+_WIDTH = 110
+"""Columns of the table where it goes into a file or a pipe."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,15 @@ class Verdict:
     way: Way | None
 
 
-def ways_to_use(trained: TrainedDrafter) -> list[Way]:
-    """The drafter alone, and beside looking up what the text repeats."""
-    method = trained.method
+def ways_to_use(settings: Settings, trained: TrainedDrafter) -> list[Way]:
+    """The drafter alone, in trees of its own, and merged with what the pair drafts with, in the pair's trees."""
+    method, weights = trained.method, {f"{trained.method}.weights": trained.name}
     shape = {"policy": "best_first", "rule": "follow", "controller": "goodput", "nodes": 8, "depth": 4, "width": 4}
-    weights = {f"{method}.weights": trained.name}
+    other = "suffix" if settings.drafter in ("none", "merge", method) else settings.drafter
+    kept = {key: getattr(settings, key) for key in shape}
     return [
         Way("alone", {**shape, "drafter": method, **weights}),
-        Way("merged with suffix", {**shape, "drafter": "merge", **weights, "merge.of": f"suffix+{method}"}),
+        Way(f"merged with {other}", {**kept, "drafter": "merge", **weights, "merge.of": f"{other}+{method}"}),
     ]
 
 
@@ -57,7 +60,7 @@ def measure(settings: Settings, trained: TrainedDrafter) -> Verdict:
     from specchat.bench.runner import Bench, Plan, Progress
     from specchat.bench.workloads import own_workload
 
-    ways = ways_to_use(trained)
+    ways = ways_to_use(settings, trained)
     compare = ",".join(["auto", *(as_configuration(way) for way in ways)])
     workload = own_workload().first_turns().limited(_QUESTIONS)
     plan = Plan(settings.but({"max_tokens": _TOKENS, "seed": 0}), workload, compare, perplexity=False)
@@ -97,7 +100,8 @@ def print_verdict(pair: str, trained: TrainedDrafter, verdict: Verdict) -> None:
 
     from specchat.bench.table import report_tables
 
-    Console(file=sys.stdout, highlight=False).print(report_tables(verdict.report))
+    width = None if sys.stdout.isatty() else _WIDTH
+    Console(file=sys.stdout, highlight=False, width=width).print(report_tables(verdict.report))
     typer.echo("τ of chains of 4 on texts it never learnt from, by tokens seen:")
     figures = trained.figures
     for line in curve_lines(list(zip(figures["curve_tokens"], figures["curve_tau"], strict=True))):

@@ -14,12 +14,14 @@ import typer
 from tiny_models import tiny_folder
 from typer.testing import CliRunner
 
+from specchat.bench.compare import parse_configurations
 from specchat.cli import training_verdict
 from specchat.cli.train import train
 from specchat.cli.training_progress import Lines
-from specchat.cli.training_verdict import Way, curve_lines, judge, use
+from specchat.cli.training_verdict import Way, as_configuration, curve_lines, judge, use, ways_to_use
 from specchat.config import config_dir, data_dir, load_catalog, settings_of
 from specchat.errors import SpecchatError, UsageError
+from specchat.settings import Settings
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
 from specchat.store.records import Chat, Message
@@ -148,6 +150,16 @@ def test_the_quickest_way_wins_where_it_is_quicker_than_the_default_and_its_text
     assert verdict_on(plain, _Figures(1.3), _Figures(1.4), _Figures(1.5)).way.name == "merged"
     assert verdict_on(plain, _Figures(1.3), _Figures(1.4), _Figures(1.5, ok=False)).way.name == "alone"
     assert verdict_on(plain, _Figures(1.6), _Figures(1.4), _Figures(1.5)).way is None
+
+
+def test_the_drafter_is_tried_alone_and_in_the_pairs_own_trees_beside_its_own_drafter():
+    trained = type("Trained", (), {"method": "hydra", "name": "mine"})
+    settings = Settings(drafter="suffix", policy="best_first", controller="goodput", nodes=16, depth=16, width=2)
+    alone, merged = (as_configuration(way) for way in ways_to_use(settings, trained))
+    assert alone == "hydra:best_first:follow:goodput:nodes=8:depth=4:width=4:hydra.weights=mine"
+    assert merged.startswith("merge:best_first:follow:goodput:nodes=16:depth=16:width=2")
+    assert merged.endswith("merge.of=suffix+hydra")
+    assert [c.settings.drafter for c in parse_configurations(f"{alone},{merged}", settings)] == ["hydra", "merge"]
 
 
 def test_the_way_that_was_chosen_is_what_the_pair_starts_with(tiny):
