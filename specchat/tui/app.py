@@ -146,10 +146,11 @@ class SpecchatApp(TerminalApp):
         await self.views.start_pages.show_welcome()
         self.views.prompt.focus()
         self.control.archive.start()
-        if await self.control.tour.first_start():
-            self.ports.run_in_background(self.control.pairs.offer_found())
+        first_start = await self.control.tour.first_start()
         self.call_after_refresh(self.control.garbage.begin)
         self.call_after_refresh(self.control.session.connect)
+        if first_start:
+            self.call_after_refresh(lambda: self.ports.run_in_background(self.control.pairs.offer_found()))
         if self._first_chat is None:
             self.call_after_refresh(self.control.current_chat.choose)
         elif self._first_chat:
