@@ -75,8 +75,7 @@ class SpecchatApp(TerminalApp):
 
         Args:
             link_factory: starts an engine, or whatever answers like one.
-            pairs, judge, sizes: the pairs there are, and what tells more about one.
-            finds_models: whether models of other programs are searched for on this machine.
+            pairs, judge, sizes: the pairs there are, and what tells more about one; see `PairLibrary`.
             demo: a recording to offer where weights cannot be had.
             engine_here: whether the engine reads this machine's files.
             store: the file the chats are in; None keeps nothing.
