@@ -75,8 +75,7 @@ class SpecchatApp(TerminalApp):
 
         Args:
             link_factory: starts an engine, or whatever answers like one.
-            pairs, judge, sizes: the pairs there are, and what tells more about one.
-            finds_models: whether models of other programs are searched for on this machine.
+            pairs, judge, sizes: the pairs there are, and what tells more about one; see `PairLibrary`.
             demo: a recording to offer where weights cannot be had.
             engine_here: whether the engine reads this machine's files.
             store: the file the chats are in; None keeps nothing.
@@ -147,10 +146,11 @@ class SpecchatApp(TerminalApp):
         await self.views.start_pages.show_welcome()
         self.views.prompt.focus()
         self.control.archive.start()
-        if await self.control.tour.first_start():
-            self.ports.run_in_background(self.control.pairs.offer_found())
+        first_start = await self.control.tour.first_start()
         self.call_after_refresh(self.control.garbage.begin)
         self.call_after_refresh(self.control.session.connect)
+        if first_start:
+            self.call_after_refresh(lambda: self.ports.run_in_background(self.control.pairs.offer_found()))
         if self._first_chat is None:
             self.call_after_refresh(self.control.current_chat.choose)
         elif self._first_chat:

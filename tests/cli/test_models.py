@@ -196,7 +196,7 @@ def test_on_a_terminal_a_bar_shows_bytes_and_rate():
     pexpect = pytest.importorskip("pexpect")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "COLUMNS": "120"}
     said = pexpect.run(f"{sys.executable} -c '{MAIN}' pull tiny", env=environment, timeout=60).decode()
-    assert "fetch  t.gguf" in said
+    assert "fetching t.gguf" in said
     assert "━" in said
     assert "kB" in said
     assert "tiny-model: ready at" in said

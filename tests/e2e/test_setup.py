@@ -12,7 +12,7 @@ from tests.e2e.terminal import Terminal
 
 pytestmark = pytest.mark.e2e
 
-ENTER, ESCAPE, CTRL_C, BACKSPACE, F2, F4 = "\r", "\x1b", "\x03", "\x7f", "\x1bOQ", "\x1bOS"
+ENTER, ESCAPE, CTRL_C, BACKSPACE, CLEAR_LINE, F2, F4 = "\r", "\x1b", "\x03", "\x7f", "\x15", "\x1bOQ", "\x1bOS"
 
 
 def start(terminals: list[Terminal], *arguments: str) -> Terminal:
@@ -55,9 +55,9 @@ def test_a_pair_is_added_looked_at_loaded_and_talked_to(terminals: list[Terminal
     chat.until("a adds")
     chat.type("a")
     chat.until("draft model, or nothing")
-    chat.type("mine" + ENTER)
-    time.sleep(1)  # keys that come before the next line has the focus belong to the line before
     chat.type("scriptd" + ENTER)
+    time.sleep(1)  # keys that come before the next line has the focus belong to the line before
+    chat.type(CLEAR_LINE + "mine" + ENTER)
     chat.until("no file, no repository")
     assert not users_models().exists()
     chat.type(BACKSPACE)

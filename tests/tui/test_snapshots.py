@@ -121,7 +121,7 @@ def test_adding_a_pair(snap_compare):
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
         pilot.app.control.pairs.here = True
-        await pilot.press("f4", "a", *"mine", "enter", *"owner/model")
+        await pilot.press("f4", "a", *"owner/model", "enter")
         pilot.app.screen.set_focus(None)
         await pilot.pause()
 

@@ -94,6 +94,7 @@ class AddPairScreen(ModalScreen[str | None]):
         elif process.cancelled:
             self._say([("stopped; nothing was written", "dim")])
         else:
+            self.query_one("#target").focus()
             lines = [line for line in process.words if line.startswith("specchat: ")] or [process.last_words]
             self._say([("\n".join("✕ " + line.removeprefix("specchat: ") for line in lines), "bad")])
 

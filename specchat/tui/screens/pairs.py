@@ -88,7 +88,7 @@ class PairsScreen(ModalScreen[str | None]):
         self._list.focus()
         if name is not None:
             self._read()
-            self._list.action_edge(-1)
+            self._list.choose(name)
 
     def _run(self, action: Callable[[str], str], name: str) -> None:
         try:

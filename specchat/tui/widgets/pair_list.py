@@ -62,6 +62,12 @@ class PairList(PaintedRows, can_focus=True):
         self._at = names.index(name) if name in names else max(0, min(self._at, len(names) - 1))
         self.repaint()
 
+    def choose(self, name: str) -> None:
+        """Choose the pair of this name, if it is listed."""
+        names = [pair.name for pair in self.list_state.pairs]
+        if name in names:
+            self._choose(names.index(name))
+
     def on_key(self, event: events.Key) -> None:
         """While a confirmation is open, every key answers it."""
         if self.list_state.asking:
