@@ -63,13 +63,13 @@ class Chats:
              message.status, _packed(message.pieces), _packed(message.facts)),
         )  # fmt: skip
 
-    def update(self, chat: str, message: Message) -> None:
-        """Write what a reply has become so far, or as it ended: then nothing more is written to it."""
+    def update(self, chat: str, message: Message, owner: str | None = None) -> None:
+        """Write what a reply has become so far, which `owner` writes on; or as it ended, and then nobody does."""
         content, pieces, facts = _sound(message.content), _packed(message.pieces), _packed(message.facts)
         self._sql.execute(
             "UPDATE messages SET content = ?1, pieces = ?2, facts = ?3, status = ?4,"
-            " owner = iif(?4 = 'streaming', owner, NULL) WHERE chat = ?5 AND id = ?6",
-            (content, pieces, facts, message.status, chat, message.id),
+            " owner = iif(?4 = 'streaming', coalesce(?7, owner), NULL) WHERE chat = ?5 AND id = ?6",
+            (content, pieces, facts, message.status, chat, message.id, owner),
         )
 
     def rename(self, id: str, title: str) -> None:

@@ -233,7 +233,7 @@ class SpecchatApp(TerminalApp):
 
     def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
         """Put this message into the prompt, to be sent in another wording."""
-        self.control.session.edit(event.turn)
+        self.control.session.edit(event.turn, reply=event.reply)
 
     async def on_transcript_switch_asked(self, event: Transcript.SwitchAsked) -> None:
         """Show another branch of the chat."""

@@ -16,7 +16,6 @@ from specchat.tui.control.tour import Tour
 from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
-from specchat.tui.state import attachments
 from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
@@ -141,13 +140,21 @@ class EngineSession:
         await self._views.transcript.change(self._chat.turns)
         await self._begin(self._chat.generate(), 1)
 
-    def edit(self, turn: Turn | None = None) -> None:
-        """Put a message into the prompt; what is sent next begins a branch beside it."""
-        if (question := self._chat.question(turn)) is None:
+    async def go_on(self) -> None:
+        """Go on with the last reply where it was cut; raises UsageError if it is complete or nothing can be asked."""
+        self._require_free()
+        command = self._chat.go_on()
+        await self._views.transcript.change(self._chat.turns[:-1])  # it is shown anew as it grows
+        await self._begin(command, 1)
+
+    def edit(self, turn: Turn | None = None, *, reply: bool = False) -> None:
+        """Put a message, or a reply, into the prompt; what is sent next begins a branch beside it."""
+        found = self._chat.reply_turn(turn) if reply else self._chat.question(turn)
+        if found is None:
             self._ports.notify("nothing has been said yet that could be said differently")
             return
-        self._chat.editing = question
-        self._views.prompt.write(attachments.split(question.content)[0])
+        self._chat.editing = found
+        self._views.prompt.write(found.editable)
         self._views.prompt.focus()
         self._ports.notify("")
 
@@ -158,9 +165,19 @@ class EngineSession:
         self._ports.notify("")
 
     async def ask_in_place_of(self, turn: Turn, text: str) -> None:
-        """Begin a branch with this message beside another one; raises UsageError if nothing can be sent now."""
+        """Begin a branch with this message beside another one; raises UsageError if nothing can be sent now.
+
+        A reply in place of another is not answered: it stands there as the model's own words.
+        """
         self._require_free()
         self._chat.editing = None
+        if turn.reply is not None:
+            self._chat.replace_reply(turn, text)
+            await self._views.transcript.change(self._chat.turns)
+            self._archive.save()
+            self._ports.notify("the reply is edited; /continue goes on from here")
+            self._ports.redraw()
+            return
         self._chat.branches.cut(turn)
         await self._views.transcript.change(self._chat.turns)
         await self._begin(self._chat.ask(text), 2)

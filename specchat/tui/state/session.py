@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
+from specchat.errors import UsageError
 from specchat.store.records import Chat as ChatRow
 from specchat.store.records import Facts, new_id, title_of
 from specchat.tui.state import attachments
@@ -22,6 +23,14 @@ from specchat.tui.state.turn import Reply, Turn
 
 KEPT_ROUNDS = 200
 """Rounds that the tree panel can show again."""
+
+_COMPLETE = {
+    "end": "the last reply is complete; /edit reply changes it, and then it can go on",
+    "stop": "the last reply ended at a stop string",
+    "context": "the context is full: the reply cannot go on",
+    "elsewhere": "the last reply is being written in another window",
+}
+"""Why a reply that ended so cannot go on."""
 
 
 @dataclass
@@ -73,10 +82,35 @@ class Chat:
         self._begin_reply(self._ids)
         return Generate(self._ids, messages)
 
-    def messages(self) -> list[Message]:
-        """The messages of the prompt."""
+    def go_on(self) -> Generate:
+        """The command that goes on with the last reply, which was cut.
+
+        Raises:
+            UsageError: there is no reply, or it is complete.
+        """
+        assert self.can_generate, "a reply goes on only when the engine is free"
+        reply = self.turns[-1].reply if self.turns else None
+        if reply is None:
+            raise UsageError("there is no reply yet that could go on")
+        if why := _COMPLETE.get(reply.stop or ""):
+            raise UsageError(why)
+        seed = None if reply.stop == "edited" else reply.facts.seed
+        self._ids += 1
+        begun = reply.go_on(self._ids)
+        self.running, self.figures = reply, reply.figures
+        return Generate(self._ids, self.messages(self.sent_turns()[:-1]), seed, begun=begun)
+
+    def replace_reply(self, turn: Turn, text: str) -> None:
+        """Put a reply with this text beside another one, as a branch."""
+        self.branches.cut(turn)
+        self.branches.add(Turn("assistant", reply=Reply(0, Figures(), text, [-len(text)], "edited")))
+        self._use_last_figures()
+
+    def messages(self, turns: Sequence[Turn] | None = None) -> list[Message]:
+        """The messages of the prompt: these turns, or all that are sent."""
         messages = [Message("system", self.system)] if self.system else []
-        return messages + [m for turn in self.sent_turns() if (m := turn.message()).content]
+        turns = self.sent_turns() if turns is None else turns
+        return messages + [m for turn in turns if (m := turn.message()).content]
 
     def sent_turns(self) -> Sequence[Turn]:
         """The turns that prompts contain: all, or those after the ones that the user left out."""
@@ -107,6 +141,12 @@ class Chat:
         """The user's message that this turn is or answers, or the last one of the chat."""
         end = self.branches.depth(turn) + 1 if turn else len(self.turns)
         return next((turn for turn in reversed(self.turns[:end]) if turn.role == "user"), None)
+
+    def reply_turn(self, turn: Turn | None = None) -> Turn | None:
+        """The reply that this turn is or that answers it, or the last one of the chat."""
+        start = self.branches.depth(turn) if turn else 0
+        replies = [turn for turn in self.turns[start:] if turn.reply is not None]
+        return (replies[0] if turn else replies[-1]) if replies else None
 
     def last_branching_turn(self) -> Turn | None:
         """The last turn of the path that has siblings."""
@@ -174,7 +214,9 @@ class Chat:
         turns = [self._turn_of(message) for message in fresh]
         for turn in turns:
             self.branches.add(turn)
-        self._begin_reply(started.id)
+        reply = self._begin_reply(started.id)
+        for text in started.begun:
+            reply.add(text, "target")
         return turns
 
     def _use_last_figures(self) -> None:
@@ -189,12 +231,13 @@ class Chat:
         reply.add(message.content, "target")
         return Turn("assistant", reply=reply)
 
-    def _begin_reply(self, id: int) -> None:
+    def _begin_reply(self, id: int) -> Reply:
         if (before := self.last_reply()) is not None:
             before.drop_pieces()
         self.figures = Figures()
         self.running = Reply(id, self.figures)
         self.branches.add(Turn("assistant", reply=self.running))
+        return self.running
 
     def _is_running(self, id: int) -> bool:
         return self.running is not None and self.running.id == id
@@ -205,7 +248,10 @@ class Chat:
         if self.running:
             self.running.begun = True
             loss = msgspec.to_builtins(started.loss)
-            self.running.facts = Facts(started.pair, started.seed, None, dict(started.settings), loss)
+            thought_s = self.running.thought_s  # of a reply that goes on
+            self.running.facts = Facts(
+                started.pair, started.seed, None, dict(started.settings), loss, thought_s=thought_s
+            )
 
     def _on_round(self, event: RoundDone) -> None:
         assert self.running is not None, "rounds are heard only while a reply runs"
