@@ -50,7 +50,7 @@ class EngineSession:
         self._factory = factory
         self._priority = EnginePriority()
         self._demo = demo
-        self._in_demo = False
+        self._aside: tuple[Link | None, dict[str, Any]] | None = None  # engine and chat, while the demo is played
 
     @property
     def has_demo(self) -> bool:
@@ -229,18 +229,36 @@ class EngineSession:
             self._ports.notify("no demo is shipped with this installation", "warn")
             return
         recording = Recording.read(self._demo)
+        if self._aside is None:
+            self._aside = (self.link, self._chat.set_aside())
+            self.link = None
         await self._ports.new_chat()
-        self._in_demo = True
         await self._connect_to(lambda wake: Player(recording, wake))
 
     async def leave_replay(self) -> None:
-        """Return to the engine after the demo; end the app if it was started to play a recording."""
-        if not self._in_demo:
+        """Return to the chat and the engine after the demo; end the app if it was started to play a recording."""
+        if self._aside is None:
             self._ports.exit()
             return
-        self._in_demo = False
-        await self._ports.new_chat()
-        await self.connect()
+        player, (self.link, chat) = self.link, self._aside
+        self.player = self._aside = None
+        if player is not None:
+            await asyncio.to_thread(player.close)
+        self._chat.take_back(chat)
+        self._show_replay(None)
+        await self._ports.show_chat()
+        self._pump.wake()  # for what the engine said meanwhile
+
+    def close(self) -> None:
+        """End the engine, also one that waits for the end of the demo."""
+        for link in (self.link, self._aside[0] if self._aside else None):
+            if link is not None:
+                link.close()
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a recording is played in place of the chat."""
+        return self.player is not None or self._aside is not None
 
     async def _connect_to(self, factory: LinkFactory) -> None:
         """Close the old link and open a new one."""

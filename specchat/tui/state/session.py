@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +24,12 @@ from specchat.tui.state.turn import Reply, Turn
 
 KEPT_ROUNDS = 200
 """Rounds that the tree panel can show again."""
+
+_REMEMBERED_ROUNDS = 3 * KEPT_ROUNDS
+"""Rounds of all branches that are kept for when a branch is shown again."""
+
+_OF_THE_APP = ("fetching", "fetched", "unsaved")
+"""What belongs to no chat and goes on while one is set aside."""
 
 _COMPLETE = {
     "end": "the last reply is complete; /edit reply changes it, and then it can go on",
@@ -46,6 +53,7 @@ class Chat:
     branches: Branches[Turn] = field(default_factory=Branches)
     running: Reply | None = None
     rounds: deque[RoundDone] = field(default_factory=lambda: deque(maxlen=KEPT_ROUNDS))
+    _recent: deque[tuple[Reply, RoundDone]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_ROUNDS))
     figures: Figures | None = None  # of the reply being written, or the last one
     unsaved: bool = False  # the chat cannot be saved at present
     queued: str | None = None
@@ -104,7 +112,7 @@ class Chat:
         """Put a reply with this text beside another one, as a branch."""
         self.branches.cut(turn)
         self.branches.add(Turn("assistant", reply=Reply(0, Figures(), text, [-len(text)], "edited")))
-        self._use_last_figures()
+        self._use_branch()
 
     def messages(self, turns: Sequence[Turn] | None = None) -> list[Message]:
         """The messages of the prompt: these turns, or all that are sent."""
@@ -158,6 +166,7 @@ class Chat:
         self.id, self.title, self.renamed, self.system = new_id(), "", False, ""
         self.branches.clear()
         self.rounds.clear()
+        self._recent.clear()
         self.running = self.figures = self.queued = self.editing = self.sent_from = None
 
     def open_stored(self, row: ChatRow, turns: Iterable[Turn]) -> None:
@@ -166,13 +175,24 @@ class Chat:
         self.id, self.title, self.renamed, self.system = row.id, row.title, row.renamed, row.system
         self.branches.restore(turns, row.leaf)
         self.sent_from = row.sent_from
-        self._use_last_figures()
+        self._use_branch()
 
     def switch(self, turn: Turn, step: int) -> Turn | None:
         """Show another branch; None if there is none on that side."""
         other = self.branches.switch(turn, step)
-        self._use_last_figures()
+        self._use_branch()
         return other
+
+    def set_aside(self) -> dict[str, Any]:
+        """Everything about the chat and its engine, which begin anew; `take_back` shows it again as it was."""
+        aside = dict(self.__dict__)
+        fresh = Chat(engine=EngineState(wanted=dict(self.engine.wanted)))
+        self.__dict__.update({name: value for name, value in fresh.__dict__.items() if name not in _OF_THE_APP})
+        return aside
+
+    def take_back(self, aside: Mapping[str, Any]) -> None:
+        """Show a chat again that was set aside."""
+        self.__dict__.update({name: value for name, value in aside.items() if name not in _OF_THE_APP})
 
     def interrupt_reply(self) -> None:
         """End the running reply because the app ends; its text so far stays."""
@@ -219,10 +239,13 @@ class Chat:
             reply.add(text, "target")
         return turns
 
-    def _use_last_figures(self) -> None:
-        """Show the figures of the last reply of the branch."""
+    def _use_branch(self) -> None:
+        """Show the figures of the last reply of the branch, and the rounds of its replies."""
         reply = self.last_reply()
         self.figures = reply.figures if reply else None
+        shown = {id(turn.reply) for turn in self.turns}
+        self.rounds.clear()
+        self.rounds.extend(round for reply, round in self._recent if id(reply) in shown)
 
     def _turn_of(self, message: Message) -> Turn:
         if message.role != "assistant":
@@ -256,6 +279,7 @@ class Chat:
     def _on_round(self, event: RoundDone) -> None:
         assert self.running is not None, "rounds are heard only while a reply runs"
         self.rounds.append(event)
+        self._recent.append((self.running, event))
         self.running.figures.add(event)
         self.engine.effect.add(event)
         for piece in event.pieces:
