@@ -126,11 +126,13 @@ def test_numbers_are_written_with_their_units():
     assert numbers.seconds(65) == "1 min 05 s"
     assert numbers.loading(ev.Loading("measure", "plain", 3, 8, 0, "steps")) == ("measuring plain", 0.375, "3 of 8")
     assert numbers.loading(ev.Loading("read", "x", 0, 0))[1:] == (None, "")
+    assert numbers.loading(ev.Loading("read", "x", 1_000, 4_000, 0, "ms")) == ("reading x", 0.25, "about 3 s left")
+    assert numbers.loading(ev.Loading("read", "x", 5_000, 4_000, 0, "ms")) == ("reading x", 1.0, "nearly there")
 
 
 def test_the_plan_of_a_round_says_what_was_chosen_and_why():
     round = rounds_of()[3]
-    assert plan_of(round) == f"{len(round.tree.tokens) - 1} nodes: fixed by you"
+    assert plan_of(round) == f"{len(round.tree.tokens) - 1} guesses: fixed by you"
     alone = ev.Tree([0], [-1], ["a"], [], [None])
     plain = msgspec.structs.replace(round, tree=alone, why="off", budget={"nodes": 0})
     assert plan_of(plain) == "plain: off"

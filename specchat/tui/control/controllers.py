@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specchat.config import AppOptions
 from specchat.tui.control.actions import Actions
+from specchat.tui.control.clips import Clips
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.current_chat import CurrentChat
 from specchat.tui.control.engine_session import EngineSession, LinkFactory
@@ -17,13 +18,14 @@ from specchat.tui.control.prompt_controller import PromptController
 from specchat.tui.control.races import Races
 from specchat.tui.control.round_animation import RoundAnimation
 from specchat.tui.control.screen_update import ScreenUpdate
+from specchat.tui.control.show_mode import ShowMode
 from specchat.tui.control.side_panel import SidePanel
 from specchat.tui.control.stop_keys import StopKeys
 from specchat.tui.control.tour import Tour
 from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
-from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs
+from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs, Sizes
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.race_series import BenchQuestion
@@ -46,6 +48,8 @@ class Controllers:
         demo: Path | None,
         pairs: Pairs,
         judge: Judge | None,
+        sizes: Sizes | None,
+        finds_models: bool,
         engine_here: bool,
         store: Path | None,
         toured: Path | None,
@@ -91,12 +95,16 @@ class Controllers:
             judge,
             here=engine_here,
             notify=ports.notify,
-            redraw=views.status.repaint,
+            redraw=ports.redraw,
             load=self.session.load,
             run=ports.run_in_background,
             key_of=ports.key_of,
+            racing=lambda: self.races.on,
+            sizes=sizes,
+            finds_models=finds_models,
         )
         self.speed = PlaybackSpeed(chat, self.session, views.tree_panel, ports, self.pump.wake)
+        self.show = ShowMode(chat, views, self.session, self.speed, ports)
         self.races = Races(chat, self.session, ports, questions)
         self.context_limit = ContextLimit(chat, self.session, views, ports)
         self.current_chat = CurrentChat(chat, views, self.session, self.context_limit, self.archive, ports)
@@ -113,6 +121,8 @@ class Controllers:
             races=self.races,
             tour=self.tour,
             side_panel=self.side_panel,
+            show=self.show,
+            clips=Clips(chat, self.session),
             keys=keys,
         )
         self.prompt_controller = PromptController(self.actions, self.context_limit)
@@ -128,5 +138,6 @@ class Controllers:
             animation=self.round_animation,
             pump=self.pump,
             terminal=self.terminal,
+            show=self.show,
             form=lambda: self.side_panel.form,
         )
