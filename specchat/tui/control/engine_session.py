@@ -178,10 +178,7 @@ class EngineSession:
         self._chat.editing = None
         if turn.reply is not None:
             self._chat.replace_reply(turn, text)
-            await self._views.transcript.change(self._chat.turns)
-            self._archive.save()
-            self._ports.notify("the reply is edited; /continue goes on from here")
-            self._ports.redraw()
+            await self._show_branch("the reply is edited; /continue goes on from here")
             return
         self._chat.branches.cut(turn)
         await self._views.transcript.change(self._chat.turns)
@@ -197,10 +194,13 @@ class EngineSession:
         elif (other := self._chat.switch(turn, step)) is None:
             self._ports.notify("this is the first branch" if step < 0 else "this is the last branch")
         else:
-            await self._views.transcript.change(self._chat.turns)
-            self._archive.save()
-            self._ports.notify(f"branch {other.place[0]} of {other.place[1]}")
-            self._ports.redraw()
+            await self._show_branch(f"branch {other.place[0]} of {other.place[1]}")
+
+    async def _show_branch(self, remark: str) -> None:
+        await self._views.transcript.change(self._chat.turns)
+        self._archive.save()
+        self._ports.notify(remark)
+        self._ports.redraw()
 
     def _require_free(self) -> None:
         """Raise UsageError with the reason if no reply can be requested now."""

@@ -117,7 +117,7 @@ class Chat:
     def replace_reply(self, turn: Turn, text: str) -> None:
         """Put a reply with this text beside another one, as a branch."""
         self.branches.cut(turn)
-        self.branches.add(Turn("assistant", reply=Reply(0, Figures(), text, [-len(text)], "edited")))
+        self.branches.add(Turn("assistant", reply=Reply.edited(text)))
         self._use_branch()
 
     def messages(self, turns: Sequence[Turn] | None = None) -> list[Message]:
@@ -277,10 +277,8 @@ class Chat:
         if self.running:
             self.running.begun = True
             loss = msgspec.to_builtins(started.loss)
-            thought_s = self.running.thought_s  # of a reply that goes on
-            self.running.facts = Facts(
-                started.pair, started.seed, None, dict(started.settings), loss, thought_s=thought_s
-            )
+            made = Facts(started.pair, started.seed, None, dict(started.settings), loss)
+            self.running.facts = replace(made, thought_s=self.running.thought_s)  # kept where a reply goes on
 
     def _on_round(self, event: RoundDone) -> None:
         assert self.running is not None, "rounds are heard only while a reply runs"

@@ -35,6 +35,11 @@ class Reply:
     facts: Facts = field(default_factory=Facts)  # how it was made
     _pieces: list[tuple[str, str]] = field(default_factory=list)
 
+    @classmethod
+    def edited(cls, text: str) -> Reply:
+        """A reply in the user's words."""
+        return cls(0, Figures(), text, [-len(text)], "edited")
+
     def go_on(self, id: int) -> list[str]:
         """Begin to write more of this reply; returns the text of each token so far.
 

@@ -44,11 +44,7 @@ class Transcript(VerticalScroll):
         Binding("r", "regenerate", "answer this question again, else the last", show=False, id="transcript.retry"),
         Binding("e", "edit", "say this message, else the last, another way", show=False, id="transcript.edit"),
         Binding(
-            "E,shift+e",
-            "edit(True)",
-            "edit the text of this reply, else the last",
-            show=False,
-            id="transcript.edit_reply",
+            "E,shift+e", "edit(True)", "edit this reply's text, else the last", show=False, id="transcript.edit_reply"
         ),
         Binding("left_square_bracket", "switch(-1)", "the branch before this one", show=False, id="transcript.left"),
         Binding("right_square_bracket", "switch(1)", "the branch after this one", show=False, id="transcript.right"),
