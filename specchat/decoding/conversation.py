@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from specchat.core.context import Context
@@ -16,16 +16,18 @@ from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.speedup import Gaps
 from specchat.decoding.assemble import assemble, sampling
+from specchat.decoding.begun_reply import tokens_of
 from specchat.decoding.combinations import Losslessness, check_settings, losslessness
 from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.emission import Emission, Limits
+from specchat.decoding.guided import with_reference
 from specchat.decoding.plain_rounds import PlainRounds
 from specchat.decoding.speculate import Speculator
 from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources
-from specchat.drafters.reference import ExpectedReply, WithReference
+from specchat.drafters.reference import ExpectedReply
 from specchat.errors import ModelError, PromptTooLong, UsageError
 from specchat.settings import SPECULATION, Settings
 
@@ -168,6 +170,10 @@ class Conversation:
         """A text as the tokens that a reply would write it with; raises as `encode_text` does."""
         return self._known(self.vocabulary.encode(text))
 
+    def encode_begun(self, pieces: Sequence[str]) -> list[int]:
+        """The tokens that wrote these pieces of a reply; raises as `encode_text` does."""
+        return self._known(tokens_of(self.vocabulary, pieces))
+
     def _known(self, tokens: list[int]) -> list[int]:
         if (largest := max(tokens, default=0)) >= self.target.vocab_size:
             raise ModelError(f"the tokenizer gives token {largest}, and the model knows {self.target.vocab_size}")
@@ -181,8 +187,12 @@ class Conversation:
         on_prefill: Callable[[Prefilled], None] = lambda progress: None,
         watch: Stopwatch | None = None,
         reference: Sequence[int] = (),
+        begun: Sequence[int] = (),
     ) -> Iterator[Event]:
         """Write one reply to the prompt's tokens; `reference` is a text that it is expected to follow.
+
+        A reply that has `begun` goes on behind these tokens, which penalties count as reply. Noise depends on the
+        position alone, so with the same seed and settings it becomes the text it would have become without the break.
 
         Yields ReplyStarted, RoundWritten…, ReplyEnded; `on_prefill` is called while the prompt is read. The cache
         keeps what was read, so a follow-up prompt reads only what is new. Times are those of `watch`; a caller that
@@ -192,18 +202,20 @@ class Conversation:
             UsageError: the prompt is empty.
             PromptTooLong: it leaves no room in the context.
         """
-        self._check_room(prompt)
+        history = [*prompt, *begun]
+        self._check_room(history)
         if seed is None:
             seed = self._settings.seed if self._settings.seed >= 0 else secrets.randbits(53)
         speculator = self._current_speculator(None)
-        context = Context(list(prompt), len(prompt), self.target.vocab_size, noise=Noise(seed))
-        emission = Emission(self.vocabulary, self._limits(context))
+        context = Context(history, len(prompt), self.target.vocab_size, noise=Noise(seed))
+        room = self.target.context_tokens - len(history)
+        emission = Emission(self.vocabulary, self._limits(room), begun=bool(begun))
         expected = ExpectedReply(reference) if reference else None
         ledger, gaps = Ledger(), Gaps()
         watch = watch or Stopwatch()
         watch.start()
 
-        yield ReplyStarted(len(prompt), speculator.feed.reusable(self.target, context.history[:-1]), seed)
+        yield ReplyStarted(len(history), speculator.feed.reusable(self.target, context.history[:-1]), seed)
 
         def on_chunk(done: int, total: int) -> None:
             on_prefill(Prefilled(done, total, watch.seconds))
@@ -220,7 +232,7 @@ class Conversation:
                 emission.ended = Stop.CANCELLED
             else:
                 speculator = with_reference(self._current_speculator(context), expected)
-                emission.limit(self._limits(context))
+                emission.limit(self._limits(room))
                 written = self._round(speculator, context, emission, ledger, watch)
                 gaps.add(written.at_s, *_counted(written.round))
                 yield written
@@ -259,8 +271,7 @@ class Conversation:
             speculator.controller = PlainRounds(speculator.controller)
         return speculator
 
-    def _limits(self, context: Context) -> Limits:
-        room = self.target.context_tokens - context.prompt_tokens
+    def _limits(self, room: int) -> Limits:
         return Limits(self._settings.max_tokens, room, self._settings.stop)
 
     def _check_room(self, prompt: Sequence[int]) -> None:
@@ -276,15 +287,6 @@ class Conversation:
 def _how_to_speculate(settings: Settings) -> dict[str, Any]:
     """The settings that parts are made from; while they stay, the parts do, and what they have learnt."""
     return {name: getattr(settings, name) for name in SPECULATION}
-
-
-def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:
-    """The same parts, with a reference's guesses before the drafter's own where there is one."""
-    if expected is None:
-        return speculator
-    guided = replace(speculator, drafter=WithReference(speculator.drafter, expected))
-    guided.feed = speculator.feed
-    return guided
 
 
 def _counted(round: Round) -> tuple[float, int, int, bool]:

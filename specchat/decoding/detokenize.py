@@ -8,12 +8,15 @@ from specchat.decoding.vocabulary import Vocabulary
 
 
 class Detokenizer:
-    """Turns a growing list of tokens into text. Bytes of an unfinished character wait for their rest."""
+    """Turns a growing list of tokens into text. Bytes of an unfinished character wait for their rest.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    `begun`: the first token is not the first of its text, so a space it carries is text.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, begun: bool = False) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._strip_space = vocabulary.starts_with_space()
+        self._strip_space = vocabulary.starts_with_space() and not begun
 
     def add(self, token: int) -> str:
         """The text that became readable with this token; may be empty."""

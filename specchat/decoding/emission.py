@@ -26,14 +26,14 @@ class Limits:
 
 
 class Emission:
-    """Takes emitted tokens one by one and knows when to stop."""
+    """Takes emitted tokens one by one and knows when to stop. `begun`: the reply has text already."""
 
-    def __init__(self, vocabulary: Vocabulary, limits: Limits) -> None:
+    def __init__(self, vocabulary: Vocabulary, limits: Limits, *, begun: bool = False) -> None:
         self.tokens: list[int] = []
         self.ended: Stop | None = None
         self.limits = limits
         self._vocabulary = vocabulary
-        self._detokenizer = Detokenizer(vocabulary)
+        self._detokenizer = Detokenizer(vocabulary, begun=begun)
         self._stops = StopStrings(limits.stop)
 
     @property

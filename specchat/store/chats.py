@@ -63,13 +63,13 @@ class Chats:
              message.status, _packed(message.pieces), _packed(message.facts)),
         )  # fmt: skip
 
-    def update(self, chat: str, message: Message) -> None:
-        """Write what a reply has become so far, or as it ended: then nothing more is written to it."""
+    def update(self, chat: str, message: Message, owner: str | None = None) -> None:
+        """Write what a reply has become so far, which `owner` writes on; or as it ended, and then nobody does."""
         content, pieces, facts = _sound(message.content), _packed(message.pieces), _packed(message.facts)
         self._sql.execute(
             "UPDATE messages SET content = ?1, pieces = ?2, facts = ?3, status = ?4,"
-            " owner = iif(?4 = 'streaming', owner, NULL) WHERE chat = ?5 AND id = ?6",
-            (content, pieces, facts, message.status, chat, message.id),
+            " owner = iif(?4 = 'streaming', coalesce(?7, owner), NULL) WHERE chat = ?5 AND id = ?6",
+            (content, pieces, facts, message.status, chat, message.id, owner),
         )
 
     def rename(self, id: str, title: str) -> None:
@@ -138,25 +138,39 @@ class Chats:
         return self._sql.execute("SELECT 1 FROM chats WHERE id = ?", (id,)).fetchone() is not None
 
     def summaries(self, words: str = "", limit: int = 200) -> list[Summary]:
-        """Chats, the newest first; with words, those that say them all in one message or are called so."""
+        """Chats, the newest first; with words, those that say them all in one message or are called so.
+
+        Of these the chats come first that are called just so, then those whose title has the words.
+        """
         if not words.strip():
-            return self._summaries("c.deleted IS NULL", (), {}, limit)
+            return self._summaries("c.deleted IS NULL", (), {}, limit, "c.updated DESC", ())
         places = self._places(words)
         titled = " AND ".join("c.title LIKE ? ESCAPE '\\'" for _ in words.split())
         marks = ", ".join("?" * len(places))
+        in_title = tuple(f"%{_literal(word)}%" for word in words.split())
         return self._summaries(
             f"c.deleted IS NULL AND (c.id IN ({marks}) OR ({titled}))",
-            (*places, *(f"%{_literal(word)}%" for word in words.split())),
+            (*places, *in_title),
             places,
             limit,
+            f"c.title LIKE ? ESCAPE '\\' DESC, ({titled}) DESC, c.updated DESC",
+            (_literal(" ".join(words.split())), *in_title),
         )
 
-    def _summaries(self, where: str, values: tuple[str, ...], places: dict[str, str], limit: int) -> list[Summary]:
+    def _summaries(
+        self,
+        where: str,
+        values: tuple[str, ...],
+        places: dict[str, str],
+        limit: int,
+        order: str,
+        order_values: tuple[str, ...],
+    ) -> list[Summary]:
         rows = self._sql.execute(
             "SELECT c.id, c.title, c.created, c.updated, (SELECT count(*) FROM messages WHERE chat = c.id),"
             f" (SELECT substr(content, 1, {_PREVIEW_CHARACTERS}) FROM messages WHERE chat = c.id AND id = c.leaf)"
-            f" FROM chats c WHERE {where} ORDER BY c.updated DESC LIMIT ?",
-            (*values, limit),
+            f" FROM chats c WHERE {where} ORDER BY {order} LIMIT ?",
+            (*values, *order_values, limit),
         )
         return [
             Summary(_text(id), _text(title), _text(created), _text(updated), count, places.get(id) or _text(last))

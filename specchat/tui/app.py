@@ -10,12 +10,12 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
+from textual.events import Key
 from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.config import AppOptions
 from specchat.errors import SpecchatError
-from specchat.tui.control.actions import Actions
 from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.control.app_ports import app_ports
 from specchat.tui.control.commands.palette import CommandsProvider
@@ -92,6 +92,7 @@ class SpecchatApp(TerminalApp):
             history,
             self.key_of,
             lambda line: self.control.prompt_controller.complete(line),
+            COMMANDS,
             ascii=options.ascii,
         )
         self.views.tree_panel.mode = tree_mode
@@ -132,6 +133,7 @@ class SpecchatApp(TerminalApp):
         yield views.alert
         yield views.notice
         yield views.queued_message
+        yield views.command_list
         yield views.prompt
         yield views.replay_bar
         yield views.status
@@ -187,6 +189,10 @@ class SpecchatApp(TerminalApp):
         """Put the queued message back into the prompt."""
         self.control.prompt_controller.recall_queued()
 
+    def on_key(self, event: Key) -> None:
+        """Write what is typed in the chat into the prompt, unless it is a key there."""
+        self.control.prompt_controller.typed_elsewhere(event)
+
     async def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Explain a command while it is typed; the next Ctrl+C does not quit yet."""
         self.control.stop_keys.reset_quit()
@@ -240,7 +246,7 @@ class SpecchatApp(TerminalApp):
 
     def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
         """Put this message into the prompt, to be sent in another wording."""
-        self.control.session.edit(event.turn)
+        self.control.session.edit(event.turn, reply=event.reply)
 
     async def on_transcript_switch_asked(self, event: Transcript.SwitchAsked) -> None:
         """Show another branch of the chat."""
@@ -276,11 +282,6 @@ class SpecchatApp(TerminalApp):
         """Hold, step, change the speed, or play again."""
         await self.ports.attempt(self.control.speed.act(what))
 
-    @property
-    def actions(self) -> Actions:
-        """What commands can do; the palette asks for it."""
-        return self.control.actions
-
     def _remember_theme(self, name: str) -> None:
         """Start with this theme from now on."""
         try:
@@ -296,5 +297,4 @@ def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
     finally:
         app.control.archive.close()
         app.control.terminal.restore_title()
-        if app.control.session.link is not None:
-            app.control.session.link.close()
+        app.control.session.close()

@@ -83,6 +83,7 @@ class AppPorts:
     key_hint: KeyHint
     attempt: Attempt
     new_chat: Callable[[], Awaitable[None]]
+    show_chat: Callable[[], Awaitable[None]]  # as it is now
     after_refresh: CallLater
     set_timer: StartTimer
     set_interval: StartTimer

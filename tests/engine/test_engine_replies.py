@@ -37,6 +37,20 @@ def test_a_reply_is_started_rounds_and_finished(driver):
         assert all(event.tree.target_logprob[node] <= 0 for node in event.verdict.path)
 
 
+def test_a_reply_that_was_cut_goes_on_as_if_it_had_not_been(driver):
+    driver.load(temperature=0.8)
+    whole, _ = driver.reply(2)
+    driver.send(Change({"max_tokens": 25})).until(ev.Changed)
+    cut, finished = driver.reply(3)
+    assert (cut, finished.stop) == (whole[:25], "length")
+    begun = [piece.text for event in driver.rounds() for piece in event.pieces if piece.text]
+    driver.send(Change({"max_tokens": 35}), Generate(4, HELLO, 7, begun=begun)).until(ev.Finished)
+    started = next(event for event in driver.passed if isinstance(event, ev.Started))
+    assert started.begun == begun
+    assert started.reused_tokens >= started.prompt_tokens - 2
+    assert [piece.token for event in driver.rounds() for piece in event.pieces] == whole[25:]
+
+
 def test_the_same_seed_gives_the_same_reply_with_speculation_on_and_off(driver):
     driver.load(temperature=2.0)
     speculated, _ = driver.reply(2)

@@ -78,6 +78,13 @@ def test_words_are_found_in_messages_and_titles(chats: Chats, words: str, found:
     assert {summary.id for summary in chats.summaries(words)} == found
 
 
+def test_exact_titles_come_first_then_titles_then_messages(chats: Chats) -> None:
+    talk(chats, "exact", "one", "two", title="Trees")
+    talk(chats, "titled", "one", "two", title="about trees")
+    talk(chats, "said", "trees are tall", "so they are")
+    assert [summary.id for summary in chats.summaries("trees")] == ["exact", "titled", "said"]
+
+
 def test_a_search_shows_the_place_it_found(chats: Chats) -> None:
     talk(chats, "a", "word " * 300 + "needle" + " word" * 300, "the last message")
     assert "needle" in chats.summaries("needle")[0].preview

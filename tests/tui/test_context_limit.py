@@ -64,6 +64,25 @@ async def test_what_may_not_fit_is_counted_and_sent_if_it_does():
         assert generates(d)[0].messages == [ev.Message("user", "x" * 500)]
 
 
+async def test_a_message_in_a_script_of_many_tokens_is_counted_before_it_is_sent():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("好" * 60)  # may take 180 tokens, and the chat's format some more
+        assert isinstance(d.link.sent[-1], Count)
+        assert generates(d) == []
+
+
+async def test_a_paste_far_longer_than_the_context_is_refused_at_once_and_stays_in_the_prompt():
+    async with driving(loaded=False) as d:
+        await small(d)
+        text = "word " * 10_000
+        await d.say(text)
+        assert "50,000 bytes do not fit into the context, which holds 200 tokens" in d.drawn(d.app.views.notice)
+        assert d.app.views.prompt.full_text == text
+        assert not any(isinstance(command, Count | Generate) for command in d.link.sent)
+        assert not d.app.chat.turns
+
+
 async def test_a_message_that_never_fits_comes_back_with_its_counts():
     async with driving(loaded=False) as d:
         await small(d)

@@ -55,3 +55,12 @@ def test_a_loose_list_stays_whole_until_something_else_begins():
     assert splitter.feed("1. a\n\n2. b\n\n") == ""
     assert splitter.feed("after\n") == "1. a\n\n2. b\n\n"
     assert splitter.open == "after\n"
+
+
+def plain(text: str) -> str:
+    return "".join(part.content for token in reply_parser().parse(text) for part in token.children or ())
+
+
+def test_backslashes_of_formulas_and_paths_are_kept_and_those_before_marks_are_not():
+    assert plain(r"\(x^2\) and \[y\] in C:\.config") == r"\(x^2\) and \[y\] in C:\.config"
+    assert plain(r"\*no emphasis\* a\_b \`c\`") == "*no emphasis* a_b `c`"

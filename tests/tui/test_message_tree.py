@@ -205,3 +205,19 @@ async def test_a_branch_that_is_shorter_than_the_page_begins_at_its_top():
         await d.pilot.pause()
         assert d.app.views.transcript.scroll_y == 0
         assert d.app.views.transcript.views[0].region.y <= 2
+
+
+async def test_after_switching_branches_the_tree_is_that_of_the_branch():
+    async with driving() as d:
+        await d.say("hi")
+        first = await d.reply("one two three four five six seven")
+        await d.say("/retry")
+        second = await d.reply("other words for the same thing")
+        assert d.app.chat.rounds[-1].pieces == second[-1].pieces
+        d.app.views.transcript.focus()
+        await d.pilot.press("left_square_bracket")
+        await d.settle()
+        assert [round.pieces for round in d.app.chat.rounds] == [round.pieces for round in first]
+        await d.pilot.press("right_square_bracket")
+        await d.settle()
+        assert [round.pieces for round in d.app.chat.rounds] == [round.pieces for round in second]

@@ -68,6 +68,8 @@ async def test_leaving_the_search_leaves_the_prompt_alone():
         d.app.views.prompt.write("half a thought")
         await d.pilot.press("ctrl+r")
         await d.pilot.pause()
+        assert d.app.screen.query_one("Input").value == "", "all messages are there, whatever is being written"
+        assert "first" in d.screen()
         await d.pilot.press("escape")
         await d.pilot.pause()
         assert d.app.views.prompt.text == "half a thought"

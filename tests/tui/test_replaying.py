@@ -10,6 +10,7 @@ from specchat.engine.near.replay import Player, Recording
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
+from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
 from specchat.tui.widgets.messages import UserView
 from specchat.tui.widgets.reply_view import ReplyView
@@ -96,5 +97,35 @@ async def test_the_demo_takes_the_place_of_an_engine_and_gives_it_back(tmp_path)
         assert not d.app.views.alert.display
         await d.pilot.press("escape")
         await wait_for(d.pilot, lambda: d.app.control.session.player is None)
-        assert len(d.links) == 2
+        await d.settle()
+        assert len(d.links) == 1, "the engine is the same"
+        assert not d.links[0].closed
+        assert "no network" in d.screen()
         assert d.app.views.prompt.has_focus
+
+
+async def test_the_demo_comes_back_to_the_chat_it_left_and_the_engine_is_untouched(tmp_path):
+    demo = tmp_path / "demo.jsonl"
+    made = recording(30.0)
+    demo.write_bytes(b"".join(encode(e) for e in (made.header, *made.events)))
+    from driving import driving
+
+    async with driving(demo=demo, store=tmp_path / "chats.db") as d:
+        await d.say("how does it work?")
+        await d.reply("like this", upto=1, finish=False)
+        chat, link, sent = d.app.chat.id, d.link, list(d.link.sent)
+        turns, rounds, pair = list(d.app.chat.turns), list(d.app.chat.rounds), d.app.chat.engine.ready
+        await d.say("/demo")
+        await wait_for(d.pilot, lambda: d.app.control.session.player is not None and d.app.chat.running is not None)
+        assert d.app.chat.turns[0].content != "how does it work?"
+        link.put(*rounds_of("like this", id=1)[1:], ev.Finished(1, "end", "", stats_of([]), 9.0))
+        await d.pilot.press("escape")
+        await wait_for(d.pilot, lambda: d.app.control.session.player is None)
+        await d.settle()
+        assert (d.links, link.sent, link.closed) == ([link], sent, False), "nothing was cancelled or loaded"
+        assert (d.app.chat.id, list(d.app.chat.turns), d.app.chat.engine.ready) == (chat, turns, pair)
+        assert d.app.chat.rounds[0] is rounds[0]
+        assert d.app.chat.turns[-1].reply.text == "like this", "what was said meanwhile is heard"
+        assert "how does it work?" in d.screen()
+        await d.say("and then?")
+        assert len(link.last(Generate).messages) == 3

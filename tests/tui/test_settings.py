@@ -12,6 +12,7 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Load
 from specchat.errors import UsageError
 from specchat.tui.screens.settings import SettingsScreen
+from specchat.tui.state.settings_editor import Form
 from specchat.tui.state.settings_fields import Field, fields_of
 
 
@@ -240,3 +241,18 @@ async def test_other_models_begin_without_an_effect():
 
 
 # ----------------------------------------------------------------------------------------------------- saving
+
+
+def test_a_search_ranks_the_name_before_its_beginning_and_both_before_the_description():
+    form = Form()
+    form.show(fields_of(hello(), SETTINGS))
+    for query, first in (("width", "width"), ("temp", "temperature"), ("max tokens", "max_tokens"), ("seed", "seed")):
+        form.search(query)
+        assert form.current is not None
+        assert form.current.name == first
+    form.search("token")
+    ranks = [field.rank("token") for field in form.matching_fields()]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) > 1, "the search finds names and descriptions"
+    form.search("")
+    assert [field.name for field in form.matching_fields()] == [field.name for field in form.fields]

@@ -75,6 +75,7 @@ def started_message(command: Generate, started: ReplyStarted, conversation: Conv
         loss=loss_message(conversation.losslessness),
         pair=conversation.settings.pair,
         text=command.text,
+        begun=command.begun,
     )
 
 

@@ -207,12 +207,13 @@ class Worker:
     ) -> Iterator[RoundWritten]:
         """Write a reply and tell of it, round by round."""
         prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
+        begun = conversation.encode_begun(command.begun)
         id, started = command.id, None
 
         def on_prefill(progress: Prefilled) -> None:
             self._emit(events.Prefilled(id, progress.done, progress.total, progress.at_s))
 
-        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference):
+        for event in conversation.reply(prompt, command.seed, cancelled, on_prefill, watch, reference, begun):
             match event:
                 case ReplyStarted():
                     started = event

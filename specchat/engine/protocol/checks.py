@@ -47,6 +47,7 @@ def check(message: Command | Event) -> None:
             _wishes(message.apart or {})
             _wishes(message.beside.apart if message.beside else {})
             _demand(message.text is None or not message.messages, "a reply answers messages or goes on with a text")
+            _demand(message.text is None or not message.begun, "only a reply to messages can have begun")
         case Compare():
             _wishes(message.apart or {})
         case Hello():

@@ -39,6 +39,9 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
 
     With `text` and no messages, the reply goes on with this text as it stands, without the model's chat format. With
     `reference`, a text that the reply is expected to follow closely, its words are proposed before the drafter's own.
+
+    With `begun`, the reply is there in part and goes on: the text of each of its tokens so far. With the seed it was
+    begun with it becomes what it would have become without the break.
     """
 
     id: Id
@@ -48,6 +51,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     beside: SecondReply | None = None
     text: str | None = None
     reference: str = ""
+    begun: list[str] = []
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):

@@ -107,7 +107,7 @@ class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
 class Started(Struct, frozen=True, tag_field="type", tag="started"):
     """A reply begins. `reused_tokens` of the prompt were still in the target's cache.
 
-    `text` is what it goes on with, where that is no chat.
+    `text` is what it goes on with, where that is no chat. `begun` is what there is of the reply, token by token.
     """
 
     id: Id
@@ -119,6 +119,7 @@ class Started(Struct, frozen=True, tag_field="type", tag="started"):
     loss: Losslessness
     pair: Name
     text: str | None = None
+    begun: list[str] = []
 
 
 class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):

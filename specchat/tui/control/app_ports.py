@@ -35,6 +35,7 @@ def app_ports(
         key_hint=lambda id, does, before="": hint(app, id, does, before),
         attempt=attempt,
         new_chat=lambda: controllers().current_chat.new(),
+        show_chat=lambda: controllers().current_chat.show(),
         after_refresh=app.call_after_refresh,
         set_timer=app.set_timer,
         set_interval=app.set_interval,

@@ -16,7 +16,10 @@ from specchat.tui.text.numbers import count
 from specchat.tui.view_ports import ViewPorts
 
 CHARACTERS_PER_TOKEN = 2.0
-"""A low estimate: a message that fits by this estimate needs no counting."""
+"""A low estimate, for how much to leave out."""
+
+MOST_BYTES_PER_TOKEN = 64
+"""A message with more bytes per token of the context is refused uncounted: counting it would block the engine."""
 
 KEPT_SHARE = 0.6
 """The share of the context that is used after the oldest turns were left out."""
@@ -68,7 +71,12 @@ class ContextLimit:
             self._ports.notify("the message before this one waits for room in the context", "warn")
             return False
         limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
-        surely = chat.context_tokens + len(text) / CHARACTERS_PER_TOKEN + 64
+        size = len(text.encode("utf-8", "replace"))  # a token has a byte at least
+        if limit and size > MOST_BYTES_PER_TOKEN * limit:
+            holds = count(limit)
+            self._ports.notify(f"{size:,} bytes do not fit into the context, which holds {holds} tokens", "warn")
+            return False
+        surely = chat.context_tokens + size + 64
         if not chat.can_generate or not limit or surely < limit or chat.editing is not None:
             return await self._session.ask(text)
         self._pending = text

@@ -75,7 +75,7 @@ class Controllers:
             notify=ports.notify,
             redraw=views.status.repaint,
             call_later=ports.call_later,
-            listening=lambda: self.session.player is None,
+            listening=lambda: not self.session.replaying,
         )
         self.session = EngineSession(
             chat,

@@ -53,9 +53,15 @@ class CurrentChat:
         await self._ports.attempt(self._open(id))
 
     async def _open(self, id: str) -> None:
-        transcript = self._views.transcript
         await self._archive.open(id, self._leave)
+        await self.show()
+
+    async def show(self) -> None:
+        """Show the chat from its beginning, or the welcome page where nothing has been said."""
+        transcript = self._views.transcript
         await transcript.restore(self._chat.turns)
+        if not self._chat.turns:
+            await self._views.start_pages.show_welcome()
         if left := self._chat.left_out:
             await transcript.add_note(f"the {left} oldest messages are not sent on: there was no room for them")
         self._show()

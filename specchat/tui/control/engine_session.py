@@ -16,7 +16,6 @@ from specchat.tui.control.tour import Tour
 from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
-from specchat.tui.state import attachments
 from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
@@ -51,7 +50,7 @@ class EngineSession:
         self._factory = factory
         self._priority = EnginePriority()
         self._demo = demo
-        self._in_demo = False
+        self._aside: tuple[Link | None, dict[str, Any]] | None = None  # engine and chat, while the demo is played
 
     @property
     def has_demo(self) -> bool:
@@ -146,13 +145,21 @@ class EngineSession:
         await self._views.transcript.change(self._chat.turns)
         await self._begin(self._chat.generate(), 1)
 
-    def edit(self, turn: Turn | None = None) -> None:
-        """Put a message into the prompt; what is sent next begins a branch beside it."""
-        if (question := self._chat.question(turn)) is None:
+    async def go_on(self) -> None:
+        """Go on with the last reply where it was cut; raises UsageError if it is complete or nothing can be asked."""
+        self._require_free()
+        command = self._chat.go_on()
+        await self._views.transcript.change(self._chat.turns[:-1])  # it is shown anew as it grows
+        await self._begin(command, 1)
+
+    def edit(self, turn: Turn | None = None, *, reply: bool = False) -> None:
+        """Put a message, or a reply, into the prompt; what is sent next begins a branch beside it."""
+        found = self._chat.reply_turn(turn) if reply else self._chat.question(turn)
+        if found is None:
             self._ports.notify("nothing has been said yet that could be said differently")
             return
-        self._chat.editing = question
-        self._views.prompt.write(attachments.split(question.content)[0])
+        self._chat.editing = found
+        self._views.prompt.write(found.editable)
         self._views.prompt.focus()
         self._ports.notify("")
 
@@ -163,9 +170,16 @@ class EngineSession:
         self._ports.notify("")
 
     async def ask_in_place_of(self, turn: Turn, text: str) -> None:
-        """Begin a branch with this message beside another one; raises UsageError if nothing can be sent now."""
+        """Begin a branch with this message beside another one; raises UsageError if nothing can be sent now.
+
+        A reply in place of another is not answered: it stands there as the model's own words.
+        """
         self._require_free()
         self._chat.editing = None
+        if turn.reply is not None:
+            self._chat.replace_reply(turn, text)
+            await self._show_branch("the reply is edited; /continue goes on from here")
+            return
         self._chat.branches.cut(turn)
         await self._views.transcript.change(self._chat.turns)
         await self._begin(self._chat.ask(text), 2)
@@ -180,10 +194,13 @@ class EngineSession:
         elif (other := self._chat.switch(turn, step)) is None:
             self._ports.notify("this is the first branch" if step < 0 else "this is the last branch")
         else:
-            await self._views.transcript.change(self._chat.turns)
-            self._archive.save()
-            self._ports.notify(f"branch {other.place[0]} of {other.place[1]}")
-            self._ports.redraw()
+            await self._show_branch(f"branch {other.place[0]} of {other.place[1]}")
+
+    async def _show_branch(self, remark: str) -> None:
+        await self._views.transcript.change(self._chat.turns)
+        self._archive.save()
+        self._ports.notify(remark)
+        self._ports.redraw()
 
     def _require_free(self) -> None:
         """Raise UsageError with the reason if no reply can be requested now."""
@@ -217,18 +234,36 @@ class EngineSession:
             self._ports.notify("no demo is shipped with this installation", "warn")
             return
         recording = Recording.read(self._demo)
+        if self._aside is None:
+            self._aside = (self.link, self._chat.set_aside())
+            self.link = None
         await self._ports.new_chat()
-        self._in_demo = True
         await self._connect_to(lambda wake: Player(recording, wake))
 
     async def leave_replay(self) -> None:
-        """Return to the engine after the demo; end the app if it was started to play a recording."""
-        if not self._in_demo:
+        """Return to the chat and the engine after the demo; end the app if it was started to play a recording."""
+        if self._aside is None:
             self._ports.exit()
             return
-        self._in_demo = False
-        await self._ports.new_chat()
-        await self.connect()
+        player, (self.link, chat) = self.link, self._aside
+        self.player = self._aside = None
+        if player is not None:
+            await asyncio.to_thread(player.close)
+        self._chat.take_back(chat)
+        self._show_replay(None)
+        await self._ports.show_chat()
+        self._pump.wake()  # for what the engine said meanwhile
+
+    def close(self) -> None:
+        """End the engine, also one that waits for the end of the demo."""
+        for link in (self.link, self._aside[0] if self._aside else None):
+            if link is not None:
+                link.close()
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a recording is played in place of the chat."""
+        return self.player is not None or self._aside is not None
 
     async def _connect_to(self, factory: LinkFactory) -> None:
         """Close the old link and open a new one."""

@@ -90,7 +90,8 @@ class EventDispatch:
             case Ready():
                 await self._on_ready(event)
             case Finished():
-                self._ports.notify("")
+                cut = event.stop == "length"
+                self._ports.notify("the reply has its longest length; /continue goes on with it" if cut else "")
                 self._terminal.reply_ended(event)
             case Notice():
                 await self._transcript.add_note(visible(event.text), "warn")

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from textual.app import SuspendNotSupported
+from textual.events import Key
 from textual.timer import Timer
 
 from specchat.engine.protocol.chat_message import Message
@@ -41,7 +42,10 @@ class PromptController:
         """
         text = text.strip("\n")
         try:
-            if found := find(text.strip()):
+            if (turn := self._chat.editing) is not None and turn.reply is not None:
+                await self._actions.session.ask_in_place_of(turn, text)  # a reply is no command and names no files
+                self._views.prompt.clear()
+            elif found := find(text.strip()):
                 self._accept(text)
                 command, argument = found
                 await command.run(self._actions, argument)
@@ -54,6 +58,16 @@ class PromptController:
             if is_command(text):
                 self._views.prompt.restore_refused(text)
 
+    def typed_elsewhere(self, event: Key) -> None:
+        """Write a character into the prompt that was typed while the chat has the focus, where it is no key."""
+        prompt, focused, character = self._views.prompt, self._ports.focused(), event.character or ""
+        in_chat = focused is not None and focused.has_class("-paces") and self._actions.session.player is None
+        bound = event.key in self._ports.screen().active_bindings
+        if in_chat and not bound and character.isprintable() and character.strip():
+            event.stop()
+            prompt.focus()
+            prompt.insert(character)
+
     def complete(self, line: str) -> Completion | None:
         """What Tab may put in place of the word before the cursor."""
         known = [
@@ -65,6 +79,8 @@ class PromptController:
     def hint(self) -> str:
         """One line about what is being typed."""
         prompt = self._views.prompt
+        if self._views.command_list.display:
+            return ""
         about, found = hint(prompt.text), prompt.completion
         if not about and self._attachment_size[0] == prompt.text and (found is None or len(found.words) == 1):
             return self._attachment_size[1]
@@ -115,8 +131,7 @@ class PromptController:
                 prompt.write(text)
             prompt.focus()
 
-        words = prompt.text if prompt.text.strip() and "\n" not in prompt.text else ""
-        self._ports.push_screen(SearchScreen(prompt.sent, words), chosen)
+        self._ports.push_screen(SearchScreen(prompt.sent), chosen)
 
     def open_editor(self) -> None:
         """Edit the prompt in the user's editor; the app waits."""

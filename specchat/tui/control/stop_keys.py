@@ -41,8 +41,11 @@ class StopKeys:
     async def stop(self) -> None:
         """Leave a replay, take back the queued message, or stop what runs; else focus the prompt and the chat's end."""
         session, views = self._session, self._actions.views
+        if views.prompt.close_menu():
+            return
         if session.player is not None:
             await session.leave_replay()
+            self._actions.side_panel.show_fields()
         elif self._chat.editing is not None:
             session.leave_edit()
         elif self._context_limit.problem or self._context_limit.waiting:

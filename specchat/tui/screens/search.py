@@ -41,10 +41,9 @@ class SearchScreen(ModalScreen[str | None]):
         Binding("ctrl+s,down", "move(-1)", "the next newer one", show=False, priority=True, id="search.newer"),
     ]
 
-    def __init__(self, history: History, words: str = "") -> None:
+    def __init__(self, history: History) -> None:
         super().__init__()
         self._history = history
-        self._words = words
         self._found: list[str] = []
 
     def compose(self) -> ComposeResult:
@@ -53,7 +52,7 @@ class SearchScreen(ModalScreen[str | None]):
             box.border_title = "sent before"
             box.border_subtitle = "Enter takes it" + hint(self, "search.close", "closes", " · ")
             yield OptionList()
-            yield Input(self._words, placeholder="type words to search", select_on_focus=False, compact=True)
+            yield Input(placeholder="type words to search", compact=True)
 
     def on_mount(self) -> None:
         """Show all messages until something is typed."""

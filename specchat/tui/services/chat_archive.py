@@ -79,8 +79,9 @@ class ChatArchive:
         if fresh or (self._known and not self._deleted and row != self._row):
             self._row, self._deleted = row, False
             self._known.update(turn.id for turn in fresh)
-            self._unfinished.update({turn.id: (chat.id, turn) for turn in fresh if turn.reply and not turn.reply.stop})
             writer.put(partial(_add, row, [message_of(turn) for turn in fresh]))
+        growing = (turn for turn in chat.turns[-1:] if turn.reply and not turn.reply.stop and turn.id in self._known)
+        self._unfinished.update({turn.id: (chat.id, turn) for turn in growing})
         self._put_replies(writer)
 
     async def wait_until_written(self) -> None:
@@ -202,8 +203,8 @@ def _update(chat: str, message: records.Message, chats: Chats, _: str) -> None:
     chats.update(chat, message)
 
 
-def _grow(chat: str, turn: Turn, chats: Chats, _: str) -> None:
-    chats.update(chat, message_of(turn))
+def _grow(chat: str, turn: Turn, chats: Chats, name: str) -> None:
+    chats.update(chat, message_of(turn), name)
 
 
 def _read(chats: Chats, id: str) -> tuple[records.Chat, list[Turn]]:

@@ -54,7 +54,8 @@ def values_of_usage(usage: str, index: int) -> list[str]:
 def _command(line: str, commands: Sequence[KnownCommand]) -> Completion | None:
     name, space, rest = line[1:].partition(" ")
     if not space:
-        fitting = [f"/{c.name}" + (" " if c.takes_argument else "") for c in commands if c.name.startswith(name)]
+        named = sorted((c for c in commands if name in c.name), key=lambda c: not c.name.startswith(name))
+        fitting = [f"/{c.name}" + (" " if c.takes_argument else "") for c in named]
         return Completion(0, tuple(fitting)) if fitting else None
     known = next((command for command in commands if command.name == name), None)
     if known is None:

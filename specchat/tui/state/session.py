@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
+from specchat.errors import UsageError
 from specchat.store.records import Chat as ChatRow
 from specchat.store.records import Facts, new_id, title_of
 from specchat.tui.state import attachments
@@ -22,6 +24,20 @@ from specchat.tui.state.turn import Reply, Turn
 
 KEPT_ROUNDS = 200
 """Rounds that the tree panel can show again."""
+
+_REMEMBERED_ROUNDS = 3 * KEPT_ROUNDS
+"""Rounds of all branches that are kept for when a branch is shown again."""
+
+_OF_THE_APP = ("fetching", "fetched", "unsaved")
+"""What belongs to no chat and goes on while one is set aside."""
+
+_COMPLETE = {
+    "end": "the last reply is complete; /edit reply changes it, and then it can go on",
+    "stop": "the last reply ended at a stop string",
+    "context": "the context is full: the reply cannot go on",
+    "elsewhere": "the last reply is being written in another window",
+}
+"""Why a reply that ended so cannot go on."""
 
 
 @dataclass
@@ -38,6 +54,7 @@ class Chat:
     branches: Branches[Turn] = field(default_factory=Branches)
     running: Reply | None = None
     rounds: deque[RoundDone] = field(default_factory=lambda: deque(maxlen=KEPT_ROUNDS))
+    _recent: deque[tuple[Reply, RoundDone]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_ROUNDS))
     figures: Figures | None = None  # of the reply being written, or the last one
     unsaved: bool = False  # the chat cannot be saved at present
     queued: str | None = None
@@ -79,10 +96,35 @@ class Chat:
         self._begin_reply(self._ids)
         return Generate(self._ids, messages)
 
-    def messages(self) -> list[Message]:
-        """The messages of the prompt."""
+    def go_on(self) -> Generate:
+        """The command that goes on with the last reply, which was cut.
+
+        Raises:
+            UsageError: there is no reply, or it is complete.
+        """
+        assert self.can_generate, "a reply goes on only when the engine is free"
+        reply = self.turns[-1].reply if self.turns else None
+        if reply is None:
+            raise UsageError("there is no reply yet that could go on")
+        if why := _COMPLETE.get(reply.stop or ""):
+            raise UsageError(why)
+        seed = None if reply.stop == "edited" else reply.facts.seed
+        self._ids += 1
+        begun = reply.go_on(self._ids)
+        self.running, self.figures = reply, reply.figures
+        return Generate(self._ids, self.messages(self.sent_turns()[:-1]), seed, begun=begun)
+
+    def replace_reply(self, turn: Turn, text: str) -> None:
+        """Put a reply with this text beside another one, as a branch."""
+        self.branches.cut(turn)
+        self.branches.add(Turn("assistant", reply=Reply.edited(text)))
+        self._use_branch()
+
+    def messages(self, turns: Sequence[Turn] | None = None) -> list[Message]:
+        """The messages of the prompt: these turns, or all that are sent."""
         messages = [Message("system", self.system)] if self.system else []
-        return messages + [m for turn in self.sent_turns() if (m := turn.message()).content]
+        turns = self.sent_turns() if turns is None else turns
+        return messages + [m for turn in turns if (m := turn.message()).content]
 
     def sent_turns(self) -> Sequence[Turn]:
         """The turns that prompts contain: all, or those after the ones that the user left out."""
@@ -114,6 +156,12 @@ class Chat:
         end = self.branches.depth(turn) + 1 if turn else len(self.turns)
         return next((turn for turn in reversed(self.turns[:end]) if turn.role == "user"), None)
 
+    def reply_turn(self, turn: Turn | None = None) -> Turn | None:
+        """The reply that this turn is or that answers it, or the last one of the chat."""
+        start = self.branches.depth(turn) if turn else 0
+        replies = [turn for turn in self.turns[start:] if turn.reply is not None]
+        return (replies[0] if turn else replies[-1]) if replies else None
+
     def last_branching_turn(self) -> Turn | None:
         """The last turn of the path that has siblings."""
         return next((turn for turn in reversed(self.turns) if turn.place[1] > 1), None)
@@ -124,6 +172,7 @@ class Chat:
         self.id, self.title, self.renamed, self.system = new_id(), "", False, ""
         self.branches.clear()
         self.rounds.clear()
+        self._recent.clear()
         self.running = self.figures = self.queued = self.editing = self.sent_from = None
 
     def open_stored(self, row: ChatRow, turns: Iterable[Turn]) -> None:
@@ -132,13 +181,24 @@ class Chat:
         self.id, self.title, self.renamed, self.system = row.id, row.title, row.renamed, row.system
         self.branches.restore(turns, row.leaf)
         self.sent_from = row.sent_from
-        self._use_last_figures()
+        self._use_branch()
 
     def switch(self, turn: Turn, step: int) -> Turn | None:
         """Show another branch; None if there is none on that side."""
         other = self.branches.switch(turn, step)
-        self._use_last_figures()
+        self._use_branch()
         return other
+
+    def set_aside(self) -> dict[str, Any]:
+        """Everything about the chat and its engine, which begin anew; `take_back` shows it again as it was."""
+        aside = dict(self.__dict__)
+        fresh = Chat(engine=EngineState(wanted=dict(self.engine.wanted)))
+        self.__dict__.update({name: value for name, value in fresh.__dict__.items() if name not in _OF_THE_APP})
+        return aside
+
+    def take_back(self, aside: Mapping[str, Any]) -> None:
+        """Show a chat again that was set aside."""
+        self.__dict__.update({name: value for name, value in aside.items() if name not in _OF_THE_APP})
 
     def interrupt_reply(self) -> None:
         """End the running reply because the app ends; its text so far stays."""
@@ -180,13 +240,18 @@ class Chat:
         turns = [self._turn_of(message) for message in fresh]
         for turn in turns:
             self.branches.add(turn)
-        self._begin_reply(started.id)
+        reply = self._begin_reply(started.id)
+        for text in started.begun:
+            reply.add(text, "target")
         return turns
 
-    def _use_last_figures(self) -> None:
-        """Show the figures of the last reply of the branch."""
+    def _use_branch(self) -> None:
+        """Show the figures of the last reply of the branch, and the rounds of its replies."""
         reply = self.last_reply()
         self.figures = reply.figures if reply else None
+        shown = {id(turn.reply) for turn in self.turns}
+        self.rounds.clear()
+        self.rounds.extend(round for reply, round in self._recent if id(reply) in shown)
 
     def _turn_of(self, message: Message) -> Turn:
         if message.role != "assistant":
@@ -195,12 +260,13 @@ class Chat:
         reply.add(message.content, "target")
         return Turn("assistant", reply=reply)
 
-    def _begin_reply(self, id: int) -> None:
+    def _begin_reply(self, id: int) -> Reply:
         if (before := self.last_reply()) is not None:
             before.drop_pieces()
         self.figures = Figures()
         self.running = Reply(id, self.figures)
         self.branches.add(Turn("assistant", reply=self.running))
+        return self.running
 
     def _is_running(self, id: int) -> bool:
         return self.running is not None and self.running.id == id
@@ -211,11 +277,13 @@ class Chat:
         if self.running:
             self.running.begun = True
             loss = msgspec.to_builtins(started.loss)
-            self.running.facts = Facts(started.pair, started.seed, None, dict(started.settings), loss)
+            made = Facts(started.pair, started.seed, None, dict(started.settings), loss)
+            self.running.facts = replace(made, thought_s=self.running.thought_s)  # kept where a reply goes on
 
     def _on_round(self, event: RoundDone) -> None:
         assert self.running is not None, "rounds are heard only while a reply runs"
         self.rounds.append(event)
+        self._recent.append((self.running, event))
         self.running.figures.add(event)
         self.engine.effect.add(event)
         for piece in event.pieces:

@@ -82,9 +82,10 @@ class Form:
         return [Line("heading", "what you changed"), *actions] if actions else []
 
     def matching_fields(self) -> list[Field]:
-        """The fields that match the search; all without one."""
+        """The fields that match the search, the best first; all in their order without one."""
         words = self.query.lower().split()
-        return [field for field in self.fields if all(word in field.words for word in words)]
+        found = [field for field in self.fields if all(word in field.words for word in words)]
+        return sorted(found, key=lambda field: field.rank(self.query)) if words else found
 
     @property
     def unsaved(self) -> list[Field]:

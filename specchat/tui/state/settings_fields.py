@@ -48,6 +48,16 @@ class Field:
         """What a search looks through."""
         return f"{self.name} {self.name.replace('_', ' ')} {self.info.help} {self.section}".lower()
 
+    def rank(self, query: str) -> int:
+        """How well a search fits, best 0: the name itself, the beginning of it, a part of it, only the description."""
+        name, wanted = self.name.replace("_", " ").lower(), " ".join(query.replace("_", " ").lower().split())
+        label = self.label.replace("_", " ").lower()
+        if wanted in (name, label):
+            return 0
+        if label.startswith(wanted) or name.startswith(wanted):
+            return 1
+        return 2 if all(word in name for word in wanted.split()) else 3
+
     def parse(self, text: str) -> Any:
         """The value a user typed; raises UsageError in words for the field."""
         value: object = text.strip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -10,13 +11,13 @@ from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.store.records import Facts, new_id, now
-from specchat.tui.state import thoughts
+from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.reply_figures import Figures
 
 _STOPS = {
     "length": "longest reply reached", "stop": "stop string", "context": "context is full", "cancelled": "stopped",
     "died": "the engine died", "failed": "failed", "interrupted": "interrupted",
-    "elsewhere": "being written in another window",
+    "elsewhere": "being written in another window", "edited": "edited",
 }  # fmt: skip
 
 
@@ -33,6 +34,26 @@ class Reply:
     begun: bool = False
     facts: Facts = field(default_factory=Facts)  # how it was made
     _pieces: list[tuple[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def edited(cls, text: str) -> Reply:
+        """A reply in the user's words."""
+        return cls(0, Figures(), text, [-len(text)], "edited")
+
+    def go_on(self, id: int) -> list[str]:
+        """Begin to write more of this reply; returns the text of each token so far.
+
+        Half a character at its end stands there as a replacement: it goes, and the model writes the character again.
+        """
+        while self.text.endswith("\ufffd"):
+            self.text, last = self.text[:-1], self.lengths.pop()
+            if abs(last) > 1:
+                self.lengths.append(last - 1 if last > 0 else last + 1)
+        raw = list(self._raw_pieces())
+        self._pieces = [(visible(text), origin) for text, origin in raw]
+        self.id, self.figures, self.stop = id, Figures(), None
+        self.begun, self.prefilled = False, (0, 0)
+        return [text for text, _ in raw]
 
     def add(self, text: str, origin: str) -> None:
         """Take one more piece."""
@@ -57,14 +78,16 @@ class Reply:
         """(visible text, origin) of every piece; rebuilt from text and lengths where the pieces were dropped."""
         if self._pieces:
             return self._pieces
-        at, pieces = 0, []
+        return [(visible(text), origin) for text, origin in self._raw_pieces()]
+
+    def _raw_pieces(self) -> Iterator[tuple[str, str]]:
+        """(text, origin) of every piece, as the model wrote it."""
+        at = 0
         for length in self.lengths:
-            text = self.text[at : at + abs(length)]
-            pieces.append((visible(text), "drafted" if length > 0 else "target"))
-            at += len(text)
+            yield self.text[at : at + abs(length)], "drafted" if length > 0 else "target"
+            at += abs(length)
         if at < len(self.text):
-            pieces.append((visible(self.text[at:]), "target"))
-        return pieces
+            yield self.text[at:], "target"
 
     def drop_pieces(self) -> None:
         """Free the pieces: they take thirty times the memory of the text and can be rebuilt from it."""
@@ -88,6 +111,11 @@ class Turn:
     parent: str | None = None  # what it answers
     place: tuple[int, int] = (1, 1)  # which of how many in this place
     created: str = field(default_factory=now)
+
+    @property
+    def editable(self) -> str:
+        """The text that an edit starts from."""
+        return self.reply.text if self.reply else attachments.split(self.content)[0]
 
     def message(self) -> Message:
         """The turn as the engine reads it: the raw text, thoughts left out."""

@@ -9,14 +9,29 @@ earlier blocks, and HTML, which would be dropped instead of shown.
 from __future__ import annotations
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
 _CLOSED_BY_BLANK_LINE = frozenset({"paragraph_open", "heading_open", "hr", "table_open"})
 
 
+_ESCAPED = frozenset("\\`*_#|>~")
+"""Characters that models escape. A backslash before another belongs to the text, as in `\\(x\\)` or `\\[`."""
+
+
 def reply_parser() -> MarkdownIt:
     """The Markdown that replies are written in."""
-    return MarkdownIt("gfm-like").disable(["reference", "html_block", "html_inline"])
+    parser = MarkdownIt("gfm-like").disable(["reference", "html_block", "html_inline"])
+    parser.core.ruler.before("text_join", "backslashes", _keep_backslashes)
+    return parser
+
+
+def _keep_backslashes(state: StateCore) -> None:
+    """Show the backslash before a character that needs none."""
+    for token in state.tokens:
+        for part in token.children or ():
+            if part.type == "text_special" and part.info == "escape" and part.content not in _ESCAPED:
+                part.content = part.markup
 
 
 def code_blocks(text: str) -> list[str]:

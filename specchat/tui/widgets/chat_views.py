@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from specchat.tui.ports import KeyNames
@@ -10,6 +10,7 @@ from specchat.tui.state.completion import Completion
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.session import Chat
 from specchat.tui.widgets.alert import Alert
+from specchat.tui.widgets.command_list import CommandList, Described
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.queued_message import QueuedMessage
 from specchat.tui.widgets.settings_form import SettingsForm
@@ -34,6 +35,7 @@ class ChatViews:
     stats: StatsPanel
     settings_form: SettingsForm  # beside the chat
     prompt: Prompt
+    command_list: CommandList
     status: StatusBar
     notice: Notice
     queued_message: QueuedMessage
@@ -46,10 +48,12 @@ def chat_views(
     history: History | None,
     key_of: KeyNames,
     complete: Callable[[str], Completion | None],
+    commands: Mapping[str, Described],
     *,
     ascii: bool,
 ) -> ChatViews:
     """The widgets of a new app, which show this chat; `ascii` draws trees without other characters."""
+    prompt = Prompt(history, complete, id="prompt")
     transcript = Transcript(id="transcript")
     views = ChatViews(
         transcript=transcript,
@@ -59,7 +63,8 @@ def chat_views(
         subtitle=Subtitle(chat, id="subtitle"),
         stats=StatsPanel(id="stats"),
         settings_form=SettingsForm(id="settings"),
-        prompt=Prompt(history, complete, id="prompt"),
+        prompt=prompt,
+        command_list=CommandList(prompt, commands, id="commands"),
         status=StatusBar(chat, key_of, id="status"),
         notice=Notice(chat, id="notice"),
         queued_message=QueuedMessage(chat, key_of, id="waiting"),

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from textual.widgets import Markdown
+from textual.widgets.markdown import MarkdownBlock
 
 from specchat.tui.text.markdown_blocks import reply_parser
+from specchat.tui.textual_fixes.aligned_tables import AlignedTable
 from specchat.tui.textual_fixes.growing_rows import GrowingRows
 from specchat.tui.textual_fixes.markdown_layout import append_blocks, without_second_layout
+from specchat.tui.widgets.code_block import CodeBlock
+
+_OWN_BLOCKS: dict[str, type[MarkdownBlock]] = {
+    "fence": CodeBlock, "code_block": CodeBlock, "table_open": AlignedTable,
+}  # fmt: skip
 
 
 class FinishedMarkdown(Markdown, GrowingRows):
     """A Markdown widget to which finished blocks can be appended."""
 
     BLOCKS = {  # noqa: RUF012
-        name: without_second_layout(block) for name, block in Markdown.BLOCKS.items()
+        name: without_second_layout(block) for name, block in (Markdown.BLOCKS | _OWN_BLOCKS).items()
     }
 
     def __init__(self, text: str) -> None:

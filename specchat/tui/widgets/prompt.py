@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.reactive import reactive
 from textual.widgets import TextArea
 
 from specchat.tui.state.completion import Completion
 from specchat.tui.state.pasted_text import Pastes, is_long, with_unix_line_ends
 from specchat.tui.state.prompt_history import History
 from specchat.tui.textual_fixes.editing import Edit, EditResult, Location
+
+
+@dataclass(frozen=True)
+class Menu:
+    """The commands that fit the name being typed, and which of them is marked."""
+
+    words: tuple[str, ...]
+    at: int = 0
+
+    @property
+    def marked(self) -> str:
+        """The command that is taken."""
+        return self.words[self.at]
 
 
 class Prompt(TextArea):
@@ -37,6 +52,9 @@ class Prompt(TextArea):
         Binding("ctrl+underscore", "undo", "undo what was written", show=False, id="prompt.undo"),
         Binding("tab", "complete", "complete a command or @path, else move on", show=False, id="prompt.complete"),
     ]
+
+    menu: reactive[Menu | None] = reactive(None, layout=False)
+    """The list of commands, while the name of one is typed."""
 
     def __init__(
         self,
@@ -114,9 +132,25 @@ class Prompt(TextArea):
         alone = found.words[0] if found is not None and len(found.words) == 1 and column == len(line) else ""
         typed = line[found.start : column] if found is not None else ""
         self.suggestion = alone[len(typed) :] if alone.startswith(typed) else ""
+        names = found is not None and found.start == 0 and self.document.line_count == 1 and column == len(line)
+        self.menu = Menu(found.words) if found is not None and names else None
+
+    def close_menu(self) -> bool:
+        """Close the list of commands until something is typed; False if it is not open."""
+        was_open, self.menu = self.menu is not None, None
+        return was_open
+
+    def take(self, word: str) -> None:
+        """Put a completion in place of what is typed."""
+        self._replace_word(0, 0, len(self.document[0]), word)
 
     def action_send(self) -> None:
-        """Send the text, or report that there is none."""
+        """Complete the command that is marked; else send the text, or report that there is none."""
+        menu = self.menu
+        complete = menu is not None and not menu.at and self.text in {word.strip() for word in menu.words}
+        if menu is not None and not complete and self.text != menu.marked.strip():
+            self.take(menu.marked)
+            return
         self.post_message(self.Submitted(self.full_text) if self.text.strip() else self.SubmittedEmpty())
 
     def action_newline(self) -> None:
@@ -124,7 +158,9 @@ class Prompt(TextArea):
         self.insert("\n")
 
     def action_earlier(self) -> None:
-        """On the first line: recall the queued message, or an earlier sent one."""
+        """In the list of commands: mark the one above. On the first line: recall a message, queued or sent."""
+        if self._move_in_menu(-1):
+            return
         if not self.text and self.waiting:
             self.post_message(self.TakenBack())
         elif self.cursor_location[0] > 0 or not self.sent.texts:
@@ -135,7 +171,9 @@ class Prompt(TextArea):
             self._show_sent((len(self.sent.texts) if self._recalled is None else self._recalled) - 1)
 
     def action_later(self) -> None:
-        """On the last line: go to later sent messages, and at last to the unsent text."""
+        """In the list of commands: mark the one below. On the last line: later sent messages, then the unsent text."""
+        if self._move_in_menu(1):
+            return
         if self._recalled is None or self.cursor_location[0] < self.document.line_count - 1:
             self.action_cursor_down()
         else:
@@ -144,6 +182,9 @@ class Prompt(TextArea):
     def action_complete(self) -> None:
         """Complete the common part, then cycle through the completions; without any, move the focus."""
         row, column = self.cursor_location
+        if self.menu is not None and self.menu.at:
+            self.take(self.menu.marked)
+            return
         if self._offered is not None and self._offered[0] == self.text:
             words = self._offered[1]
             start = column - len(words[-1])
@@ -180,6 +221,14 @@ class Prompt(TextArea):
         """Replace the text; the cursor goes to its end."""
         self.text = self.written = self._pastes.fold(text)
         self.move_cursor(self.document.end)
+
+    def _move_in_menu(self, step: int) -> bool:
+        """Mark another command; False where there is no list, or a sent message was recalled."""
+        recalled = self._recalled is not None and self.text == self.written
+        if self.menu is None or recalled or len(self.menu.words) < 2:
+            return False
+        self.menu = replace(self.menu, at=(self.menu.at + step) % len(self.menu.words))
+        return True
 
     def _show_sent(self, index: int) -> None:
         if index >= len(self.sent.texts):

@@ -117,7 +117,8 @@ class Notice(PaintedRows):
         if self._remark[0]:
             return [(cut(self._remark[0], width), self._remark[1])]
         if self._chat.editing is not None:
-            ways = hint(self, "prompt.send", "sends it"), hint(self, "stop", "leaves the chat as it is")
+            keeps = "keeps the reply so" if self._chat.editing.reply else "sends it"
+            ways = hint(self, "prompt.send", keeps), hint(self, "stop", "leaves the chat as it is")
             return [
                 ("✎ ", "bonus"),
                 (cut(f"another branch: {', '.join(filter(None, ways))}", width - 2), "text"),

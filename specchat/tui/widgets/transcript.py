@@ -43,6 +43,9 @@ class Transcript(VerticalScroll):
         Binding("y", "copy_code", "copy the message's last code block", show=False, id="transcript.code"),
         Binding("r", "regenerate", "answer this question again, else the last", show=False, id="transcript.retry"),
         Binding("e", "edit", "say this message, else the last, another way", show=False, id="transcript.edit"),
+        Binding(
+            "E,shift+e", "edit(True)", "edit this reply's text, else the last", show=False, id="transcript.edit_reply"
+        ),
         Binding("left_square_bracket", "switch(-1)", "the branch before this one", show=False, id="transcript.left"),
         Binding("right_square_bracket", "switch(1)", "the branch after this one", show=False, id="transcript.right"),
     ]
@@ -87,11 +90,11 @@ class Transcript(VerticalScroll):
             self.turn = turn
 
     class EditAsked(Message):
-        """The user wants to say this differently (or what was said last)."""
+        """The user wants to say this differently (or what was said last); `reply`: to edit the reply's text."""
 
-        def __init__(self, turn: Turn | None) -> None:
+        def __init__(self, turn: Turn | None, reply: bool) -> None:
             super().__init__()
-            self.turn = turn
+            self.turn, self.reply = turn, reply
 
     class SwitchAsked(Message):
         """The user wants to see another branch at this turn, or at the last turn with several."""
@@ -168,9 +171,9 @@ class Transcript(VerticalScroll):
         """Request another answer."""
         self.post_message(self.RegenerateAsked(self.chosen_turn()))
 
-    def action_edit(self) -> None:
-        """Request to edit a message."""
-        self.post_message(self.EditAsked(self.chosen_turn()))
+    def action_edit(self, reply: bool = False) -> None:
+        """Request to edit a message or a reply."""
+        self.post_message(self.EditAsked(self.chosen_turn(), reply))
 
     def action_switch(self, step: int) -> None:
         """Request the branch beside this one."""

@@ -38,8 +38,14 @@ async def retry(actions: Actions, _: str) -> None:
     await actions.session.ask_again()
 
 
-async def edit(actions: Actions, _: str) -> None:
-    actions.session.edit(actions.views.transcript.chosen_turn())
+async def go_on(actions: Actions, _: str) -> None:
+    await actions.session.go_on()
+
+
+async def edit(actions: Actions, what: str) -> None:
+    if what not in ("", "message", "reply"):
+        raise UsageError(f"{what!r} cannot be edited{nearest(what, ('message', 'reply'))}")
+    actions.session.edit(actions.views.transcript.chosen_turn(), reply=what == "reply")
 
 
 async def fork(actions: Actions, text: str) -> None:

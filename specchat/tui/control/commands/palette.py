@@ -17,12 +17,16 @@ class _HasActions(Protocol):
     def actions(self) -> Actions: ...
 
 
+class _HasControl(Protocol):
+    control: _HasActions
+
+
 class CommandsProvider(Provider):
-    """Lists the commands in the palette of an app that has `actions`."""
+    """Lists the commands in the palette of an app that has `control.actions`."""
 
     @property
     def _actions(self) -> Actions:
-        return cast(_HasActions, self.app).actions
+        return cast(_HasControl, self.app).control.actions
 
     async def discover(self) -> Hits:
         """All commands, before anything is typed."""

@@ -1,0 +1,86 @@
+"""The list of commands above the prompt: it narrows as a name is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from textual import events
+
+from specchat.tui.text.cells import Row, cut
+from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.widgets.prompt import Menu, Prompt
+
+MOST_ROWS = 8
+OTHER_ROWS = 12
+"""Rows of the window that the list leaves to everything else."""
+
+
+class Described(Protocol):
+    """What the list says of a command."""
+
+    @property
+    def usage(self) -> str: ...
+    @property
+    def help(self) -> str: ...
+
+
+class CommandList(PaintedRows):
+    """The commands that fit what is typed, each with a sentence; the one that Tab or Enter takes is marked."""
+
+    DEFAULT_CSS = """
+    CommandList { height: auto; margin: 0 2; background: $surface; display: none; }
+    """
+
+    def __init__(self, prompt: Prompt, commands: Mapping[str, Described], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._prompt, self._commands = prompt, commands
+        self._menu: Menu | None = None
+        self._top = 0
+
+    def on_mount(self) -> None:
+        """Follow the prompt."""
+        self.watch(self._prompt, "menu", self._show)
+
+    def on_resize(self) -> None:
+        """A smaller window has room for fewer commands."""
+        self._show(self._menu)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click takes a command."""
+        if self._menu is not None and self._top + event.y < len(self._menu.words):
+            self._prompt.take(self._menu.words[self._top + event.y])
+            self._prompt.focus()
+
+    def paint(self, width: int, height: int) -> list[Row]:
+        """The commands around the marked one; the last row says how many more there are."""
+        if (menu := self._menu) is None:
+            return []
+        shown = min(height, len(menu.words))
+        self._top = max(0, min(max(self._top, menu.at - shown + 1), menu.at, len(menu.words) - shown))
+        names = max(len(self._left(word)) for word in menu.words)
+        wide = min(names, max(12, width // 3))
+        rows: list[Row] = []
+        for at, word in enumerate(menu.words[self._top : self._top + shown], self._top):
+            marked = at == menu.at
+            left = cut(self._left(word), wide).ljust(wide)
+            about = cut(self._commands[word[1:].strip()].help, width - wide - 4)
+            role = "selected" if marked else "text"
+            rows.append([("▸ " if marked else "  ", "bonus"), (left, role), ("  ", ""), (about, "dim")])
+        more = len(menu.words) - self._top - shown
+        if more:
+            rows[-1] = [*rows[-1], (f"  +{more}", "dim")]
+        return rows
+
+    def _show(self, menu: Menu | None) -> None:
+        """Show the list as high as the window allows; none where it has no room."""
+        rows = min(MOST_ROWS, len(menu.words) if menu else 0, self.app.size.height - OTHER_ROWS)
+        self._menu = menu
+        self._top = 0 if menu is None else self._top
+        self.display = rows > 0
+        self.styles.height = max(1, rows)
+        self.repaint()
+
+    def _left(self, word: str) -> str:
+        """The name and what follows it."""
+        return f"{word.strip()} {self._commands[word[1:].strip()].usage}".strip()
