@@ -8,8 +8,6 @@ should look different, change the questions or the settings below and record aga
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,15 +16,28 @@ from pathlib import Path
 
 from specchat import __version__
 from specchat.engine.near.client import Engine
+from specchat.engine.near.machine import machine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.commands import Generate, Load
 
-SETTINGS = {"pair": "qwen-coder", "seed": 1, "max_tokens": 320}
+SETTINGS = {
+    "pair": "qwen-coder",
+    "controller": "fixed",
+    "policy": "best_first",
+    "width": 3,
+    "nodes": 10,
+    "depth": 5,
+    "seed": 1,
+    "max_tokens": 800,
+}
+"""The pair's own drafter, and trees that branch in most rounds."""
 
 QUESTIONS = (
-    "Write a short Python class for a bank account: deposit, withdraw, balance. No explanation.",
-    "Add a method that transfers money to another account, and show the whole class.",
+    "Write a Python class for a bank account: deposit, withdraw, balance, a history of transactions, "
+    "interest, a printed statement, errors for bad amounts, and a unit test for each method. No explanation.",
+    "Add a method that transfers money to another account, with its test, and show the whole file.",
 )
 
 KEPT = (events.Ready, events.Started, events.Prefilled, events.RoundDone, events.Finished)
@@ -40,7 +51,7 @@ def main(file: Path) -> None:
         specchat=__version__,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         command="python assets/record_demo.py",
-        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        machine=machine(),
     )
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(Path(folder) / "engine.log")
@@ -48,7 +59,7 @@ def main(file: Path) -> None:
             told = [header, *_chat(engine)]
         finally:
             engine.close()
-    file.write_bytes(b"".join(events.encode(event) for event in told))
+    file.write_bytes(b"".join(encode(event) for event in told))
     print(f"{file}: {len(told)} events, {file.stat().st_size / 1000:.0f} kB")
 
 

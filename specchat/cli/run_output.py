@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from specchat import __version__
 from specchat.cli.flags import Output
+from specchat.engine.near.machine import machine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.stage_text import loading_text, seconds_left
@@ -63,7 +63,7 @@ class Outputs:
                 specchat=__version__,
                 made=datetime.now(UTC).isoformat(timespec="seconds"),
                 command="specchat " + " ".join(sys.argv[1:]),
-                machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+                machine=machine(),
             )
         )
         return self

@@ -16,8 +16,8 @@ def train(
     prompts: Annotated[
         str,
         typer.Option(
-            metavar="self|FILE",
-            help="self: the model writes the user's turns as well; or a file: a prompt on each line, or JSON lines.",
+            metavar="self|chats|FILE",
+            help="self: the model writes the user's turns as well; chats: yours, asked first; a file: lines or JSON.",
         ),
     ] = "self",
     tokens: Annotated[int, typer.Option(help="Tokens of replies to write and to learn from.")] = 400_000,
@@ -28,6 +28,7 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same texts.")] = 0,
     threads: Annotated[int, typer.Option(min=0, help="Processor threads; 0 chooses.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the training of this name.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before your chats are read.")] = False,
     verdict: Annotated[bool, typer.Option(help="Measure the result against the pair's default.")] = True,
     output: Annotated[Output, typer.Option(help="text, or one JSON object.")] = Output.text,
 ) -> None:
@@ -42,7 +43,9 @@ def train(
         raise UsageError("--output jsonl: a training has one result; use text or json")
     raise typer.Exit(
         run_training(
-            Request(pair, drafter, prompts, tokens, hours, name or f"{pair}-{drafter}", seed, threads, resume, verdict),
+            Request(
+                pair, drafter, prompts, tokens, hours, name or f"{pair}-{drafter}", seed, threads, resume, yes, verdict
+            ),
             output,
         )
     )

@@ -38,6 +38,7 @@ class Request:
     seed: int
     threads: int
     resume: bool
+    yes: bool
     verdict: bool
 
 
@@ -53,10 +54,12 @@ def run_training(request: Request, output: Output) -> int:
         raise UsageError(f"--name {short(request.name)} is no name: letters, digits, '.', '_' and '-'")
     prepare_environment(settings.threads)
     from specchat.training.job import Job
-    from specchat.training.order import Order
+    from specchat.training.order import CHATS, Order
 
     asked = (request.pair, request.drafter, request.prompts, request.tokens, request.hours, request.name, request.seed)
     order = Order(*asked, resume=request.resume)
+    if request.prompts == CHATS and not request.yes:
+        _ask_for_chats()
     order.check()
     with reporter() as tell:
         try:
@@ -94,6 +97,19 @@ def _subject(settings: Settings, target: ModelSpec) -> Subject:
         )
     checksum = fetch.weights_sha256(target)
     return Subject(target.name, checksum, target.licence, model, loaded.vocabulary, sampling(settings))
+
+
+def _ask_for_chats() -> None:
+    """Learn from somebody's chats only if they say so.
+
+    Raises:
+        UsageError: they do not, or cannot be asked.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError("--prompts chats reads what you wrote in your chats; add --yes to allow it")
+    question = "Learn from what you wrote in your chats? Texts and drafter stay on this machine."
+    if not typer.confirm(question):
+        raise UsageError("nothing was read and nothing trained")
 
 
 def _tell_needs(needs: Needs) -> None:

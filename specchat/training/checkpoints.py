@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from specchat.errors import TrainingError
+from specchat.training.files import replacing
 
 
 @dataclass
@@ -47,14 +47,9 @@ def save_checkpoint(
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer.{name}.{key}"] = value if isinstance(value, Tensor) else torch.tensor(value)
     said = {"standing": asdict(standing), "about": dict(about)}
-    partial = file.with_suffix(".partial")
-    try:
-        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, partial,
-                  {"specchat": json.dumps(said)})  # fmt: skip
-        os.replace(partial, file)
-    except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
-        raise TrainingError(f"{file} cannot be written: {error}") from None
+    with replacing(file) as partial:
+        written = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        save_file(written, partial, {"specchat": json.dumps(said)})
 
 
 def load_checkpoint(

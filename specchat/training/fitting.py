@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -18,6 +17,7 @@ from specchat.errors import TrainingError
 from specchat.models.learned.networks import save_weights
 from specchat.training.checkpoints import Standing, load_checkpoint, save_checkpoint
 from specchat.training.corpus import Batch, Corpus
+from specchat.training.files import replacing
 from specchat.training.unrolling import Acceptance, acceptance, chain_loss
 
 TEXTS_PER_BATCH = 4
@@ -172,9 +172,8 @@ class Fitting:
         standing.since_best += 1
         if found.tau > standing.best:
             standing.best, standing.since_best = found.tau, 0
-            partial = self.best_weights.with_suffix(".partial")
-            save_weights(self.network, partial)
-            os.replace(partial, self.best_weights)
+            with replacing(self.best_weights) as partial:
+                save_weights(self.network, partial)
 
     def _numbers(self) -> AbstractContextManager[Any]:
         """Products in bfloat16, which take 0.4 of the time on processors that multiply it; weights stay float32."""

@@ -20,9 +20,10 @@ from specchat.models.learned.networks import new_network
 from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
+from specchat.training.files import only_user, replacing
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.needs import needs_of
-from specchat.training.order import Order, Places
+from specchat.training.order import CHATS, SELF, Order, Places
 from specchat.training.recipes import HEAD_TOKENS, RECIPES, STEPS
 from specchat.training.state_reading import StateReading, grouped, tapped_layers
 from specchat.training.state_shards import read_shard, shard_file
@@ -84,23 +85,24 @@ class Job:
         Raises:
             TrainingError: data, disk or memory do not do.
         """
-        texts = self._write_texts()
-        corpus, sources = self._read_states(texts)
-        fitting = self._fitting(corpus, sources)
-        try:
-            fitting.run(self._tell_learning(fitting))
-        except KeyboardInterrupt:
-            if fitting.best_weights.exists():
-                self._write_drafter(fitting, corpus)
-            raise
-        return self._write_drafter(fitting, corpus)
+        with only_user(self.places.data):
+            texts = self._write_texts()
+            corpus, sources = self._read_states(texts)
+            fitting = self._fitting(corpus, sources)
+            try:
+                fitting.run(self._tell_learning(fitting))
+            except KeyboardInterrupt:
+                if fitting.standing.tokens and fitting.best_weights.exists():
+                    self._write_drafter(fitting, corpus)
+                raise
+            return self._write_drafter(fitting, corpus)
 
     def _write_texts(self) -> TextStore:
         """Stages 1 and 2."""
         order, subject = self.order, self._subject
         self.needs.check(self.places.data)
         store = TextStore(self.places.texts, subject.vocabulary.size)
-        plan = TextPlan(subject.vocabulary, order.file_prompts(), subject.sampling, order.seed)
+        plan = TextPlan(subject.vocabulary, order.given_prompts(), subject.sampling, order.seed)
 
         def tell(done: int) -> None:
             self._tell(Stage("replies", min(done, order.tokens), order.tokens, "tokens", f"{len(store.texts)} texts"))
@@ -146,7 +148,8 @@ class Job:
         order, subject, folder, standing = self.order, self._subject, self.places.drafter, fitting.standing
         best = max(standing.curve, key=lambda point: float(point["tau"]))
         private_dir(folder)
-        shutil.copyfile(fitting.best_weights, folder / WEIGHTS)
+        with replacing(folder / WEIGHTS) as partial:
+            shutil.copyfile(fitting.best_weights, partial)
         return write_drafter(
             folder,
             method=order.drafter,
@@ -155,7 +158,7 @@ class Job:
             licence=subject.licence,
             options=fitting.network.sizes.options(),
             data={
-                "prompts": order.prompts if order.prompts == "self" else Path(order.prompts).name,
+                "prompts": order.prompts if order.prompts in (SELF, CHATS) else Path(order.prompts).name,
                 "texts": len(corpus.learnt),
                 "reply_tokens": corpus.tokens,
                 "seed": order.seed,

@@ -8,11 +8,14 @@ from pathlib import Path
 
 from specchat.config import cache_dir, data_dir, private_dir
 from specchat.errors import TrainingError, UsageError, nearest
-from specchat.training.prompt_sources import prompts_of
+from specchat.training.prompt_sources import prompts_of, prompts_of_chats
 from specchat.training.recipes import RECIPES
 
 SELF = "self"
 """The target writes the prompts itself."""
+
+CHATS = "chats"
+"""The user's own messages."""
 
 FEWEST_TOKENS = 5200
 """Some 40 texts of the longest replies: fewer cannot be told from chance."""
@@ -25,7 +28,7 @@ class Order:
     Args:
         pair: whose target it drafts for.
         drafter: a method with a network.
-        prompts: `self`, or a file.
+        prompts: `self`, `chats`, or a file.
         tokens: of replies that are written and learnt from.
         hours: that learning may take; 0 for as long as it helps.
         name: of the trained drafter.
@@ -54,15 +57,17 @@ class Order:
             raise UsageError(f"--tokens {self.tokens} is too few to learn from; at least {FEWEST_TOKENS}")
         if not 0 <= self.hours < 10_000:
             raise UsageError(f"--hours {self.hours:g} must be 0 (as long as it helps) or more, and below 10000")
-        self.file_prompts()
+        self.given_prompts()
 
-    def file_prompts(self) -> list[str] | None:
-        """The prompts of the file, or None where the target writes them."""
+    def given_prompts(self) -> list[str] | None:
+        """The prompts of the chats or the file, or None where the target writes them."""
         if self.prompts == SELF:
             return None
+        if self.prompts == CHATS:
+            return prompts_of_chats()
         file = Path(self.prompts).expanduser()
         if not file.is_file():
-            raise UsageError(f"--prompts {self.prompts!r} is neither {SELF!r} nor a file")
+            raise UsageError(f"--prompts {self.prompts!r} is neither {SELF!r}, {CHATS!r} nor a file")
         return prompts_of(file)
 
 
@@ -81,8 +86,10 @@ class Places:
         Raises:
             TrainingError: a drafter of this name is there already, or a training that is not to be gone on with.
         """
-        prompts = order.file_prompts()
-        source = SELF if prompts is None else hashlib.blake2b("\n".join(prompts).encode(), digest_size=6).hexdigest()
+        source = order.prompts
+        if source not in (SELF, CHATS):
+            prompts = order.given_prompts() or []
+            source = hashlib.blake2b("\n".join(prompts).encode(), digest_size=6).hexdigest()
         data = cache_dir() / "training" / f"{target}-{checksum[:12]}" / f"{source}-{order.seed}"
         places = cls(data, data / "runs" / order.name, data_dir() / "drafters" / order.name)
         if not order.resume:

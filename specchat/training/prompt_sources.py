@@ -1,4 +1,4 @@
-"""Where prompts come from: the target writes the user's turn itself, or a file has them."""
+"""Where prompts come from: the target writes the user's turn itself, or chats or a file have them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.errors import TrainingError, UsageError
+from specchat.store.chats import Chats
+from specchat.store.database import default_path, open_to_read
 from specchat.training.overlap import overlaps_benchmark
 
 _FEWEST_WORDS = 3
 """A turn of fewer words is seldom a question."""
 
 _LONGEST_LINE = 100_000
+_MOST_CHATS = 1_000_000
 
 
 def opening_of(vocabulary: Vocabulary) -> list[int]:
@@ -52,6 +55,26 @@ def prompts_of(file: Path) -> list[str]:
     if not found:
         raise UsageError(f"--prompts {file} holds no prompts")
     return list(dict.fromkeys(found))
+
+
+def prompts_of_chats() -> list[str]:
+    """What the user said in the chats that are kept on this machine, oldest first. Doubles are left out.
+
+    Raises:
+        UsageError: nothing was said yet.
+    """
+    said = sorted(_said_in_chats()) if default_path().exists() else []
+    if not said:
+        raise UsageError("--prompts chats: no chat of yours is kept here yet; use --prompts self")
+    return list(dict.fromkeys(text for _, text in said))
+
+
+def _said_in_chats() -> list[tuple[str, str]]:
+    """When the user said something, and what, in every chat."""
+    with open_to_read(default_path()) as connection:
+        chats = Chats(connection)
+        messages = [message for found in chats.summaries(limit=_MOST_CHATS) for message in chats.chat(found.id)[1]]
+    return [(message.created, message.content.strip()) for message in messages if message.role == "user"]
 
 
 def text_of(vocabulary: Vocabulary, tokens: list[int]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import TrainingError
+from specchat.training.files import replacing
 
 LIKELIEST = 32
 """So many of the target's likeliest tokens are kept at every place, and the weight of all others together."""
@@ -86,13 +86,8 @@ def write_shard(shard: StateShard, file: Path, source: str) -> None:
     """
     tensors = {name: getattr(shard, name).to(format).contiguous() for name, format in _FORMATS.items()}
     about = {name: _digest(tensor) for name, tensor in tensors.items()} | {"source": source}
-    partial = file.with_suffix(".partial")
-    try:
+    with replacing(file) as partial:
         save_file(tensors, partial, {"specchat": json.dumps(about)})
-        os.replace(partial, file)
-    except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
-        raise TrainingError(f"{file} cannot be written: {error}") from None
 
 
 def is_there(folder: Path, number: int, source: str) -> bool:

@@ -127,6 +127,7 @@ class SpecchatApp(TerminalApp):
                 yield views.tree_panel
                 yield views.stats
                 yield views.settings_form
+        yield views.subtitle
         yield views.tree_strip
         yield views.alert
         yield views.notice

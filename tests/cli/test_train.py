@@ -20,8 +20,14 @@ from specchat.cli.training_progress import Lines
 from specchat.cli.training_verdict import Way, curve_lines, judge, use
 from specchat.config import config_dir, data_dir, load_catalog, settings_of
 from specchat.errors import SpecchatError, UsageError
+from specchat.store.chats import Chats
+from specchat.store.database import default_path, open_to_write
+from specchat.store.records import Chat, Message
 from specchat.training import job
 from specchat.training.job import Stage
+from specchat.training.prompt_sources import prompts_of_chats
+
+WHEN = "2026-01-31T12:00:00.000Z"
 
 app = typer.Typer()
 app.command()(train)
@@ -56,9 +62,10 @@ def error_of(*arguments: str) -> SpecchatError:
         (("smol", "--tokens", "10"), "--tokens 10 is too few"),
         (("smol", "--hours", "-1"), "--hours -1 must be 0"),
         (("smol", "--hours", "nan"), "--hours nan must be 0"),
-        (("smol", "--prompts", "selv"), "--prompts 'selv' is neither 'self' nor a file"),
+        (("smol", "--prompts", "selv"), "--prompts 'selv' is neither 'self', 'chats' nor a file"),
         (("smol", "--name", "../x"), "--name '../x' is no name"),
         (("smol", "--output", "jsonl"), "--output jsonl"),
+        (("smol", "--prompts", "chats", "--yes"), "--prompts chats: no chat of yours is kept here yet"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(arguments, said):
@@ -82,6 +89,22 @@ def test_a_tiny_model_is_trained_and_judged_from_the_command_line(tiny, monkeypa
     assert said["verdict"]["default_ratio"][0] > 0
     assert "specchat train tiny --drafter hydra" in said["data"]["command"]
     assert "'tiny-hydra' is there already" in str(error_of(*flags))
+
+
+@pytest.fixture
+def chatted():
+    chats = Chats(open_to_write(default_path()).connection)
+    with chats.transaction():
+        for id, text in (("abc234", "  Rust or Go, for a small server?"), ("abd567", "Who painted the night watch?")):
+            chats.save(Chat(id, text, WHEN, WHEN, leaf="b"))
+            chats.add(id, Message("a", None, "user", text, WHEN))
+            chats.add(id, Message("b", "a", "assistant", "It depends.", WHEN, "done"))
+    chats._sql.close()
+
+
+def test_chats_are_learnt_from_only_when_their_owner_agrees(chatted):
+    assert prompts_of_chats() == ["Rust or Go, for a small server?", "Who painted the night watch?"]
+    assert "add --yes to allow it" in str(error_of("smol", "--prompts", "chats"))
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import torch
 from contracts.models import shared_network
 from contracts.tiny_networks import tiny_trained
 
+from specchat.compiled.build import NativeUnavailable
 from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
@@ -17,7 +18,6 @@ from specchat.models.files.tensor_source import TensorSource
 from specchat.models.learned.loading import trained_network
 from specchat.models.learned.networks import NETWORKS
 from specchat.models.native.arena import Arena
-from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.linear import NativeHead, NativeLinear, small_network_kernels
 from specchat.models.native.network import NativeNetwork
 from specchat.models.other.reference import ReferenceModel

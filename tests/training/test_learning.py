@@ -17,6 +17,7 @@ from specchat.models.own.text_batch import TextBatch
 from specchat.training import fitting, job, losses, needs, writing
 from specchat.training.batch_writer import BatchWriter, Writing
 from specchat.training.corpus import Corpus
+from specchat.training.files import only_user
 from specchat.training.fitting import Fitting, Schedule, columns_of
 from specchat.training.job import Job
 from specchat.training.losses import divergence, followed, labels_of
@@ -244,3 +245,18 @@ def test_an_interrupt_keeps_the_best_and_resume_goes_on(tmp_path, monkeypatch):
     trained = Job(order(tmp_path, resume=True), subject(), lambda stage: None).run()
     assert trained.figures["tokens_seen"] > early.figures["tokens_seen"] > 0
     assert trained.figures["curve_tau"][: len(early.figures["curve_tau"])] == early.figures["curve_tau"]
+
+
+def test_two_trainings_do_not_write_to_the_same_data(tmp_path):
+    asked = Job(order(tmp_path), subject(), lambda stage: None)
+    with only_user(asked.places.data), pytest.raises(TrainingError, match="another training uses"):
+        asked.run()
+
+
+@pytest.mark.parametrize("what", ["best.safetensors", "checkpoint.safetensors"])
+def test_a_disk_that_fills_up_while_it_learns_is_told_in_one_line(model, shard, tmp_path, what):
+    fit = fitted("hydra", model, shard, tmp_path, 300)
+    (tmp_path / what).mkdir()  # nothing can take its place
+    with pytest.raises(TrainingError, match=rf"{what} cannot be written"):
+        fit.run(lambda standing: None)
+    assert not list(tmp_path.glob("*.partial"))

@@ -44,7 +44,7 @@ async def test_the_open_block_is_tinted_by_who_wrote_it():
         assert tail.text in d.app.chat.running.text
 
 
-async def test_the_tree_shows_the_last_verified_round_and_the_title_says_its_size():
+async def test_the_tree_shows_the_last_verified_round_and_the_title_says_how_many_guesses_were_kept():
     async with driving() as d:
         await d.say("hi")
         rounds = await d.reply(upto=5, finish=False)
@@ -52,7 +52,8 @@ async def test_the_tree_shows_the_last_verified_round_and_the_title_says_its_siz
         assert "★" in drawn
         assert "●" in drawn
         assert "earlier rounds" in drawn
-        assert str(d.app.views.tree_panel.border_title).endswith(f"{len(rounds[4].tree.tokens) - 1} nodes")
+        guesses, kept = len(rounds[4].tree.tokens) - 1, len(rounds[4].verdict.path)
+        assert str(d.app.views.tree_panel.border_title) == f"kept {kept} of {guesses} guesses"
 
 
 async def test_escape_stops_at_the_next_round_and_keeps_the_text():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from races import asked, begun, ended, fast_heat, fast_rounds, plain_heat, racing, shown, warm_up
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Compare, Generate, Load
+from specchat.tui.draw import race_rows
 from specchat.tui.screens.race import RaceScreen
 
 
@@ -79,3 +81,11 @@ async def test_the_result_can_be_copied():
         assert "× plain decoding" in copied
         assert "identical: all" in copied
         assert "copied" in shown(d, "keys")
+
+
+@pytest.mark.parametrize(
+    ("plain_s", "speculative_s", "said"),
+    [(4.0, 1.5, "speculation won by 2.50 s"), (1.5, 4.0, "plain decoding won by 2.50 s"), (2.0, 2.001, "a dead heat")],
+)
+def test_a_race_ends_with_who_won_by_how_many_seconds(plain_s, speculative_s, said):
+    assert race_rows._winner(plain_s, speculative_s) == said

@@ -112,6 +112,8 @@ async def test_the_end_shows_both_times_the_ratio_and_the_proof():
         await at(d, clock, clock.now + plain[-1].at_s)
         ratio = plain[-1].at_s / fast[-1].at_s
         assert f"{ratio:.2f}× plain decoding" in shown(d, "outcome")
+        assert " won by " in shown(d, "outcome")
+        assert " s · " in shown(d, "outcome")
         assert f"identical: all {len(plain)} tokens are the same, one by one" in shown(d, "outcome")
         board = shown(d, "bars")
         assert f"{plain[-1].at_s:.2f} s" in board

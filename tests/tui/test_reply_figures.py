@@ -132,7 +132,7 @@ def test_numbers_are_written_with_their_units():
 
 def test_the_plan_of_a_round_says_what_was_chosen_and_why():
     round = rounds_of()[3]
-    assert plan_of(round) == f"{len(round.tree.tokens) - 1} nodes: fixed by you"
+    assert plan_of(round) == f"{len(round.tree.tokens) - 1} guesses: fixed by you"
     alone = ev.Tree([0], [-1], ["a"], [], [None])
     plain = msgspec.structs.replace(round, tree=alone, why="off", budget={"nodes": 0})
     assert plan_of(plain) == "plain: off"

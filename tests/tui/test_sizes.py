@@ -69,10 +69,39 @@ async def test_the_tree_is_a_panel_where_there_is_room_and_a_line_elsewhere(size
         assert "★" in (d.drawn(d.app.views.tree_panel) if panel else d.drawn(d.app.views.tree_strip))
 
 
+async def test_the_tree_has_at_least_a_third_of_the_rows_while_a_reply_grows():
+    async with driving((120, 40)) as d:
+        await d.say("hi")
+        await d.reply(upto=8, finish=False)
+        assert d.app.views.tree_panel.size.height >= 40 / 3
+        drawn = d.drawn(d.app.views.tree_panel).splitlines()
+        assert drawn.index(next(row for row in drawn if "earlier rounds" in row)) >= 40 / 3
+
+
+async def test_f3_shows_all_figures_then_none_then_the_most_important_ones():
+    async with driving((120, 40)) as d:
+        await d.say("hi")
+        await d.reply(upto=8, finish=False)
+        stats = d.app.views.stats
+        brief = d.drawn(stats)
+        assert "guesses  kept" in brief
+        assert "speed-up" in brief
+        assert not any(word in brief for word in ("plan", "verify", "memory"))
+        await d.pilot.press("f3")
+        await d.pilot.pause()
+        assert all(word in d.drawn(stats) for word in ("of it was guessed", "plan", "verify", "memory"))
+        await d.pilot.press("f3")
+        await d.pilot.pause()
+        assert not stats.display
+        await d.pilot.press("f3")
+        await d.pilot.pause()
+        assert d.drawn(stats) == brief
+
+
 async def test_the_tree_and_the_figures_can_be_hidden_and_the_text_takes_the_room():
     async with driving() as d:
         before = d.app.views.transcript.size.width
-        await d.pilot.press("ctrl+t", "f3")
+        await d.pilot.press("ctrl+t", "f3", "f3")
         await d.pilot.pause()
         assert d.app.views.transcript.size.width > before + 30
         await d.pilot.press("ctrl+t")

@@ -68,6 +68,20 @@ def test_a_reply_being_written(snap_compare, size):
     assert snap_compare(app_of(links), terminal_size=size, run_before=lambda pilot: chat(pilot, links, 26, False))
 
 
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_the_tree_over_the_whole_window(snap_compare, size):
+    links: list[FakeLink] = []
+
+    async def shown(pilot):
+        await chat(pilot, links, 12, False)
+        await pilot.press("ctrl+l")
+        await settle(pilot, links[0])
+        links[0].put(rounds_of()[12])
+        await settle(pilot, links[0])
+
+    assert snap_compare(app_of(links), terminal_size=size, run_before=shown)
+
+
 def test_a_reply_that_is_complete(snap_compare):
     links: list[FakeLink] = []
     assert snap_compare(app_of(links), terminal_size=(120, 40), run_before=lambda pilot: chat(pilot, links, None, True))

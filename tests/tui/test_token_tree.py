@@ -65,8 +65,14 @@ def test_every_accepted_token_is_on_the_screen_or_said_to_be_left_out(round, wid
 def test_the_river_runs_along_the_top(round, width):
     rows = layout(round, width, 30, "river")
     top = [text for text, role in rows[0] if role in ("root", "accepted", "bonus") and text not in "●★"]
-    spine = [node.label for node in picture_of(round, UNICODE).spine if node.label not in "●★"]
-    assert top == spine[: len(top)]
+    spine = [node for node in picture_of(round, UNICODE).spine if node.label not in "●★"]
+    left_out = 0
+    if top[0].startswith("…") and top[0].endswith("…"):
+        left_out = int(top.pop(0).strip("…"))
+    assert len(top) == len(spine) - left_out
+    assert all(text in (node.label, node.whole) for text, node in zip(top, spine[left_out:], strict=True))
+    below = [role for row in rows[1:] for _, role in row]
+    assert not {"root", "accepted", "bonus"} & set(below)
 
 
 def big_round(count: int = 64, levels: int = 8, accepted: int = 4) -> ev.RoundDone:
@@ -180,11 +186,54 @@ def test_auto_chooses_by_the_room(width, height, mode):
     assert fitting_mode("auto", width, height) == mode
 
 
-def test_a_long_path_flows_on_in_the_next_row():
+def text_of(rows) -> list[str]:
+    return ["".join(text for text, _ in row) for row in rows]
+
+
+def test_a_long_path_is_one_line_that_scrolls_sideways_to_its_end_or_to_the_selected_node():
     words = tokens_of("one two three four five six seven eight nine ten eleven twelve")
-    rows = layout(round_at(0, words, 1, 10, 1), 40, 12, "river")
-    assert "".join(t for t, _ in rows[0]).startswith("one━●·two━●·three")
-    assert any("★·twelve" in "".join(t for t, _ in row) for row in rows[1:])
+    round = round_at(0, words, 1, 10, 1)
+    top, *below = text_of(layout(round, 40, 12, "river"))
+    assert top.startswith("…8…━●·nine")
+    assert top.endswith("┯★·twelve")
+    assert not any("●" in row for row in below)
+    first = draw(picture_of(round, UNICODE, chosen=1), 40, 12, "river", UNICODE)
+    assert text_of(first.rows)[0].startswith("one━●·two━●·three")
+    assert "…7…" in text_of(first.rows)[0]
+    assert 1 in first.shown
+
+
+def forked(*branches: str) -> ev.RoundDone:
+    """A round with two accepted tokens, and these branches below the first."""
+    texts = ["root", " first", " second", *branches]
+    parents = [-1, 0, 1, *(1 for _ in branches)]
+    reasons = ["accepted"] * 3 + ["rejected"] * len(branches)
+    return ev.RoundDone(
+        1, 0, 0.0, 1, {}, ev.Tree(list(range(len(texts))), parents, texts, [], [None] * len(texts)),
+        ev.Verdict([1, 2], 9, " third", None, reasons), [], ev.Timings(0, 0, 0),
+    )  # fmt: skip
+
+
+def test_rejected_branches_are_cut_shorter_before_the_path_is():
+    round = forked("internationalization")
+    assert "internationalization" in text_of(layout(round, 60, 8, "river"))[1]
+    top, below = text_of(layout(round, 30, 8, "river"))
+    assert top == "root━●·first┯●·second━★·third"
+    assert below.strip() == "╰✕internati…"
+
+
+def test_no_token_is_cut_where_there_is_room():
+    long = "incomprehensibilities"
+    rows = text_of(layout(forked(long, " counterrevolutionaries"), 196, 40, "river"))
+    assert long in rows[1]
+    assert "·counterrevolutionaries" in rows[2]
+    assert not any("…" in row for row in rows)
+
+
+def test_nothing_is_counted_as_left_out_where_there_are_rows_for_it():
+    branches = [f" b{n}" for n in range(9)]
+    assert not any("more" in row for row in text_of(layout(forked(*branches), 40, 10, "river")))
+    assert text_of(layout(forked(*branches), 40, 9, "river"))[-1] == "… 2 more"
 
 
 def test_a_frame_is_laid_out_in_a_few_milliseconds():

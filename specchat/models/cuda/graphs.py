@@ -121,8 +121,7 @@ class GraphNetwork:
         return out[:rows]
 
     def _is_special(self, running: Pass) -> bool:
-        """Whether a pass does what no recording does: ask in the middle, read several texts, or see part of one through
-        windows."""
+        """Whether a pass cannot be replayed: it is interrupted, reads several texts, or a window hides part of one."""
         windows = any(kind.window is not None for kind in self.shape.attention_kinds)
         part_seen = windows and bool(running.plan.borrowed)
         return running.interrupted(self.shape.layers) or bool(running.plan.places) or part_seen

@@ -269,4 +269,6 @@ def _sizes(table: Tensor | None, shape: Shape) -> tuple[int, ...]:
 
 def _floats(states: Tensor) -> Tensor:
     """States as C reads them, whatever format and order they come in."""
+    if states.dtype == torch.float32 and states.device.type == "cpu" and states.is_contiguous():
+        return states  # as they nearly always are; asking torch for the same takes as long as everything else here
     return states.to("cpu", torch.float32).contiguous()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specchat.tui.control.clips import Clips
 from specchat.tui.control.current_chat import CurrentChat
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.control.races import Races
+from specchat.tui.control.show_mode import ShowMode
 from specchat.tui.control.side_panel import SidePanel
 from specchat.tui.control.tour import Tour
 from specchat.tui.ports import AppPorts
@@ -36,6 +38,8 @@ class Actions:
     races: Races
     tour: Tour
     side_panel: SidePanel
+    show: ShowMode
+    clips: Clips
     keys: Mapping[str, str]  # the user's own, by binding
 
     def choose_pair(self) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specchat.config import AppOptions
 from specchat.tui.control.actions import Actions
+from specchat.tui.control.clips import Clips
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.current_chat import CurrentChat
 from specchat.tui.control.engine_session import EngineSession, LinkFactory
@@ -17,6 +18,7 @@ from specchat.tui.control.prompt_controller import PromptController
 from specchat.tui.control.races import Races
 from specchat.tui.control.round_animation import RoundAnimation
 from specchat.tui.control.screen_update import ScreenUpdate
+from specchat.tui.control.show_mode import ShowMode
 from specchat.tui.control.side_panel import SidePanel
 from specchat.tui.control.stop_keys import StopKeys
 from specchat.tui.control.tour import Tour
@@ -102,6 +104,7 @@ class Controllers:
             finds_models=finds_models,
         )
         self.speed = PlaybackSpeed(chat, self.session, views.tree_panel, ports, self.pump.wake)
+        self.show = ShowMode(chat, views, self.session, self.speed, ports)
         self.races = Races(chat, self.session, ports, questions)
         self.context_limit = ContextLimit(chat, self.session, views, ports)
         self.current_chat = CurrentChat(chat, views, self.session, self.context_limit, self.archive, ports)
@@ -118,6 +121,8 @@ class Controllers:
             races=self.races,
             tour=self.tour,
             side_panel=self.side_panel,
+            show=self.show,
+            clips=Clips(chat, self.session),
             keys=keys,
         )
         self.prompt_controller = PromptController(self.actions, self.context_limit)
@@ -133,5 +138,6 @@ class Controllers:
             animation=self.round_animation,
             pump=self.pump,
             terminal=self.terminal,
+            show=self.show,
             form=lambda: self.side_panel.form,
         )

@@ -114,6 +114,11 @@ class EngineSession:
         elif self.link is not None:
             self.link.send(self._chat.engine.change(name, value))
 
+    def change_all(self, settings: dict[str, Any]) -> None:
+        """Change several live settings at once: all of them, or none where they do not go together."""
+        if self.link is not None:
+            self.link.send(self._chat.engine.change_all(settings))
+
     async def ask(self, text: str) -> bool:
         """Send a message now, or queue it while a reply is written; False or UsageError if neither is possible."""
         if self._chat.editing is not None:

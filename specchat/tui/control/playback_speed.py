@@ -115,7 +115,7 @@ class PlaybackSpeed:
             player.faster(0.5 if by > 0 else 2.0)
         else:
             at = min(range(len(GAPS_S)), key=lambda index: abs(GAPS_S[index] - self.gap_s)) + by
-            self._slow_down_to(GAPS_S[max(0, min(len(GAPS_S) - 1, at))])
+            self.slow_down_to(GAPS_S[max(0, min(len(GAPS_S) - 1, at))])
         self._redraw()
 
     def set_speed(self, text: str) -> None:
@@ -134,7 +134,7 @@ class PlaybackSpeed:
         if player is not None:
             player.faster(min(FASTEST, max(SLOWEST, wanted or 1.0)) / player.speed)
         else:
-            self._slow_down_to(1 / wanted if wanted else 0.0)
+            self.slow_down_to(1 / wanted if wanted else 0.0)
         self._redraw()
 
     def describe(self) -> str:
@@ -154,7 +154,8 @@ class PlaybackSpeed:
         self._ports.redraw()
         self._wake()
 
-    def _slow_down_to(self, gap_s: float) -> None:
+    def slow_down_to(self, gap_s: float) -> None:
+        """Write live replies with at least this time between two rounds; 0 is full speed."""
         self.gap_s = gap_s
         if self._chat.running is not None and not self.held:
             self._send_pace()

@@ -152,6 +152,7 @@ class RoundAnimation:
     def _set_preview(self, runs: Row, *, within: bool = False) -> None:
         for view in self._views.transcript.unfinished_replies():
             view.set_preview(runs, within=within)
+        self._views.subtitle.set_preview(runs)
 
 
 def _ends_animation(event: Event) -> bool:

@@ -9,6 +9,7 @@ from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.control.round_animation import RoundAnimation
+from specchat.tui.control.show_mode import ShowMode
 from specchat.tui.draw.stats_rows import Facts, plan_of
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.session import Chat
@@ -37,11 +38,12 @@ class ScreenUpdate:
         animation: RoundAnimation,
         pump: EventPump,
         terminal: TerminalWindow,
+        show: ShowMode,
         form: Callable[[], SettingsFormPort],
     ) -> None:
         self._chat, self._views, self._session = chat, views, session
         self._context_limit, self._speed, self._animation = context_limit, speed, animation
-        self._pump, self._terminal, self._form = pump, terminal, form
+        self._pump, self._terminal, self._show, self._form = pump, terminal, show, form
         self._cpu_meter = CpuMeter()
 
     def __call__(self) -> None:
@@ -66,9 +68,11 @@ class ScreenUpdate:
 
     def _draw_tree(self) -> None:
         chat, speed = self._chat, self._speed
+        pace = self._show.title + speed.caption
         self._views.tree_panel.show(
-            chat.rounds, chat.figures, frozen=speed.halted, animating=not self._animation.finished, pace=speed.caption
+            chat.rounds, chat.figures, frozen=speed.halted, animating=not self._animation.finished, pace=pace
         )
+        self._views.subtitle.repaint()
         self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.caption)
 
     def _facts(self) -> Facts:

@@ -50,9 +50,12 @@ class SidePanel:
             screen = SettingsScreen(self.fields(), self._chat.engine.pair, self._chat.engine.effect)
             self._ports.push_screen(screen, lambda _: views.prompt.focus())
 
-    def toggle_stats(self) -> None:
-        """Hide or show the figures."""
-        self._ports.chat_screen().toggle_class("-no-stats")
+    def turn_stats(self) -> None:
+        """Show all figures, then none, then the most important ones again."""
+        base = self._ports.chat_screen()
+        all_shown, hidden = base.has_class("-all-stats"), base.has_class("-no-stats")
+        base.set_class(not all_shown and not hidden, "-all-stats")
+        base.set_class(all_shown, "-no-stats")
         self._update()
 
     def toggle_tree(self) -> None:

@@ -51,6 +51,7 @@ class StopKeys:
             not self._prompt_controller.recall_queued() and not await self._actions.tour.leave() and not session.stop()
         ):
             self._ports.notify("")
+            self._actions.show.leave()
             self._actions.side_panel.leave_tree()
             views.transcript.follow()
             views.prompt.focus()

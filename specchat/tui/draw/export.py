@@ -59,7 +59,11 @@ def format_of(word: str, file: Path | None) -> str:
 
 def file_name(chat: Chat, format: str, folder: Path) -> Path:
     """A file named after the chat that is not there yet."""
-    stem = stem_of(chat.title, chat.id)
+    return free_name(stem_of(chat.title, chat.id), format, folder)
+
+
+def free_name(stem: str, format: str, folder: Path) -> Path:
+    """A file of this name that is not there yet."""
     names = (f"{stem}{f'-{n}' if n > 1 else ''}.{format}" for n in range(1, 10_000))
     return next(folder / name for name in names if not (folder / name).exists())
 

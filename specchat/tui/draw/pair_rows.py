@@ -61,7 +61,7 @@ def _row(state: PairListState, pair: PairInfo, chosen: bool, names: int, width: 
         row = [*lead, (words, role)]
         if not pair.trouble and pair.fits_in_memory(state.held_bytes):
             row.append((" · fits in memory", "dim"))
-    tags = [word for word, name in (("at start", state.first), ("in use", state.in_use)) if name == pair.name]
+    tags = [word for word, name in (("loads at start", state.first), ("in use", state.in_use)) if name == pair.name]
     if tags:
         tag = " " + " · ".join(tags)
         row = [*padded(row, width - len(tag)), (tag, "good" if pair.name == state.in_use else "dim")]

@@ -37,16 +37,13 @@ def head_rows(playback: RacePlayback, pair: str, dtype: str, chosen: Mapping[str
 
 
 def bar_rows(playback: RacePlayback, longest: int, width: int) -> list[Row]:
-    """One bar for each side: its progress while it runs, its time at the end."""
+    """One bar for each side: how much of the reply it has written."""
     return [_bar_row(playback, side, longest, width) for side in SIDES]
 
 
 def _bar_row(playback: RacePlayback, side: Side, longest: int, width: int) -> Row:
-    heat = playback.race.heats[side]
     elapsed = playback.elapsed(side)
-    over = playback.race.phase == "over" and playback.finished
-    slowest = max(other.decode_s for other in playback.race.heats.values())
-    share = heat.decode_s / slowest if over and slowest > 0 else playback.progress(side, longest)
+    share = playback.progress(side, longest)
     tokens = playback.tokens(side)
     figures = f"{tokens:>6,} tok {elapsed:>7.2f} s" if tokens else " " * 20
     if width >= 60:
@@ -98,10 +95,19 @@ def _status(playback: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
 
 
 def _outcome(playback: RacePlayback) -> str:
-    """`2.30× plain decoding · τ 3.41`."""
+    """`speculation won by 1.84 s · 2.30× plain decoding · τ 3.41`."""
     race = playback.race
-    slower = ": slower here" if race.ratio < 0.995 else ""
-    return f"{race.ratio:.2f}× plain decoding{slower} · τ\u00a0{race.speculative.acceptance_length:.2f}"
+    ratio = f"{race.ratio:.2f}× plain decoding · τ\u00a0{race.speculative.acceptance_length:.2f}"
+    return f"{_winner(race.plain.decode_s, race.speculative.decode_s)} · {ratio}"
+
+
+def _winner(plain_s: float, speculative_s: float) -> str:
+    """Who was done first, and by how many seconds."""
+    ahead_s = plain_s - speculative_s
+    if f"{abs(ahead_s):.2f}" == "0.00":
+        return "a dead heat"
+    name = NAMES["speculative" if ahead_s > 0 else "plain"]
+    return f"{name} won by {abs(ahead_s):.2f} s"
 
 
 def outcome_text(playback: RacePlayback, pair: str, dtype: str) -> str:

@@ -33,12 +33,12 @@ class Facts:
 
 
 def plan_of(round: RoundDone | None) -> str:
-    """What the controller chose for a round, and why: `6 nodes: a guess pays from 21 %`."""
+    """What the controller chose for a round, and why: `6 guesses: a guess pays from 21 %`."""
     if round is None or not round.why:
         return ""
     drafted = len(round.tree.tokens) - 1
     nothing = "nothing guessed" if round.budget.get("nodes") else "plain"
-    chosen = nothing if drafted <= 0 else "1 node" if drafted == 1 else f"{drafted} nodes"
+    chosen = nothing if drafted <= 0 else numbers.guesses(drafted)
     return f"{chosen}: {visible(round.why)}"
 
 
@@ -58,23 +58,24 @@ def _all_rows(facts: Facts, width: int) -> list[tuple[int, Row]]:
         entries.append((1, _fitted(_speedup(figures), width)))
         if figures.drafted:
             entries.append((3, _fitted(_acceptance(figures), width)))
-            entries += [(rank, row) for rank, row in zip((5, 4), _depths(figures, width), strict=True)]
+            entries.append((4, _fitted(_share(figures), width)))
+            entries += [(rank, row) for rank, row in zip((6, 5), _depths(figures, width), strict=True)]
         if facts.writing and facts.effect is not None and (did := facts.effect.figures(width - _LABEL)):
             entries.append((2, [*_label("change"), *did]))
         if facts.plan:
-            entries.append((6, [*_label("plan"), (cut(facts.plan, max(1, width - _LABEL)), "dim")]))
+            entries.append((7, [*_label("plan"), (cut(facts.plan, max(1, width - _LABEL)), "dim")]))
         if figures.emitted:
-            entries.append((7, _recent(figures, width)))
-        entries += [(8 + i, row) for i, row in enumerate(_split(figures, width))]
+            entries.append((8, _recent(figures, width)))
+        entries += [(9 + i, row) for i, row in enumerate(_split(figures, width))]
     if facts.loss is not None:
-        entries += [(rank, row) for rank, row in zip((2, 14, 15), _lossless(facts.loss, width), strict=False)]
+        entries += [(rank, row) for rank, row in zip((2, 15, 16), _lossless(facts.loss, width), strict=False)]
     if facts.context_limit:
-        entries.append((11, _context(facts, width)))
+        entries.append((12, _context(facts, width)))
     if facts.shares is not None:
         used = f"engine {facts.shares.engine:.1f} · app {facts.shares.app:.2f}"
-        entries.append((12, [*_label("cores"), (cut(used, max(1, width - _LABEL)), "text")]))
+        entries.append((13, [*_label("cores"), (cut(used, max(1, width - _LABEL)), "text")]))
     if facts.memory_bytes:
-        entries.append((13, [*_label("memory"), (numbers.size(facts.memory_bytes), "text")]))
+        entries.append((14, [*_label("memory"), (numbers.size(facts.memory_bytes), "text")]))
     return entries
 
 
@@ -108,16 +109,20 @@ def _speedup(figures: Figures) -> Row:
 
 def _acceptance(figures: Figures) -> Row:
     rounds = max(1, figures.rounds)
-    return [
-        *_label("accepted"), (f"{figures.acceptance_rate * 100:.0f} %", "accepted"),
-        (f"  τ {figures.acceptance_length:.1f}", "bonus"), (f"  of {figures.drafted / rounds:.0f} nodes", "dim"),
-    ]  # fmt: skip
+    kept = f"kept {figures.accepted / rounds:.1f} of {figures.drafted / rounds:.0f}"
+    return [*_label("guesses"), (kept, "accepted"), (f"  τ {figures.acceptance_length:.1f}", "bonus"),
+            (" a round", "dim")]  # fmt: skip
+
+
+def _share(figures: Figures) -> Row:
+    share = f"{figures.drafted_share:.0%}".replace("%", " %")
+    return [*_label("text"), (f"{share} of it", "text"), (" was guessed", "text")]
 
 
 def _depths(figures: Figures, width: int) -> tuple[Row, Row]:
     rates = figures.depths()[: max(1, (width - _LABEL) // 4)]
     numbers: Row = [*_label("depth")]
-    bars: Row = [*_label("accept")]
+    bars: Row = [*_label("kept")]
     for depth, rate in enumerate(rates, 1):
         numbers.append((f"{depth:^3} ", "dim"))
         bars.append((spark([rate], 1.0) * 3 + " ", "accepted"))

@@ -1,21 +1,21 @@
-"""The captions of the tree: what was drafted, its figures, and the playback speed."""
+"""The captions of the tree: how many guesses were kept, the reply's figures, and the playback speed."""
 
 from __future__ import annotations
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.text import numbers
 
 
-def title_of(round: RoundDone | None) -> str:
-    """`tree w4 d6 · 18 nodes`, or `plain · 1 token`."""
+def title_of(round: RoundDone | None, *, told: bool = True) -> str:
+    """`kept 3 of 18 guesses`, or `plain · 1 token`; `told`: whether the verdict is on the screen."""
     if round is None:
         return "tree"
     drafted = len(round.tree.tokens) - 1
     if drafted <= 0:
         return "plain · 1 token"
-    letters = (("w", "width"), ("d", "depth"))
-    budget = "".join(f" {letter}{round.budget[name]}" for letter, name in letters if name in round.budget)
-    return f"tree{budget} · {drafted} node{'s' if drafted != 1 else ''}"
+    guesses = numbers.guesses(drafted)
+    return f"kept {len(round.verdict.path)} of {guesses}" if told else guesses
 
 
 def summary_of(figures: Figures | None) -> str:

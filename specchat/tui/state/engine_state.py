@@ -52,7 +52,10 @@ class EngineState:
 
     def change(self, name: str, value: Any) -> Change:
         """The command that changes one live setting; `METHOD.OPTION` names a method's option."""
-        settings: dict[str, Any] = {"method_options": {name: value}} if "." in name else {name: value}
+        return self.change_all({"method_options": {name: value}} if "." in name else {name: value})
+
+    def change_all(self, settings: dict[str, Any]) -> Change:
+        """The command that changes these live settings together."""
         self.changes.append(settings)
         return Change(settings)
 

@@ -115,16 +115,11 @@ class Figures:
         ]  # fmt: skip
 
     def line(self) -> str:
-        """One line about the reply: what it is, how fast, and what the drafting cost."""
+        """One line about the reply: how long, how fast, tokens per round, and how much sooner than plain decoding."""
         parts = [f"{self.tokens:,} tok", f"{self.tokens_per_s:.{1 if self.tokens_per_s < 10 else 0}f} tok/s"]
         if not self.drafted:
             return " · ".join([*parts, "plain decoding"])
-        rounds = max(1, self.rounds)
-        parts.append(f"τ {self.acceptance_length:.1f}")
-        parts.append(f"{self.drafted_share:.0%} drafted".replace("%", " %"))
-        parts.append(f"{self.accepted / rounds:.1f} of {self.drafted / rounds:.0f} nodes")
-        parts.append(speedup_text(self.speedup))
-        return " · ".join(parts)
+        return " · ".join([*parts, f"τ {self.acceptance_length:.1f}", speedup_text(self.speedup)])
 
 
 def _deepest(parents: list[int]) -> int:

@@ -13,6 +13,11 @@ def count(value: float) -> str:
     return f"{round(value):,}"
 
 
+def guesses(count: int) -> str:
+    """Draft tokens in words: `1 guess`, `14 guesses`."""
+    return "1 guess" if count == 1 else f"{count:,} guesses"
+
+
 def size(value: float) -> str:
     """Bytes, in steps of a thousand: `1.9 GB`."""
     for unit in ("B", "kB", "MB", "GB"):

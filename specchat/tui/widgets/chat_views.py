@@ -16,6 +16,7 @@ from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.start_pages import StartPages
 from specchat.tui.widgets.stats_panel import StatsPanel
 from specchat.tui.widgets.status_bars import Notice, ReplayBar, StatusBar
+from specchat.tui.widgets.subtitle import Subtitle
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
 from specchat.tui.widgets.tree_strip import TreeStrip
@@ -29,6 +30,7 @@ class ChatViews:
     start_pages: StartPages
     tree_panel: TreePanel
     tree_strip: TreeStrip
+    subtitle: Subtitle  # below a tree that fills the window
     stats: StatsPanel
     settings_form: SettingsForm  # beside the chat
     prompt: Prompt
@@ -54,6 +56,7 @@ def chat_views(
         start_pages=StartPages(chat, transcript),
         tree_panel=TreePanel(ascii_marks=ascii, id="tree"),
         tree_strip=TreeStrip(ascii_marks=ascii, id="strip"),
+        subtitle=Subtitle(chat, id="subtitle"),
         stats=StatsPanel(id="stats"),
         settings_form=SettingsForm(id="settings"),
         prompt=Prompt(history, complete, id="prompt"),

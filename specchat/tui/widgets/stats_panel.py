@@ -12,7 +12,7 @@ class StatsPanel(PaintedRows):
 
     DEFAULT_CSS = """
     StatsPanel {
-        height: 8; padding: 0 1; border: round $border; border-title-color: $foreground 80%;
+        height: 6; padding: 0 1; border: round $border; border-title-color: $foreground 80%;
     }
     """
 

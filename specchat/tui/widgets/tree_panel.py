@@ -11,7 +11,7 @@ from textual.reactive import reactive
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.draw.token_tree import ASCII, UNICODE, Drawing, Mode, draw, fitting_mode, hides_most, picture_of
-from specchat.tui.draw.token_tree.lower_rows import EARLIER, earlier_rounds_rows, node_rows
+from specchat.tui.draw.token_tree.lower_rows import EARLIER, earlier_rounds_rows, legend_height, node_rows
 from specchat.tui.draw.token_tree.navigation import Step, neighbour
 from specchat.tui.draw.token_tree.picture import Picture
 from specchat.tui.draw.tree_captions import summary_of, title_of
@@ -178,11 +178,13 @@ class TreePanel(PaintedRows, can_focus=True):
             return [[("each round's token tree", "dim")]]
         upto = self._revealed[1] if self._revealed is not None and self._pinned is None else None
         picture = picture_of(round, self._marks, upto, self._chosen)
-        below = self._below(round, picture, width, height)
-        room = height - len(below)
-        self._drawing = self._drawn(round, picture, width, room)
+        below = self._details(round, picture, width, height)
+        self._drawing = self._drawn(round, picture, width, height - (len(below) or legend_height(height)))
         rows = self._drawing.rows
-        return [*rows, *([] for _ in range(room - len(rows))), *below]
+        if not below and fitting_mode(self.mode, width, height) != "strip":
+            before = self._before(round)
+            below = earlier_rounds_rows(before, picture, width, height, self._marks, tree=len(rows))
+        return [*rows, *([] for _ in range(height - len(below) - len(rows))), *below]
 
     def _drawn(self, round: RoundDone, picture: Picture, width: int, height: int) -> Drawing:
         """Draw in the current mode; a selected node is always visible."""
@@ -204,13 +206,11 @@ class TreePanel(PaintedRows, can_focus=True):
             self._map_decision = (id(round), _MAP_ROUNDS if large else max(0, stays - 1))
         return "map" if self._map_decision[1] and fitting_mode("auto", width, height) != "strip" else "auto"
 
-    def _below(self, round: RoundDone, picture: Picture, width: int, height: int) -> list[Row]:
-        """About the node that is pointed at or chosen, or about earlier rounds."""
-        if fitting_mode(self.mode, width, height) == "strip":
-            return []
+    def _details(self, round: RoundDone, picture: Picture, width: int, height: int) -> list[Row]:
+        """About the node that is pointed at or chosen; nothing if there is none."""
         node = self._hovered if self._hovered is not None else self._chosen
-        if node is None or node > len(picture.nodes):
-            return earlier_rounds_rows(self._before(round), picture, width, height, self._marks)
+        if node is None or node > len(picture.nodes) or fitting_mode(self.mode, width, height) == "strip":
+            return []
         chosen = self._chosen is not None
         return node_rows(round, node, picture, width, height, self._marks, roomy=chosen)
 
@@ -232,6 +232,6 @@ class TreePanel(PaintedRows, can_focus=True):
         """Write the title of the shown round, and draw."""
         round = self.round
         lead = self._pace if self._pinned is None else f"round {self._pinned.index + 1} · "
-        title = title_of(round)
-        self.entitle(title=lead + (title if self._pinned is None else title.removeprefix("tree ")))
+        told = self._revealed is None or self._pinned is not None
+        self.entitle(title=lead + title_of(round, told=told))
         self.repaint()

@@ -47,10 +47,12 @@ COMMANDS: dict[str, Command] = {
             for setting in FAMILIES
         ),
         Command("tree", "hide or show the tree, or draw it so", view_commands.tree, f"[{'|'.join(MODES)}]"),
+        Command("show", "fill the window with slow, branching trees; again ends it", view_commands.show, "[PROMPT]"),
+        Command("clip", "write the last rounds as a moving picture", view_commands.clip, "[svg|cast] [FILE]"),
         Command("pause", "hold the reply, or let it go on", view_commands.pause, binding="pace.hold"),
         Command("step", "do one round, or so many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"),
         Command("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
-        Command("stats", "hide or show the figures", view_commands.stats),
+        Command("stats", "all figures, none, or the most important ones", view_commands.stats),
         Command("tokens", "flip a reply between Markdown and tokens", view_commands.tokens),
         Command("retry", "answer the last question again, beside the answer it has", chat_commands.retry),
         Command("edit", "say your last message differently; the chat as it was stays beside it", chat_commands.edit),

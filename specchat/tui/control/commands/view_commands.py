@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from specchat.errors import UsageError, nearest
 from specchat.tui.control.actions import Actions
+from specchat.tui.draw.clip import FORMATS as CLIP_FORMATS
 from specchat.tui.draw.token_tree import MODES
 
 
@@ -18,8 +20,12 @@ async def tree(actions: Actions, mode: str) -> None:
         raise UsageError(f"no tree is drawn as {mode!r}{nearest(mode, MODES)}")
 
 
+async def show(actions: Actions, prompt: str) -> None:
+    await actions.show.toggle(prompt)
+
+
 async def stats(actions: Actions, _: str) -> None:
-    actions.side_panel.toggle_stats()
+    actions.side_panel.turn_stats()
 
 
 async def tokens(actions: Actions, _: str) -> None:
@@ -37,6 +43,13 @@ async def theme(actions: Actions, name: str) -> None:
 
 def theme_names(actions: Actions, given: list[str]) -> Sequence[str]:
     return () if given else sorted(actions.ports.theme_names())
+
+
+async def clip(actions: Actions, text: str) -> None:
+    first, _, rest = text.partition(" ")
+    word, name = (first, rest.strip()) if first in CLIP_FORMATS else ("", text)
+    file = actions.clips.write(word, Path(name).expanduser() if name else None)
+    actions.ports.notify(f"written to {file.absolute()}", "good")
 
 
 async def pause(actions: Actions, _: str) -> None:

@@ -1,6 +1,6 @@
 """The rows below a tree: details of one node or the earlier rounds in brief, and the legend of the marks.
 
-Their number depends on the height of the panel only, so that the tree does not move while rounds change.
+The tree stands above them and takes the rows it needs; the earlier rounds take what it leaves.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ EARLIER = 8
 """The most earlier rounds that are shown."""
 
 _DETAILS = 5
+_LEGEND = 2
 _LEGEND_FROM_ROWS = 10
 _EARLIER_FROM_ROWS = 15
 _DETAILS_FROM_ROWS = 6
@@ -25,11 +26,16 @@ _USUAL = (("accepted", "accepted"), ("bonus", "bonus"), ("rejected", "rejected")
 _RARE = (("pending", "pending"), ("pruned", "pruned"), ("cut", "cut off"))
 
 
+def legend_height(height: int) -> int:
+    """The rows of the legend in a panel of this height."""
+    return _LEGEND if height >= _LEGEND_FROM_ROWS else 0
+
+
 def earlier_rounds_rows(
-    before: Sequence[RoundDone], picture: Picture, width: int, height: int, marks: Marks
+    before: Sequence[RoundDone], picture: Picture, width: int, height: int, marks: Marks, *, tree: int
 ) -> list[Row]:
-    """The rounds before this one, the last of them at the bottom, and the legend."""
-    room = _room(height)
+    """The rounds before this one, the last of them at the bottom, and the legend, below a tree of so many rows."""
+    room = max(0, min(_room(height), height - legend_height(height) - tree - 1))
     rows = [_round_row(round, width, marks) for round in before[-room:]] if room else []
     head = [_titled_rule("earlier rounds", width)] if room else []
     return [*head, *([] for _ in range(room - len(rows))), *rows, *_legend(picture, width, height, marks)]
@@ -64,7 +70,7 @@ def _round_row(round: RoundDone, width: int, marks: Marks) -> Row:
 
 def _legend(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
     """The legend: the usual marks at the bottom, above them the others that occur in the tree."""
-    if height < _LEGEND_FROM_ROWS:
+    if not legend_height(height):
         return []
     shown_states = {node.shown_state for node in picture.nodes}
     rare = [_entry(state, word, marks) for state, word in _RARE if state in shown_states]

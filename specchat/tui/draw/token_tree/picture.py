@@ -7,8 +7,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.tui.draw.token_tree.marks import Marks, label
-from specchat.tui.text.cells import Run, width_of
+from specchat.tui.draw.token_tree.marks import TOKEN_CELLS, Marks, label
+from specchat.tui.text.cells import ELLIPSIS, Run, cut, width_of
+
+WHOLE_CELLS = 40
+"""The longest labels, where there is room."""
 
 NO_NODE = -1
 """The number of drawn items that are not nodes, such as an ellipsis."""
@@ -34,11 +37,19 @@ class Node:
     accent: str = ""  # selected, or ancestor of the selected node
     agreed: str = ""
     drafted: float | None = None  # how likely the drafter held it
+    whole: str = ""  # the label where there is room
 
     @property
     def likelihood(self) -> float | None:
         """Its probability by the target where known, else by the drafter."""
         return self.drafted if self.probability is None else self.probability
+
+    def cut_to(self, cells: int, marks: Marks) -> Node:
+        """The node with a label of at most so many cells."""
+        if not self.whole:
+            return self
+        shown = cut(self.whole, cells).replace(ELLIPSIS, marks.more)
+        return self if shown == self.label else replace(self, label=shown)
 
     def runs(self, marks: Marks) -> list[Run]:
         """Mark and label."""
@@ -102,7 +113,8 @@ def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: 
         accent = "selected" if index == chosen else "ancestor" if index in ancestors else ""
         nodes.append(
             Node(index, label(text, marks), state, state if seen else "pending", _probability(round, index),
-                 tuple(branches[index]), depths[index], accent, agreed.get(index, ""), drafted.get(index))
+                 tuple(branches[index]), depths[index], accent, agreed.get(index, ""), drafted.get(index),
+                 label(text, marks, WHOLE_CELLS))
         )  # fmt: skip
     spine = [nodes[0], *(nodes[index] for index in path)] if nodes else []
     if verdict.bonus is not None:
@@ -130,10 +142,11 @@ def drafted_of(round: RoundDone) -> dict[int, float]:
 
 def _bonus(round: RoundDone, number: int, depth: int, marks: Marks, *, seen: bool, chosen: int | None) -> Node:
     """The bonus token; its label is blank until the verdict is shown."""
-    said = label(round.verdict.bonus_text, marks)
+    said, whole = (label(round.verdict.bonus_text, marks, cells) for cells in (TOKEN_CELLS, WHOLE_CELLS))
     accent = "selected" if number == chosen else ""
-    node = Node(number, said, "bonus", "bonus", _exp(round.verdict.bonus_logprob), (), depth, accent)
-    return node if seen else replace(node, label=" " * width_of([(said, "")]), shown_state="pending")
+    node = Node(number, said, "bonus", "bonus", _exp(round.verdict.bonus_logprob), (), depth, accent, whole=whole)
+    blank, blank_whole = (" " * width_of([(text, "")]) for text in (said, whole))
+    return node if seen else replace(node, label=blank, whole=blank_whole, shown_state="pending")
 
 
 def _ancestors(round: RoundDone, path: list[int], chosen: int | None) -> Collection[int]:

@@ -1,89 +1,127 @@
-"""The layout "river": the accepted path runs along the top, and other branches are drawn below their parents.
+"""The layout "river": the accepted path is one straight line, and other branches are drawn below their parents.
 
-A path wider than the panel is wrapped into several lines. A branch too wide for its place is drawn below the others,
-with the label of its parent in front.
+A path wider than the panel scrolls sideways: its end is in view, or the node that is selected. Branches give way
+first: their labels are cut shorter where they do not fit, and then the ends of their chains are counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from specchat.tui.draw.token_tree.marks import Marks
-from specchat.tui.draw.token_tree.picture import NO_NODE, Node, Picture, number_in
-from specchat.tui.text.cells import Row, clip, cut, width_of
+from specchat.tui.draw.token_tree.marks import TOKEN_CELLS, Marks
+from specchat.tui.draw.token_tree.picture import NO_NODE, WHOLE_CELLS, Node, Picture, number_in
+from specchat.tui.text.cells import Row, clip, width_of
+
+_BRANCH_CELLS = (WHOLE_CELLS, TOKEN_CELLS, 6, 4)
+"""How many cells a label below the path may take; the first with which everything fits is used."""
+
+_NARROWEST = 4
+"""Cells that branches need below their parent: a corner and a count."""
+
+_UNLIMITED = 10**6
 
 
 @dataclass(frozen=True)
 class _HangingBranches:
     """The branches of one node of the path: the column where they begin, and their rows."""
 
-    parent: Node
     column: int
     rows: list[Row]
 
+    @property
+    def right(self) -> int:
+        """The column after their widest row."""
+        return self.column + max(width_of(row) for row in self.rows)
+
 
 def river(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
-    """All lines of the path, each with as many branches as fit."""
-    lines = _wrapped_path(_elided_path(picture.spine, width, height, marks), width)
-    spare = max(0, height - len(lines))
-    rows: list[Row] = []
-    for line in lines:
-        top, hanging = _draw_line(picture, line, width, marks, follows=bool(rows))
-        hanging = _cropped(hanging, spare, sum(picture.branch_size(i) for n in line for i in n.branches), marks)
-        spare -= len(hanging)
-        rows += [top, *hanging]
-    return rows
+    """The path in one row, and as many branches below it as fit."""
+    spine = [node.cut_to(WHOLE_CELLS, marks) for node in picture.spine]
+    if _width_needed(spine) > width:
+        spine = [node.cut_to(TOKEN_CELLS, marks) for node in picture.spine]
+    path = _in_view(spine, width, picture, marks)
+    top, columns = _path_row(path, width, marks)
+    parents = [(node, column) for node, column in columns if node.branches and width - column >= _NARROWEST]
+    below: list[Row] = []
+    pictures = [_with_labels_of(picture, cells, marks) for cells in _BRANCH_CELLS] if parents else []
+    for first in range(len(pictures)):
+        hanging = [_hang(pictures[first:], node.branches, column, width, marks) for node, column in parents]
+        below = _place_branches(hanging, width, marks)
+        if len(below) < height:
+            break
+    total = sum(picture.branch_size(index) for node, _ in parents for index in node.branches)
+    return [top, *_cropped(below, height - 1, total, marks)]
 
 
-def _elided_path(spine: tuple[Node, ...], width: int, height: int, marks: Marks) -> list[Node]:
-    """The path; its middle is elided if it has more lines than there are rows."""
-    nodes = list(spine)
-    left_out = 0
-    while len(_wrapped_path(nodes, width)) > height and len(nodes) > 3:
-        middle = len(nodes) // 2
-        if left_out:
-            del nodes[middle]
-        left_out += 1 if left_out else 2
-        nodes[middle - (left_out > 2) : middle + 1] = [_elision(left_out, marks)]
-    return nodes
+def _width_needed(path: Sequence[Node]) -> int:
+    """Cells from the root to the end of the path, the narrowest branches included."""
+    column = needed = 0
+    for node in path:
+        column += bool(node.state != "root") + width_of(node.words())
+        needed = max(needed, column + (_NARROWEST if node.branches else 0))
+        column += 1
+    return needed
 
 
-def _wrapped_path(nodes: list[Node], width: int) -> list[list[Node]]:
-    lines: list[list[Node]] = [[]]
-    column = 0
-    for node in nodes:
-        wide = 2 + _label_width(node)
-        if lines[-1] and column + wide > width:
-            lines.append([])
-            column = 1
-        lines[-1].append(node)
-        column += wide
-    return lines
+def _in_view(spine: list[Node], width: int, picture: Picture, marks: Marks) -> list[Node]:
+    """The part of the path that fits, with counts in place of what is left out before and after it."""
+    if _width_needed(spine) <= width:
+        return spine
+    begin, end = len(spine) - 1, len(spine)
+    while begin > 0 and _width_needed(_elided(spine, begin - 1, end, marks)) <= width:
+        begin -= 1
+    at = _selected_position(spine, picture)
+    if at < begin:
+        begin, end = max(0, at - 1), at + 1
+        while end < len(spine) and _width_needed(_elided(spine, begin, end + 1, marks)) <= width:
+            end += 1
+    return _elided(spine, begin, end, marks)
+
+
+def _selected_position(spine: list[Node], picture: Picture) -> int:
+    """The position on the path of the selected node, or of the node that it hangs from; without one, the last."""
+    if not any(node.accent for node in (*picture.nodes, *spine)):
+        return len(spine) - 1
+    return max((at for at, node in enumerate(spine) if node.accent), default=0)
+
+
+def _elided(spine: list[Node], begin: int, end: int, marks: Marks) -> list[Node]:
+    before = [_elision(begin, marks)] if begin else []
+    after = [_elision(len(spine) - end, marks)] if end < len(spine) else []
+    return [*before, *spine[begin:end], *after]
 
 
 def _elision(left_out: int, marks: Marks) -> Node:
     return Node(NO_NODE, f"{marks.more}{left_out}{marks.more}", "root", "root", None)
 
 
-def _label_width(node: Node) -> int:
-    return width_of(node.words())
-
-
-def _draw_line(picture: Picture, line: list[Node], width: int, marks: Marks, follows: bool) -> tuple[Row, list[Row]]:
-    row: Row = [(marks.river, "river")] if follows else []
-    column = len(row)
-    hanging_branches: list[_HangingBranches] = []
-    for position, node in enumerate(line):
-        runs = clip(node.runs(marks), max(1, width - column))
-        row += runs
-        column += width_of(runs)
-        ends = position == len(line) - 1 and node.state == "bonus"
-        if node.branches:
-            hanging_branches.append(_HangingBranches(node, column, _sibling_rows(picture, node.branches, width, marks)))
+def _path_row(path: Sequence[Node], width: int, marks: Marks) -> tuple[Row, list[tuple[Node, int]]]:
+    """The row of the path, and the column behind each of its nodes."""
+    row: Row = []
+    columns: list[tuple[Node, int]] = []
+    for position, node in enumerate(path):
+        row = clip([*row, *node.runs(marks)], width)
+        columns.append((node, column := width_of(row)))
+        ends = position == len(path) - 1 and node.state == "bonus"
         if not ends and column < width:
             row.append((marks.river_fork if node.branches else marks.river, "river"))
-        column += 1
-    return row, _place_branches(hanging_branches, width, marks)
+    return row, columns
+
+
+def _hang(
+    pictures: Sequence[Picture], branches: tuple[int, ...], column: int, width: int, marks: Marks
+) -> _HangingBranches:
+    """The branches of a node at this column, by the first of these pictures that is not too wide."""
+    for picture in pictures[:-1]:
+        hanging = _HangingBranches(column, _sibling_rows(picture, branches, _UNLIMITED, marks))
+        if hanging.right <= width:
+            return hanging
+    return _HangingBranches(column, _sibling_rows(pictures[-1], branches, width - column, marks))
+
+
+def _with_labels_of(picture: Picture, cells: int, marks: Marks) -> Picture:
+    return replace(picture, nodes=tuple(node.cut_to(cells, marks) for node in picture.nodes))
 
 
 def _sibling_rows(picture: Picture, branches: tuple[int, ...], room: int, marks: Marks) -> list[Row]:
@@ -98,11 +136,13 @@ def _sibling_rows(picture: Picture, branches: tuple[int, ...], room: int, marks:
 
 
 def _branch_rows(picture: Picture, index: int, room: int, marks: Marks) -> list[Row]:
+    """A node and its descendants to the right of it; what is too wide is counted."""
     node = picture.nodes[index]
     head = node.runs(marks)
     wide = width_of(head)
-    if wide > room:
-        return [[(f"{marks.more}{picture.branch_size(index)}", "dim")]]
+    counted = f"{marks.more}{picture.branch_size(index)}"
+    if wide > room or (node.branches and room - wide < _NARROWEST):
+        return [[(counted, "dim")]] if wide > room else [clip([*head, (counted[:1], "dim")], room)]
     if not node.branches:
         return [head]
     many = len(node.branches) > 1
@@ -118,20 +158,16 @@ def _place_branches(hanging_branches: list[_HangingBranches], width: int, marks:
     """Place branches below the path from right to left, so that no lines cross."""
     floor = [0] * width
     cells: list[list[tuple[int, Row]]] = []
-    detached: list[Row] = []
     for branches in reversed(hanging_branches):
-        right = branches.column + max(width_of(row) for row in branches.rows)
-        if right > width:
-            detached = _detached_rows(branches, width, marks) + detached
-            continue
-        top = max(floor[branches.column : right])
-        floor[branches.column : right] = [top + len(branches.rows)] * (right - branches.column)
+        span = slice(branches.column, min(width, branches.right))
+        top = max(floor[span])
+        floor[span] = [top + len(branches.rows)] * (span.stop - span.start)
         for y in range(top + len(branches.rows)):
             while len(cells) <= y:
                 cells.append([])
             row: Row = [(marks.pipe, "line")] if y < top else branches.rows[y - top]
             cells[y].append((branches.column, row))
-    return [_joined(row) for row in cells] + detached
+    return [_joined(row) for row in cells]
 
 
 def _joined(cells: list[tuple[int, Row]]) -> Row:
@@ -140,13 +176,6 @@ def _joined(cells: list[tuple[int, Row]]) -> Row:
         row.append((" " * (column - width_of(row)), ""))
         row += part
     return row
-
-
-def _detached_rows(branches: _HangingBranches, width: int, marks: Marks) -> list[Row]:
-    """Branches that do not fit below their parent, with its label in front."""
-    name = cut(branches.parent.label, max(1, width // 4))
-    blank = " " * width_of([(name, "")])
-    return [[(name if y == 0 else blank, "dim"), *row] for y, row in enumerate(branches.rows)]
 
 
 def _cropped(rows: list[Row], room: int, total: int, marks: Marks) -> list[Row]:

@@ -1,0 +1,52 @@
+"""Writes the last rounds of the chat to a file, as a moving picture that says how it was made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specchat.engine.near.machine import machine
+from specchat.engine.near.race_result import settings_line
+from specchat.engine.protocol.text import visible
+from specchat.errors import UsageError, nearest
+from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.draw import export
+from specchat.tui.draw.clip import FORMATS
+from specchat.tui.draw.clip_frames import frames_of
+from specchat.tui.state.session import Chat
+
+
+class Clips:
+    """Writes clips of this chat."""
+
+    def __init__(self, chat: Chat, session: EngineSession) -> None:
+        self._chat, self._session = chat, session
+
+    def write(self, format: str, file: Path | None) -> Path:
+        """Write the clip; returns its file. Raises UsageError where there is nothing to show."""
+        if not self._chat.rounds:
+            raise UsageError("no round has been seen yet that a clip could show")
+        format = format or (file.suffix.lstrip(".").lower() if file else "") or "svg"
+        if format not in FORMATS:
+            raise UsageError(f"no clip is written as {format!r}{nearest(format, FORMATS)}")
+        file = file or export.free_name(f"clip-{export.stem_of(self._chat.title, self._chat.id)}", format, Path.cwd())
+        export.write(FORMATS[format](frames_of(list(self._chat.rounds), self._about())), file)
+        return file
+
+    def _about(self) -> list[str]:
+        """Model, hardware, settings and figures of the reply."""
+        ready, reply = self._chat.engine.ready, self._chat.last_reply()
+        if ready is None or reply is None:
+            return []
+        models = f"{ready.target}{f', drafted for by {ready.draft}' if ready.draft else ''}"
+        settings = reply.facts.settings or self._chat.engine.settings
+        return [
+            visible(f"{models} · {ready.device} · {self._machine()}"),
+            visible(settings_line(settings, reply.facts.seed or 0, ready.dtype)),
+            visible(f"{reply.figures.line()} · shown slowed down"),
+        ]
+
+    def _machine(self) -> str:
+        """The machine that the engine runs on."""
+        if self._session.player is not None:
+            return self._session.player.recording.header.machine
+        return machine() if self._session.engine_pid else "another machine"

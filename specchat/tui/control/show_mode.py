@@ -1,0 +1,104 @@
+"""Show mode: the tree fills the window, with settings that branch and one round a second; leaving it restores both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.control.playback_speed import PlaybackSpeed
+from specchat.tui.ports import AppPorts
+from specchat.tui.state.session import Chat
+from specchat.tui.view_ports import ViewPorts
+
+GAP_S = 1.0
+"""Seconds between two rounds."""
+
+SHAPE = {"policy": "best_first", "rule": "follow", "controller": "fixed", "width": 3, "depth": 8, "nodes": 24}
+"""Settings with which trees branch."""
+
+WITHOUT_DRAFT_MODEL = "token_recycling"
+"""The drafter of a pair that has no draft model: in a new story on smol it had 24 guesses in every second round, where
+suffix had none in two rounds of three, and two otherwise."""
+
+TITLE = "for looking, not for speed · "
+
+
+class ShowMode:
+    """Turns show mode on and off. A recording is only enlarged: its trees and its speed are what they are."""
+
+    def __init__(
+        self, chat: Chat, views: ViewPorts, session: EngineSession, speed: PlaybackSpeed, ports: AppPorts
+    ) -> None:
+        self._chat, self._views, self._session = chat, views, session
+        self._speed, self._ports = speed, ports
+        self.active = False
+        self._pair = ""
+        self._changed: dict[str, tuple[Any, Any]] = {}  # setting: (value before, value while it lasts)
+        self._gap_before_s: float | None = None
+
+    @property
+    def title(self) -> str:
+        """What the tree's title begins with."""
+        return TITLE if self.active and self._gap_before_s is not None else ""
+
+    async def enter(self, prompt: str = "") -> None:
+        """Fill the window with the tree, and ask this; a mode that is on stays on."""
+        if not self.active:
+            self.active = True
+            self._ports.chat_screen().set_class(True, "-show")
+            if self._session.player is None:
+                self._change_settings()
+                self._gap_before_s = self._speed.gap_s
+                self._speed.slow_down_to(GAP_S)
+        if prompt:
+            await self._session.ask(prompt)
+        leave = self._ports.key_hint("show", "leaves", " · ")
+        idle = self._chat.running is None and not prompt
+        self._ports.notify(f"ask something, and its trees grow here{leave}" if idle else "")
+        self._ports.redraw()
+
+    def leave(self) -> bool:
+        """Restore the window, the settings and the speed; False if the mode was not on."""
+        if not self.active:
+            return False
+        self.active = False
+        self._ports.chat_screen().set_class(False, "-show")
+        self._restore_settings()
+        if self._gap_before_s is not None:
+            self._speed.slow_down_to(self._gap_before_s)
+            self._gap_before_s = None
+        self._ports.notify("")
+        self._ports.redraw()
+        return True
+
+    async def toggle(self, prompt: str) -> None:
+        """Enter, or leave; a prompt is asked in show mode in any case."""
+        if prompt or not self.active:
+            await self.enter(prompt)
+        else:
+            self.leave()
+
+    def _change_settings(self) -> None:
+        engine = self._chat.engine
+        if engine.phase != "ready" or engine.ready is None:
+            return
+        wanted = {"drafter": "draft_model" if engine.ready.draft else WITHOUT_DRAFT_MODEL, **SHAPE}
+        self._pair = engine.pair
+        self._changed = {
+            name: (engine.settings.get(name), value)
+            for name, value in wanted.items()
+            if engine.settings.get(name) != value
+        }
+        self._send({name: value for name, (_, value) in self._changed.items()})
+
+    def _restore_settings(self) -> None:
+        """Give back what was changed here, unless the user changed it since or loaded another pair."""
+        engine = self._chat.engine
+        if engine.pair == self._pair:
+            now = engine.settings | {name: value for change in engine.changes for name, value in change.items()}
+            self._send({name: old for name, (old, value) in self._changed.items() if now.get(name) == value})
+        self._pair, self._changed = "", {}
+
+    def _send(self, settings: dict[str, Any]) -> None:
+        if settings:
+            self._session.change_all(settings)

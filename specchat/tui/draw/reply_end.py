@@ -1,0 +1,34 @@
+"""The end of a reply as a few wrapped rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specchat.tui.text.cells import Row
+from specchat.tui.text.wrap import wrap
+
+
+def last_rows(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[Row]:
+    """The end of these runs as at most `height` wrapped rows; line breaks are shown as blanks."""
+    kept: list[tuple[str, str]] = []
+    characters = 0
+    for text, role in reversed(runs):
+        if characters > width * height:
+            break
+        kept.insert(0, (" ".join(text.split("\n")).replace("\t", " "), role))
+        characters += len(text)
+    whole = "".join(text for text, _ in kept)
+    spans = wrap(whole, max(1, width))[-height:] if whole else []
+    return [_between(kept, start, start + len(whole[start:end].rstrip())) for start, end in spans]
+
+
+def _between(runs: Sequence[tuple[str, str]], start: int, end: int) -> Row:
+    """The part of the runs from one character to another."""
+    row: Row = []
+    at = 0
+    for text, role in runs:
+        left, right = max(start, at), min(end, at + len(text))
+        if left < right:
+            row.append((text[left - at : right - at], role))
+        at += len(text)
+    return row

@@ -1,0 +1,74 @@
+"""A clip shows the last rounds as they were, moves without a program, and says what it was made with."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from driving import driving
+from fake import rounds_of
+
+from specchat.tui.draw.clip import FORMATS, as_cast, as_svg
+from specchat.tui.draw.clip_frames import COLUMNS, ROUNDS, frames_of
+from specchat.tui.text.cells import width_of
+
+ABOUT = ["SmolLM2 · cpu · 2 cores", "prompt_lookup · 18 nodes · seed 7"]
+TEXT = "{http://www.w3.org/2000/svg}text"
+GROUP = "{http://www.w3.org/2000/svg}g"
+
+
+def test_a_clip_shows_the_last_rounds_before_and_after_their_verdict():
+    rounds = rounds_of()
+    frames = frames_of(rounds, ABOUT)
+    assert len({"".join(text for text, _ in frame.rows[0]).split("round ")[1] for frame in frames}) == ROUNDS
+    last = "\n".join("".join(text for text, _ in row) for row in frames[-1].rows)
+    assert f"kept {len(rounds[-1].verdict.path)} of" in last
+    assert rounds[-1].pieces[-1].text.strip() in last
+    assert all(line in last for line in ABOUT)
+    pending = [role for row in frames[0].rows for _, role in row]
+    assert "pending" in pending
+    assert "rejected" not in pending
+
+
+def test_every_frame_is_of_one_size_and_no_row_is_too_wide():
+    frames = frames_of(rounds_of(), ABOUT)
+    assert len({len(frame.rows) for frame in frames}) == 1
+    assert all(width_of(row) <= COLUMNS for frame in frames for row in frame.rows)
+
+
+def test_the_svg_is_well_formed_and_each_frame_has_its_time():
+    frames = frames_of(rounds_of(), [*ABOUT, "<model> & \x1b[31m"])
+    drawn = as_svg(frames).replace("\x1b", "")
+    root = ElementTree.fromstring(drawn)
+    assert len(root.findall(GROUP)) == len(frames)
+    assert drawn.count("@keyframes") == len(frames)
+    assert "<model> &" in "".join(text.text or "" for text in root.iter(TEXT))
+
+
+def test_the_cast_plays_the_frames_in_their_time():
+    frames = frames_of(rounds_of(), ABOUT)
+    header, *events = [json.loads(line) for line in as_cast(frames).splitlines()]
+    assert (header["version"], header["width"]) == (2, COLUMNS)
+    assert len(events) == len(frames) + 1
+    assert [event[0] for event in events] == sorted(event[0] for event in events)
+    assert events[-1][0] == pytest.approx(sum(frame.seconds for frame in frames), abs=0.01)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+async def test_clip_writes_a_file_with_model_hardware_and_settings(tmp_path, monkeypatch, format):
+    monkeypatch.chdir(tmp_path)
+    async with driving() as d:
+        await d.say("/clip")
+        assert "no round has been seen yet" in d.screen()
+        await d.say("How does it work?")
+        await d.reply()
+        await d.say(f"/clip {format}")
+        (file,) = tmp_path.iterdir()
+        assert file.name == f"clip-how-does-it-work.{format}"
+        said = file.read_text(encoding="utf-8")
+        assert all(word in said for word in ("SmolLM2-360M", "cpu", "prompt_lookup", "seed 7", "2.7×"))
+        await d.say(f"/clip {file}")
+        assert "is there already" in d.screen()
+        await d.say("/clip a.gif")
+        assert "no clip is written as 'gif'" in d.screen()

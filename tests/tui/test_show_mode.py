@@ -1,0 +1,106 @@
+"""Show mode: the tree fills the window with settings that branch, slowly; leaving it puts everything back."""
+
+from __future__ import annotations
+
+import pytest
+from driving import Driver, driving
+from fake import LOSS, SETTINGS, rounds_of, started
+
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Change, Generate, Pace
+from specchat.tui.draw.reply_end import last_rows
+
+BEFORE = {name: SETTINGS[name] for name in ("drafter", "policy", "controller", "width", "depth", "nodes")}
+
+
+async def answered(d: Driver) -> dict[str, object]:
+    """The engine makes the last change."""
+    change = d.link.last(Change).settings
+    await d.hear(ev.Changed({**d.app.chat.engine.settings, **change}, LOSS))
+    return change
+
+
+async def test_show_asks_with_settings_that_branch_one_round_a_second():
+    async with driving() as d:
+        await d.say("/show How does it work?")
+        change = await answered(d)
+        assert (change["drafter"], change["nodes"], change["width"]) == ("draft_model", 24, 3)
+        assert d.link.last(Generate).messages[-1].content == "How does it work?"
+        assert d.link.last(Pace).gap_s == 1.0
+
+
+@pytest.mark.parametrize("size", [(120, 40), (40, 12)])
+async def test_the_tree_fills_the_window_and_the_reply_is_its_subtitle(size):
+    async with driving(size) as d:
+        await d.say("/show How does it work?")
+        await answered(d)
+        await d.reply(upto=8, finish=False)
+        views = d.app.views
+        assert views.tree_panel.outer_size.width >= size[0] - 2
+        assert views.tree_panel.outer_size.height >= size[1] / 2 - 2
+        assert not views.transcript.display
+        assert "large" in d.drawn(views.subtitle) or "check" in d.drawn(views.subtitle)
+        assert str(views.tree_panel.border_title).startswith("for looking, not for speed")
+
+
+@pytest.mark.parametrize("key", ["ctrl+l", "escape"])
+async def test_leaving_restores_settings_and_speed(key):
+    async with driving() as d:
+        d.app.control.speed.gap_s = 0.25
+        await d.pilot.press("ctrl+l")
+        await answered(d)
+        assert d.app.control.speed.gap_s == 1.0
+        await d.pilot.press(key)
+        await d.pilot.pause()
+        restored = await answered(d)
+        assert {name: d.app.chat.engine.settings[name] for name in BEFORE} == BEFORE
+        assert set(restored) <= {*BEFORE, "rule"}
+        assert d.app.control.speed.gap_s == 0.25
+        assert d.app.views.transcript.display
+        assert "for looking" not in str(d.app.views.tree_panel.border_title)
+
+
+async def test_what_the_user_changed_meanwhile_is_kept():
+    async with driving() as d:
+        await d.pilot.press("ctrl+l")
+        await answered(d)
+        await d.hear(ev.Changed({**d.app.chat.engine.settings, "width": 7}, LOSS))
+        await d.pilot.press("ctrl+l")
+        await d.pilot.pause()
+        assert "width" not in d.link.last(Change).settings
+        assert d.link.last(Change).settings["nodes"] == BEFORE["nodes"]
+
+
+async def test_another_pair_keeps_its_own_settings():
+    async with driving() as d:
+        await d.pilot.press("ctrl+l")
+        await answered(d)
+        changes = sum(isinstance(command, Change) for command in d.link.sent)
+        ready = d.app.chat.engine.ready
+        assert ready is not None
+        await d.hear(ev.Ready(**{name: getattr(ready, name) for name in ready.__struct_fields__} | {"pair": "qwen"}))
+        await d.pilot.press("ctrl+l")
+        await d.pilot.pause()
+        assert sum(isinstance(command, Change) for command in d.link.sent) == changes
+
+
+async def test_a_reply_that_runs_goes_on_while_the_window_changes():
+    async with driving() as d:
+        await d.say("hi")
+        generate = d.link.last(Generate)
+        rounds = rounds_of(id=generate.id)
+        await d.hear(started(generate.messages, generate.id), *rounds[:4])
+        await d.pilot.press("ctrl+l")
+        await d.hear(*rounds[4:8])
+        assert d.link.last(Pace).gap_s == 1.0
+        await d.pilot.press("ctrl+l")
+        await d.pilot.pause()
+        assert d.link.last(Pace).gap_s == 0.0
+        assert "".join(text for text, _ in d.app.chat.turns[-1].reply.pieces) == d.app.chat.turns[-1].reply.text
+
+
+def test_the_subtitle_is_the_end_of_the_reply_in_whole_rows():
+    rows = last_rows([("one two three ", "drafted"), ("four\n", "target"), ("five", "drafted")], 10, 2)
+    assert ["".join(text for text, _ in row).strip() for row in rows] == ["three four", "five"]
+    assert rows[1] == [("five", "drafted")]
+    assert last_rows([], 10, 2) == []
