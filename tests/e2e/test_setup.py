@@ -12,7 +12,7 @@ from tests.e2e.terminal import Terminal
 
 pytestmark = pytest.mark.e2e
 
-ENTER, ESCAPE, CTRL_C, BACKSPACE, CLEAR_LINE, F2, F4 = "\r", "\x1b", "\x03", "\x7f", "\x15", "\x1bOQ", "\x1bOS"
+ENTER, ESCAPE, CTRL_C, BACKSPACE, F2, F4 = "\r", "\x1b", "\x03", "\x7f", "\x1bOQ", "\x1bOS"
 
 
 def start(terminals: list[Terminal], *arguments: str) -> Terminal:
@@ -57,16 +57,16 @@ def test_a_pair_is_added_looked_at_loaded_and_talked_to(terminals: list[Terminal
     chat.until("draft model, or nothing")
     chat.type("scriptd" + ENTER)
     time.sleep(1)  # keys that come before the next line has the focus belong to the line before
-    chat.type(CLEAR_LINE + "mine" + ENTER)
+    chat.type(ENTER)
     chat.until("no file, no repository")
     assert not users_models().exists()
     chat.type(BACKSPACE)
     chat.until(" script ")
     chat.type("ed" + ENTER)
-    chat.until("● mine")
-    assert load_catalog().pair("mine").target == "scripted"
+    chat.until("● scriptd")
+    assert load_catalog().pair("scriptd").target == "scripted"
     chat.type(ENTER)
-    chat.until("● mine · ")
+    chat.until("● scriptd · ")
     chat.type("hello" + ENTER)
     chat.until(lambda text: re.search(r"20\stok", text) is not None)
     leave(chat)
