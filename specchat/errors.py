@@ -11,6 +11,7 @@
     │   ├── TokenizerMismatch     target and draft model do not share one token table
     │   └── NotEnoughMemory       weights that do not fit into the memory that is free
     ├── ProposalError             a drafter proposed something that is no token
+    ├── TrainingError             a drafter cannot be trained: data, disk or memory
     ├── EngineError               the engine process failed, died or speaks another protocol
     └── StoreError                chats could not be kept, found or read
 
@@ -71,6 +72,10 @@ class NotEnoughMemory(ModelError):
 
 class ProposalError(SpecchatError):
     """A drafter proposed something that is no token of the target."""
+
+
+class TrainingError(SpecchatError):
+    """A drafter that cannot be trained: what is wrong with its data, the disk or the memory."""
 
 
 class EngineError(SpecchatError):

@@ -158,6 +158,11 @@ class Method:
         """Whether it is built from a drafter that was trained for the target."""
         return TRAINED_WEIGHTS in self.requires
 
+    @property
+    def runs_a_network(self) -> bool:
+        """Whether guesses cost passes of a network."""
+        return self.needs_draft_model or self.needs_weights
+
     def load(self) -> Any:
         """The method's class, imported now."""
         module, _, attribute = self.target.partition(":")

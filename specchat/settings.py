@@ -37,7 +37,7 @@ class Settings:
         0.0, "subtracted per occurrence from tokens already in the reply", minimum=-10.0, maximum=10.0
     )
     seed: int = option(-1, "same seed, same text; -1 draws a fresh one for every reply", minimum=-1)
-    max_tokens: int = option(512, "longest reply", unit="tokens", minimum=1)
+    max_tokens: int = option(2048, "longest reply", unit="tokens", minimum=1)
     prune_layer: int = option(
         0, "drop unlikely nodes after this layer of the target; 0 never", unit="layers", minimum=0, maximum=1024
     )
@@ -104,6 +104,13 @@ SPECULATION = (
     "drafter", "policy", "rule", "controller", "width", "depth", "nodes", "prune_layer", "prune_keep", "method_options",
 )  # fmt: skip
 """How to speculate. What pays depends on the models, so these belong to a pair; the others belong to the user."""
+
+
+GREEDY: Mapping[str, Any] = {
+    "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
+    "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+}  # fmt: skip
+"""Always the most likely token. Measurements and proofs start from it; a chat samples as its pair says."""
 
 
 def parse_method_options(pairs: list[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from specchat.bench.compare import AUTO, separate
@@ -28,16 +29,23 @@ class Standing:
         return self.ratio.value < FLOOR
 
 
-def floor_comparison(text: str, base: Settings, has_draft_model: bool) -> str:
+def floor_comparison(text: str, base: Settings, has_draft_model: bool, trained: Collection[str] = ()) -> str:
     """Every drafter × policy under `goodput`, as `--compare` names configurations.
 
     Args:
+        has_draft_model: whether the pair has one.
+        trained: drafters that there are trained weights for.
         text: `auto` for all of them, or a part, such as `"suffix,token_recycling:template:nodes=80"`.
 
     Raises:
         UsageError: a word that names neither a drafter nor, after one, a policy.
     """
-    return ",".join(name for piece in separate(text) for name in _combinations(piece, base, has_draft_model))
+    usable = [
+        name
+        for name, method in DRAFTERS.items()
+        if (has_draft_model or not method.needs_draft_model) and (name in trained or not method.needs_weights)
+    ]
+    return ",".join(name for piece in separate(text) for name in _combinations(piece, base, usable))
 
 
 def standings(report: Report) -> list[Standing]:
@@ -60,14 +68,13 @@ def floor_lines(report: Report) -> list[str]:
     return [*lines, verdict]
 
 
-def _combinations(piece: str, base: Settings, has_draft_model: bool) -> list[str]:
+def _combinations(piece: str, base: Settings, usable: Sequence[str]) -> list[str]:
     words = piece.split(":")
     names, values = [w for w in words if "=" not in w], [w for w in words if "=" in w]
     if not names or len(names) > 2:
         raise UsageError(
             f"--floor: {piece!r} must be {AUTO}, or drafter[:policy][:key=value…]; the controller is goodput"
         )
-    usable = [name for name, drafter in DRAFTERS.items() if has_draft_model or not drafter.needs_draft_model]
     drafters = [name for name in usable if name != "none"] if names[0] == AUTO else [names[0]]
     policies = names[1:] or list(TREE_POLICIES)
     for name, table in ((drafters[0], DRAFTERS), (policies[0], TREE_POLICIES)):

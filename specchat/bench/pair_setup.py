@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.config import load_catalog, settings_of, user_settings
 from specchat.engine.protocol.environment import engine_environment
-from specchat.settings import Settings
+from specchat.settings import GREEDY, Settings
 
 if TYPE_CHECKING:
     from specchat.engine.far.loaded_pair import LoadedPair
@@ -20,19 +20,20 @@ def prepare_environment(threads: int = 0) -> None:
 
 
 def settings_in_force(chosen: Mapping[str, Any], **fallback: Any) -> Settings:
-    """What the pair starts with, then `fallback`, then what was asked for."""
+    """What the pair starts with but greedy, then `fallback`, then what was asked for."""
     name = chosen.get("pair") or user_settings().get("pair") or Settings().pair
-    return settings_of(load_catalog().pair(name), fallback, chosen)
+    return settings_of(load_catalog().pair(name), GREEDY, fallback, chosen)
 
 
 def load_pair(settings: Settings, say: Callable[[str], None] = lambda what: None) -> LoadedPair:
     """The pair the settings name, fetched first where it is missing."""
     from specchat.engine.far.pair_loading import Loader
     from specchat.engine.protocol.events import Event, Loading
+    from specchat.engine.protocol.stage_text import loading_text
 
     def emit(event: Event) -> None:
         if isinstance(event, Loading):
             share = f" {100 * event.done // event.total} %" if event.total else ""
-            say(f"{event.stage} {event.item}{share}")
+            say(f"{loading_text(event)}{share}")
 
     return Loader(load_catalog(), emit, lambda: False).load(settings)

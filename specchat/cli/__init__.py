@@ -15,12 +15,14 @@ from specchat.cli.chats import app as chats_app
 from specchat.cli.chats import chat_ids
 from specchat.cli.check import check
 from specchat.cli.config import app as config_app
+from specchat.cli.find_models import find
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
 from specchat.cli.own_pairs import add, forget
 from specchat.cli.safe_output import guard_terminals
 from specchat.cli.serve import serve
 from specchat.cli.streams import drop_output, flush_output, open_missing_streams, output_error
+from specchat.cli.train import train
 from specchat.cli.web import web
 from specchat.engine.protocol.text import one_line
 from specchat.errors import SpecchatError, UsageError
@@ -33,6 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+models_app.command()(find)
 models_app.command()(add)
 models_app.command()(forget)
 app.add_typer(models_app, name="models", help="Weights: what is here, what can be fetched.")
@@ -167,6 +170,7 @@ def doctor(
 app.command()(bench)
 app.command()(check)
 app.command()(serve)
+app.command()(train)
 app.command()(web)
 
 

@@ -11,13 +11,17 @@ from specchat.errors import UsageError
 
 
 def prepared(arguments: list[str]) -> list[str]:
-    """The arguments as the parser wants them: every one is text, and a `--resume` without an id has an empty one.
+    """The arguments as the parser wants them: all text, and the chat's `--resume` without an id has an empty one.
+
+    `specchat train --resume` takes no id.
 
     Raises:
         UsageError: an argument is not text in the encoding of the terminal.
     """
     for number, argument in enumerate(arguments, 1):
         _refuse_bytes(number, argument)
+    if arguments[:1] == ["train"]:
+        return arguments
     return [
         word
         for argument, after in pairwise([*arguments, "-"])

@@ -110,8 +110,12 @@ def _plan(settings: dict[str, Any], request: Request) -> Plan:
     if request.floor:
         from specchat.bench.floor import floor_comparison
         from specchat.config import load_catalog
+        from specchat.engine.far.pair_loading import Loader
 
-        compare = floor_comparison(compare, chosen, load_catalog().pair(chosen.pair).draft is not None)
+        catalog = load_catalog()
+        trained = Loader(catalog, lambda event: None, lambda: False).drafters_here(chosen).fitting
+        has_draft_model = catalog.pair(chosen.pair).draft is not None
+        compare = floor_comparison(compare, chosen, has_draft_model, {drafter.method for drafter in trained})
     parse_configurations(compare, chosen)
     precisions = parse_dtypes(request.dtypes)
     if request.plot is not None:

@@ -65,6 +65,8 @@ def open_chat(
         settings=settings,
         pairs=_pairs_elsewhere if engine else _known_pairs,
         judge=None if engine else _judged,
+        sizes=None if engine else _sized,
+        finds_models=not engine,
         demo=_demo(),
         keys=keys,
         history=sent,
@@ -149,3 +151,9 @@ def _judged(info: PairInfo) -> PairInfo:
     from specchat.cli.pair_states import judged
 
     return judged(info)
+
+
+def _sized(info: PairInfo) -> PairInfo:
+    from specchat.cli.pair_states import sized_by_hub
+
+    return sized_by_hub(info)

@@ -154,8 +154,9 @@ def _machine() -> Iterator[tuple[str, str]]:
 
 def _whole_numbers(device: torch.device) -> str:
     """Who multiplies weights of 4 and 8 bits."""
+    from specchat.compiled.build import NativeUnavailable, find_compiler
     from specchat.models.machine import multiplies
-    from specchat.models.native.build import NativeUnavailable, find_compiler, load
+    from specchat.models.native.build import load
 
     if device.type != "cpu":
         works = [precision for precision in ("int4", "int8") if multiplies(precision, device)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specchat.cli.sizes import sized
+from specchat.engine.protocol.stage_text import stage_text
 
 if TYPE_CHECKING:
     from specchat.models.fetch import Progress
@@ -50,7 +51,7 @@ class BarPerItem:
         self._tasks: dict[str, Any] = {}
 
     def __call__(self, progress: Progress) -> None:
-        label = f"{progress.stage:6} {progress.item}"
+        label = stage_text(progress.stage, progress.item)
         if label not in self._tasks:
             self._tasks[label] = self._bars.add_task(label, total=None)
         self._bars.update(self._tasks[label], completed=progress.done, total=progress.total or None)
@@ -66,7 +67,7 @@ class Lines:
     _through: bool = False
 
     def __call__(self, progress: Progress) -> None:
-        label = f"{progress.stage} {progress.item}"
+        label = stage_text(progress.stage, progress.item)
         through = 0 < progress.total == progress.done
         now = time.monotonic()
         soon = now - self._last_s < self.interval_s and not (through and not self._through)

@@ -8,11 +8,14 @@ from typing import Annotated
 
 import typer
 
+from specchat.cli.fetch_progress import reporter
 from specchat.cli.models import can_ask
 
 _WHAT = "a .gguf file, a folder of safetensors, a hub repository (owner/name, owner/name/file.gguf) or a known model"
 
-OwnName = Annotated[str, typer.Argument(help="the name of your pair")]
+_CHECKPOINT = "an EAGLE-3 checkpoint, a folder or a hub repository (owner/name), in the authors' layout or vLLM's"
+
+OwnName = Annotated[str, typer.Argument(help="the name of your pair, or of your trained drafter")]
 
 
 def add(
@@ -20,8 +23,15 @@ def add(
     target: Annotated[str, typer.Option("--target", help=_WHAT)],
     draft: Annotated[str | None, typer.Option("--draft", help="what drafts for it, likewise")] = None,
     summary: Annotated[str, typer.Option("--summary", help="a line about it", show_default=False)] = "",
+    drafter: Annotated[str | None, typer.Option("--drafter", help=_CHECKPOINT)] = None,
 ) -> None:
-    """Add a pair of your own to models.toml, if it can work; else say why not, in one line each."""
+    """Add a pair of your own to models.toml, if it can work; else say why not, in one line each.
+
+    With --drafter: add a published EAGLE-3 checkpoint as a trained drafter of this name for the target.
+    """
+    if drafter is not None:
+        _add_drafter(name, target, drafter, draft)
+        return
     from specchat.config import load_catalog
     from specchat.config.own_pairs import write_pair
     from specchat.models.inspect.add_pair import NewPair
@@ -37,6 +47,22 @@ def add(
         raise typer.Exit(2)
     file = write_pair(pair, tuple(adoption.fresh))
     typer.echo(f"added {name} ({' ← '.join(model.name for model in adoption.models)}) to {file}")
+
+
+def _add_drafter(name: str, target: str, source: str, draft: str | None) -> None:
+    from specchat.config import load_catalog
+    from specchat.errors import UsageError
+    from specchat.models.published_drafter import add_published
+
+    if draft is not None:
+        raise UsageError("--drafter adds a trained drafter and --draft a pair; add one after the other")
+    catalog = load_catalog()
+    model = catalog.model(catalog.pairs[target].target if target in catalog.pairs else target)
+    with reporter() as report:
+        added = add_published(name, model, source, report)
+    typer.echo(
+        f"added {name}, an {added.method} drafter for {model.name}, in {added.folder}; /set drafter {added.method}"
+    )
 
 
 def forget(name: OwnName, yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False) -> None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specchat.config import Catalog, PairSpec, load_catalog, settings_of
+from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, load_catalog, settings_of
 from specchat.decoding.families import methods_with_weights
 from specchat.engine.protocol.text import visible
+from specchat.errors import WeightsError
 from specchat.models import fetch
-from specchat.models.fetch import State
+from specchat.models.fetch import State, hub
 from specchat.models.fetch.state import StateKind
-from specchat.models.inspect.memory import free_bytes, has_graphics_card
+from specchat.models.inspect.memory import (
+    free_bytes,
+    has_graphics_card,
+    needed_bytes,
+    parameters_of,
+    processor_precision,
+)
 from specchat.models.inspect.pair_check import check_pair
 from specchat.models.inspect.trained_drafters import ListedDrafter, drafters_of, listed_drafters
 from specchat.tui.state.pair_info import PairInfo
@@ -36,6 +43,35 @@ def judged(info: PairInfo) -> PairInfo:
         refusal="; ".join(fit.refusals),
         remark="; ".join(fit.remarks),
     )
+
+
+def sized_by_hub(info: PairInfo) -> PairInfo:
+    """The same pair with what it has to fetch and would take in memory, as the hub lists its files.
+
+    Raises:
+        WeightsError: the hub does not answer.
+    """
+    catalog = load_catalog()
+    pair = catalog.pair(info.name)
+    left = needed = 0
+    for model in catalog.models_of(pair):
+        state, total = fetch.state(model), _total_bytes(model)
+        left += 0 if state.kind in ("ready", "unverified") else max(0, total - state.disk_bytes)
+        gguf = any(file.name.endswith(".gguf") for file in model.files)
+        precision = processor_precision(settings_of(pair).dtype, quantised=gguf, own=True)
+        needed += needed_bytes(model.parameters or parameters_of(total, gguf=gguf), precision)
+    free = None if has_graphics_card() else free_bytes()
+    return replace(info, download_bytes=left, needed_bytes=info.needed_bytes or needed, free_bytes=free)
+
+
+def _total_bytes(model: ModelSpec) -> int:
+    """How large the model's files are, asked of its hub where that is not known here."""
+    if (known := fetch.state(model).total_bytes) is not None:
+        return known
+    source = next((source for source in model.sources if isinstance(source, HubSource)), None)
+    if source is None:
+        raise WeightsError(f"{model.name} comes from no hub, and its size is not known")
+    return hub.total_bytes(source)
 
 
 def pairs_elsewhere() -> list[PairInfo]:

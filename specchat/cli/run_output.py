@@ -15,6 +15,7 @@ from specchat.cli.flags import Output
 from specchat.engine.near.machine import machine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.codec import encode
+from specchat.engine.protocol.stage_text import loading_text, seconds_left
 from specchat.engine.protocol.text import one_line, visible
 from specchat.errors import SpecchatError, UsageError
 
@@ -97,9 +98,12 @@ class Outputs:
     def loading(self, event: events.Loading) -> None:
         if not self._progress:
             return
-        share = f" {100 * event.done / event.total:3.0f} % of {event.total / 1e6:.0f} MB" if event.total else ""
+        bytes_known = event.total and event.unit == "bytes"
+        share = f" {100 * event.done / event.total:3.0f} % of {event.total / 1e6:.0f} MB" if bytes_known else ""
         rate = f", {event.rate / 1e6:.1f} MB/s" if event.rate else ""
-        sys.stderr.write(f"\r\x1b[K{event.stage} {one_line(event.item)}{share}{rate}")
+        left = seconds_left(event)
+        still = f", about {left:.0f} s left" if left else ""
+        sys.stderr.write(f"\r\x1b[K{one_line(loading_text(event))}{share}{rate}{still}")
         sys.stderr.flush()
         self._shown = True
 

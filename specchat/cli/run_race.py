@@ -16,7 +16,7 @@ from specchat.cli.flags import Output
 from specchat.cli.run import EngineFailure, death, with_engine
 from specchat.cli.run_output import Outputs
 from specchat.engine.near.client import Engine
-from specchat.engine.near.race import SIDES, Heat, Race, fresh_seed, refuse_plain
+from specchat.engine.near.race import RACE_DEFAULTS, SIDES, Heat, Race, fresh_seed, refuse_plain
 from specchat.engine.near.race_result import race_result, settings_line
 from specchat.engine.protocol import events
 from specchat.engine.protocol.chat_message import Message
@@ -29,9 +29,12 @@ _NAMES = {"plain": "plain decoding", "speculative": "speculative"}
 def race_once(
     prompt: str | None, settings: dict[str, Any], output: Output, record: Path | None, system: str | None, engine: str
 ) -> int:
-    """Hold one race and return the exit code: 0 also where the texts part at a near-tie, 1 where they must not."""
+    """Hold one race, greedy unless the settings say otherwise.
+
+    The exit code is 0 also where the texts part at a near-tie, 1 where they must not.
+    """
     return with_engine(
-        lambda process, outputs, messages: _RaceOutput(process, outputs, settings, messages).go(),
+        lambda process, outputs, messages: _RaceOutput(process, outputs, {**RACE_DEFAULTS, **settings}, messages).go(),
         prompt, settings, output, record, system, engine,
     )  # fmt: skip
 

@@ -11,13 +11,10 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
-import tomlkit
-
 from specchat.config.strict import NAME, Place
 from specchat.config.tables import accept_checksum
 from specchat.config.toml_file import parse, tables
 from specchat.config.values import DRAFTER_FILES
-from specchat.config.writing import replace_text
 from specchat.errors import CombinationError, ConfigError, nearest, short
 
 DESCRIPTION, WEIGHTS = DRAFTER_FILES
@@ -175,6 +172,10 @@ def write_drafter(
         ConfigError: what is to be written could not be read again.
         OSError: there are no weights, or the disk does not take it.
     """
+    import tomlkit  # an engine reads drafters and runs without it
+
+    from specchat.config.writing import replace_text
+
     with (folder / WEIGHTS).open("rb") as weights:
         sha256 = hashlib.file_digest(weights, "sha256").hexdigest()
     said = {"format": FORMAT, "method": method, "target": target, "target_sha256": target_sha256}

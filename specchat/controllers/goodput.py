@@ -19,6 +19,9 @@ _NODE_SHARE = 0.004
 _NOTICED = 0.02
 """Fixed cost of a round, as a share of a plain one, above which the controller checks whether drafting pays."""
 
+_CHEAP_LEVEL = 0.15
+"""A level that takes a smaller share of a plain round is tried within a reply too: so is a small trained network's."""
+
 _TRIAL_ROUNDS = 4
 """Rounds of drafting at the beginning, before anything is concluded from them."""
 
@@ -42,9 +45,10 @@ class Goodput:
     possibly none.
 
     Rounds without drafts give no acceptance statistics, so drafting is tried again now and then, less often after each
-    trial that fails. A draft model is tried only when a reply begins: reading the text it missed would cost more than
-    a trial is worth. Until then no passes of it are allowed, and the guesses that need no pass (`merge` has such) are
-    judged separately. Results of riders are available one round later, so a trial with riders takes two rounds.
+    trial that fails. A draft model is tried only when a reply begins, unless its passes are cheap: reading the text it
+    missed would cost more than a trial is worth. Until then no passes of it are allowed, and the guesses that need no
+    pass (`merge` has such) are judged separately. Results of riders are available one round later, so a trial with
+    riders takes two rounds.
 
     Riders' rows and the time for learning count as costs of speculation.
 
@@ -59,6 +63,7 @@ class Goodput:
         self._all = RoundStatistics(options.memory, budget.depth)  # of rounds in which models might run
         self._free = RoundStatistics(options.memory, budget.depth)  # of rounds in which they might not
         self._patience = options.probe
+        self._silent_rounds = 0  # rounds without passes since the last with some
         self._known: tuple[RoundStatistics, Budget | None] | None = None  # what paid when it was last worked out
 
     def plan(self, context: Context) -> Budget:
@@ -73,7 +78,7 @@ class Goodput:
             return self._drafting(depth or 1, tuple(min(0.95, price) for price in self._prices(seen, goodput)))
         if not seen.passes:
             return self._plain_or_trial(seen)
-        if context.round == 0:
+        if context.round == 0 or self._cheap_trial_is_due(seen):
             return Budget(1, 1, 1, why=_TRIAL)
         plan = self._what_pays(self._free) if self._free.free_with_probabilities else None
         return dataclasses.replace(plan or self._plain_or_trial(self._free), passes=False)
@@ -83,6 +88,7 @@ class Goodput:
         self._costs.add(round.rows, round.timings.verify_s)
         seen = self._all if round.budget.passes else self._free
         seen.add(round)
+        self._silent_rounds = 0 if round.budget.passes else self._silent_rounds + 1
         if round.tree.drafted or round.riders or seen.plain_rounds % _SETTLED == 0:
             self._known = None
 
@@ -134,7 +140,9 @@ class Goodput:
 
     def _prices(self, seen: RoundStatistics, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
-        node_s = seen.level_s.value if seen.passes else _NODE_SHARE * self._costs.one_s
+        node_s = _NODE_SHARE * self._costs.one_s
+        if seen.passes:
+            node_s = seen.level_s.value / max(1.0, seen.nodes_per_level.value)
         worth = goodput / max(0.02, seen.calibration.value)
         # Where the second row costs more than later ones, as in float32, each row's marginal cost is at least the mean
         # cost of the likely rows.
@@ -157,6 +165,13 @@ class Goodput:
         if due:
             seen.plain_rounds, self._patience = 0, self._patience * 2
         return Budget(1, 1, 1, why=_TRIAL)
+
+    def _cheap_trial_is_due(self, seen: RoundStatistics) -> bool:
+        """Whether passes that cost little have not been tried for long; the next trial comes later."""
+        if self._silent_rounds < self._patience or seen.level_s.value > _CHEAP_LEVEL * self._costs.one_s:
+            return False
+        self._patience *= 2
+        return True
 
     def _why_plain(self, seen: RoundStatistics) -> str:
         kept = f"guesses came true {self._all.accepted[0].value:.0%} of the time".replace("%", " %")

@@ -61,7 +61,12 @@ class Reading:
     def totals_after(self, nodes: Sequence[int]) -> Tensor:
         """(n,) float32: what is to be taken from the logits after these nodes to make log-probabilities of them."""
         rows = [self.row(node) for node in nodes]
-        return torch.logsumexp(self.logits[rows].float(), dim=-1) if self.totals is None else self.totals[rows]
+        if self.totals is not None:
+            return self.totals[rows]
+        if self.logits.device.type != "cpu" or not rows:
+            return torch.logsumexp(self.logits[rows].float(), dim=-1)
+        # One by one, without a copy of the rows: for a copy torch wakes its threads, which takes longer than the sums.
+        return torch.stack([torch.logsumexp(self.logits[row].float(), dim=-1) for row in rows])
 
     def row(self, node: int) -> int:
         """The row of `node`; a whole tree's reading has the node's own number."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specchat.core.budget import Budget
 from specchat.core.reading import Reading
@@ -11,9 +11,9 @@ from specchat.core.tree import TokenTree
 from specchat.core.verdict import Verdict
 
 
-@dataclass(frozen=True)
+@dataclass
 class Timings:
-    """Seconds spent drafting, verifying, and on everything else.
+    """Seconds spent drafting, verifying, and on everything else; written in as they are measured.
 
     Args:
         learn_s: what of everything else drafter and policy took to learn from the round.
@@ -49,7 +49,7 @@ class Round:
     verdict: Verdict
     emitted: tuple[int, ...]
     draft_passes: int = 0
-    timings: Timings = Timings()
+    timings: Timings = field(default_factory=Timings)
     riders: int = 0
 
     @property

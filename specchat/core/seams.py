@@ -13,7 +13,8 @@ from specchat.core.context import Context
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, LayerHook, PassRequest, Rider
 from specchat.core.round import Round
-from specchat.core.states import StateTap
+from specchat.core.states import StateTap, TextStates
+from specchat.core.trained import Guessed
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 
@@ -35,6 +36,10 @@ class Weights(Protocol):
 
     def head(self, hidden: Tensor) -> Tensor:
         """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
+
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) float32, on the processor: what a state of mean square 1 is multiplied with to give these tokens'
+        logits. The final norm's factors are in it."""
 
     def twin(self) -> Model:
         """The same network with a cache of its own."""
@@ -165,6 +170,26 @@ class Drafter(Protocol):
 
     def close(self) -> None:
         """Let go of what it holds: it is not used again."""
+
+
+class TrainedNetwork(Protocol):
+    """What probably follows, by a small network that was trained to guess it from the target's own states?"""
+
+    layers: frozenset[int]
+    """Of the target, whose states it reads."""
+    depth: int
+    """Nodes of this depth and deeper it cannot be asked about."""
+    passes: int
+    """Forward passes so far."""
+
+    def take(self, states: TextStates) -> None:
+        """States of the text; they come as `Drafter.text_tap` is given them."""
+
+    def begin(self, history: Sequence[int]) -> bool:
+        """A tree is to grow below the last token of this text. False where states of the text are missing."""
+
+    def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
+        """Read nodes of one depth, each once, after their parents: what probably follows each of them."""
 
 
 @runtime_checkable

@@ -49,13 +49,13 @@ class Verdict:
 
 def explain(tree: TokenTree, path: Sequence[int], dead: Collection[int] = ()) -> tuple[Reason, ...]:
     """(N,) a reason for every node, given the accepted path and the nodes dropped during the pass."""
-    standing = {ROOT, *path}
-
-    def reason(node: int) -> Reason:
-        if node in standing:
-            return Reason.ACCEPTED
-        if node in dead:
-            return Reason.PRUNED
-        return Reason.REJECTED if tree.parents[node] in standing else Reason.UNREACHED
-
-    return tuple(reason(node) for node in range(len(tree)))
+    reasons = [Reason.UNREACHED] * len(tree)
+    standing = (ROOT, *path)
+    for node in standing:
+        for child in tree.children(node):
+            reasons[child] = Reason.REJECTED
+    for node in dead:
+        reasons[node] = Reason.PRUNED
+    for node in standing:
+        reasons[node] = Reason.ACCEPTED
+    return tuple(reasons)

@@ -19,6 +19,7 @@ from specchat.decoding.pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
+from specchat.models.learned.loading import trained_network
 from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -54,7 +55,8 @@ def assemble(
     """
     check_settings(settings, draft is not None, resources.trained)
     choice = choose_drafter(settings)
-    parts = Parts(target, draft, resources=resources, make_engine=nested_engines(settings, resources))
+    engines = nested_engines(settings, resources)
+    parts = Parts(target, draft, resources=resources, make_engine=engines, make_network=trained_network)
     feed = (DrafterCache() if drafters is None else drafters).get(choice, lambda: parts.build(choice))
     controller = CONTROLLERS[settings.controller]
     budget = Budget(settings.nodes, settings.depth, settings.width)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -166,18 +165,17 @@ class Speculator:
             timings=Timings(draft.took_s, verify_s),
             riders=len(draft.request.riders),
         )
-        timings = self._learn(round, since=judged - draft.plan.took_s)
+        self._learn(round, since=judged - draft.plan.took_s)
         context.emit(round.emitted)
-        other_s = time.perf_counter() - judged + draft.plan.took_s
-        return dataclasses.replace(round, timings=dataclasses.replace(timings, other_s=other_s))
+        round.timings.other_s = time.perf_counter() - judged + draft.plan.took_s
+        return round
 
-    def _learn(self, round: Round, since: float) -> Timings:
+    def _learn(self, round: Round, since: float) -> None:
         """Show the round to drafter and policy, and then, with what that took, to the controller."""
         kept = time.perf_counter()
         self.feed.take(round)
         self.drafter.observe(round)
         self.policy.observe(round)
         learnt = time.perf_counter()
-        timings = dataclasses.replace(round.timings, other_s=learnt - since, learn_s=learnt - kept)
-        self.controller.observe(dataclasses.replace(round, timings=timings))
-        return timings
+        round.timings.other_s, round.timings.learn_s = learnt - since, learnt - kept
+        self.controller.observe(round)

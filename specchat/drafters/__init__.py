@@ -6,8 +6,9 @@ from specchat.drafters.options import (
     PromptLookupOptions,
     SuffixOptions,
     TokenRecyclingOptions,
+    TrainedNetworkOptions,
 )
-from specchat.registry import DRAFT_MODEL, Method, Table
+from specchat.registry import DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
     "drafter",
@@ -45,6 +46,30 @@ DRAFTERS = Table(
         "continues as the text, or an earlier reply, went on after the same words, by counting",
         "SuffixDecoding arXiv:2411.04975",
         options=SuffixOptions,
+    ),
+    Method(
+        "hydra",
+        "specchat.drafters.trained_network:TrainedNetworkDrafter",
+        "a small trained network guesses token after token from the target's last state",
+        "Hydra arXiv:2402.05109",
+        options=TrainedNetworkOptions,
+        requires=(TRAINED_WEIGHTS,),
+    ),
+    Method(
+        "medusa",
+        "specchat.drafters.trained_network:TrainedNetworkDrafter",
+        "small trained heads guess all depths at once from the target's last state",
+        "Medusa arXiv:2401.10774",
+        options=TrainedNetworkOptions,
+        requires=(TRAINED_WEIGHTS,),
+    ),
+    Method(
+        "eagle",
+        "specchat.drafters.trained_network:TrainedNetworkDrafter",
+        "a trained decoder layer guesses from the target's states of the whole text",
+        "EAGLE-3 arXiv:2503.01840",
+        options=TrainedNetworkOptions,
+        requires=(TRAINED_WEIGHTS,),
     ),
     Method(
         "merge",

@@ -37,6 +37,11 @@ class DrafterChoice:
         """Whether it, or a member, uses the pair's draft model."""
         return any(choice.method.needs_draft_model for choice in self.all())
 
+    @property
+    def runs_a_network(self) -> bool:
+        """Whether guesses of it, or of a member, cost passes of a network."""
+        return any(choice.method.runs_a_network for choice in self.all())
+
 
 def choose_drafter(settings: Settings) -> DrafterChoice:
     """The drafter these settings ask for. A controller that never speculates needs none."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,24 +12,17 @@ from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.sampling import Law, penalise, total_of
+from specchat.core.sampling import Law, penalise
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.core.truncation import truncate
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
-
-_SURENESS = 0.5
-"""Temperature of the noisy scores at which their softmax says how often a coupled draw agrees with the target. In a
-simulation with 2000 tokens and drafts of three qualities it said 0.76 where 0.90, 0.77 and 0.63 agreed."""
+from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
-
-Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
-Scores = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class DraftModel:
@@ -110,8 +101,8 @@ class DraftModel:
         tokens, logprobs = self._favourites(tree, nodes, context)
         if self._drawing != "top" and not context.sampling.greedy:  # the noise counts nothing at temperature 0
             positions = [context.position(tree, node) for node in nodes]
-            tokens, logprobs = _coupled(tokens, logprobs, positions, context)
-        points = _points(tokens, logprobs, width)
+            tokens, logprobs = coupled(tokens, logprobs, positions, context)
+        points = points_of(tokens, logprobs, width, "draft_model")
         if not context.wants_q:
             return points
         return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
@@ -162,34 +153,3 @@ class DraftModel:
     def _forget_tree(self) -> None:
         self._tree = None
         self._logits, self._best = {}, {}
-
-
-def _coupled(tokens: Tokens, logprobs: Scores, positions: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
-    """The tokens in the order in which they win with the target's own noise, and how likely the target agrees.
-
-    That is about how far ahead they won, not about q: a softmax over the noisy scores. Only likely tokens compete: the
-    noise of a whole vocabulary takes longer than a small model's pass. Truncation is that of the target's law, as far
-    as it can be told from them.
-    """
-    sampling, count = context.sampling, tokens.shape[1]
-    likely = torch.from_numpy(logprobs) / sampling.temperature
-    if sampling.truncates(count):
-        found = truncate(likely, sampling, count, lambda: total_of(likely))
-        likely.masked_fill_(likely < found.least, -torch.inf)
-    scores: Scores = likely.numpy()
-    scores += context.noise.gumbels(Stream.TARGET, positions, torch.from_numpy(tokens).long()).numpy()
-    order = np.argsort(-scores, axis=1, kind="stable")
-    scores = np.take_along_axis(scores, order, axis=1) / _SURENESS
-    return np.take_along_axis(tokens, order, axis=1), scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
-
-
-def _points(tokens: Tokens, logprobs: Scores, width: int) -> Proposal:
-    rows = zip(tokens[:, :width].tolist(), logprobs[:, :width].tolist(), strict=True)
-    return [
-        [
-            Guess(token, logprob=logprob, proposer="draft_model")
-            for token, logprob in zip(*row, strict=True)
-            if logprob > -math.inf
-        ]
-        for row in rows
-    ]

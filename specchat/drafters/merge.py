@@ -58,7 +58,7 @@ class Merge:
 
     def __init__(self, options: MergeOptions, parts: Parts) -> None:
         self._members = parts.members()
-        self._models = {index for index, choice in enumerate(parts.choices) if choice.needs_draft_model}
+        self._models = {index for index, choice in enumerate(parts.choices) if choice.runs_a_network}
         self._numbers = _numbers([choice.name for choice in parts.choices])
         self._sure = options.sure
         self._trust = _Trust()
@@ -126,6 +126,7 @@ class Merge:
             member.observe(round if own is round.reading else dataclasses.replace(round, reading=own))
 
     def close(self) -> None:
+        """Close every member."""
         self._said.clear()
         for member in self._members:
             member.close()

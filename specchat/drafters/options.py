@@ -69,6 +69,19 @@ class SuffixOptions:
 
 
 @dataclass(frozen=True)
+class TrainedNetworkOptions:
+    """Options of the drafters that are trained networks: `hydra`, `medusa` and `eagle`."""
+
+    weights: str = trained_weights()
+    tokens: int = option(
+        2048,
+        "how many of the tokens that texts use most it guesses, besides those of the text",
+        unit="tokens",
+        minimum=1,
+    )
+
+
+@dataclass(frozen=True)
 class MergeOptions:
     """Options of `merge`."""
 
@@ -78,7 +91,10 @@ class MergeOptions:
         "suffix(depth=8)+suffix(depth=64)",
     )
     sure: float = option(
-        0.6, "a draft model is not asked where the others have a guess at least so likely", minimum=0.0, maximum=1.0
+        0.6,
+        "a draft model or a trained network is not asked where the others have a guess at least so likely",
+        minimum=0.0,
+        maximum=1.0,
     )
 
     def __post_init__(self) -> None:

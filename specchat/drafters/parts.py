@@ -9,13 +9,16 @@ from typing import Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
 from specchat.core.noise import Noise
-from specchat.core.seams import Drafter, Engine, Model, Weights
+from specchat.core.seams import Drafter, Engine, Model, TrainedNetwork, Weights
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.choice import DrafterChoice, choose
 from specchat.settings import Settings
 
 EngineFactory = Callable[[Mapping[str, Any], Model, Model | None], Engine]
 """(settings by name, the model that writes, its draft model) → an engine of its own."""
+
+NetworkFactory = Callable[[Weights, TrainedDrafter, int], TrainedNetwork]
+"""(target, trained weights, how many frequent tokens) → the network."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Parts:
         label: tells this drafter from all others of the engine.
         trained: its verified weights, where the table says that it needs some.
         make_engine: see `engine`.
+        make_network: see `network`.
     """
 
     target: Weights
@@ -65,6 +69,7 @@ class Parts:
     label: str = ""
     trained: TrainedDrafter | None = None
     make_engine: EngineFactory | None = None
+    make_network: NetworkFactory | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -112,6 +117,12 @@ class Parts:
     def member(self, name: str, place: int = 0) -> Drafter:
         """A drafter that this one always has inside, with default options."""
         return self.build(choose(name, Settings()), place)
+
+    def network(self, tokens: int) -> TrainedNetwork:
+        """The network of this drafter's trained weights, which guesses so many frequent tokens besides the text's."""
+        assert self.trained is not None, "the table says that it needs weights"
+        assert self.make_network is not None, "assemble hands out networks"
+        return self.make_network(self.target, self.trained, tokens)
 
     def engine(self, settings: Mapping[str, Any], model: Model, draft: Model | None = None) -> Engine:
         """A whole engine that writes with another model, to draft with.

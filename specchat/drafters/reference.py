@@ -71,24 +71,30 @@ class WithReference:
 
     @staticmethod
     def draw_kinds(options: Any, members: Sequence[Collection[DrawKind]]) -> Collection[DrawKind]:
+        """Those of the drafter: the reference adds points alone."""
         return members[0]
 
     @property
     def taps(self) -> Collection[int]:
+        """The drafter's."""
         return self._drafter.taps
 
     @property
     def text_tap(self) -> StateTap | None:
+        """The drafter's."""
         return self._drafter.text_tap
 
     @property
     def passes(self) -> int:
+        """The drafter's."""
         return self._drafter.passes
 
     def start(self, history: Sequence[int]) -> None:
+        """The drafter begins; where the reply is in the reference is found by what it emits."""
         self._drafter.start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) guesses: the reference's among those of the drafter, which is asked where the reference is not sure."""
         expected = {node: self._expected.after(tree.path_tokens(node)) for node in frontier}
         unsure = [node for node, guess in expected.items() if guess is None or guess[1] < _SURE]
         asked = self._drafter.propose(tree, unsure, width, context) if unsure else ()
@@ -96,9 +102,11 @@ class WithReference:
         return [_joined(expected[node], said.get(node, ()), width) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """The drafter's."""
         return self._drafter.riders(tree)
 
     def observe(self, round: Round) -> None:
+        """Follow the reference with what was emitted, then let the drafter learn."""
         self._expected.emit(round.emitted)
         self._drafter.observe(round)
 

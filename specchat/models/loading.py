@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from specchat.compiled.build import NativeUnavailable
 from specchat.config import ModelSpec
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
@@ -29,7 +30,6 @@ from specchat.models.files.weight_source import WeightSource
 from specchat.models.inspect.memory import needed_bytes
 from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
 from specchat.models.machine import available_bytes, choose_precision, multiplies
-from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.network import NativeNetwork
 from specchat.models.other.reference import ReferenceModel
 from specchat.models.other.reference_network import load_network

@@ -48,6 +48,10 @@ class SuffixTree:
         """The growing text."""
         return self._text
 
+    def begins(self, text: Sequence[int]) -> bool:
+        """Whether the text begins with the growing one."""
+        return list(text[: len(self._text)]) == self._text
+
     def extend(self, tokens: Sequence[int]) -> None:
         """Append to the growing text."""
         for token in tokens:

@@ -37,6 +37,12 @@ TREE_POLICIES = Table(
         options=BestFirstOptions,
     ),
     Method(
+        "comb",
+        "specchat.trees.comb:Comb",
+        "a chain, and beside its nodes the guesses that nearly took their place",
+        "SWIFT arXiv:2410.06916",
+    ),
+    Method(
         "template",
         "specchat.trees.template:Template",
         "a fixed shape: which ranks get children, and which ranks below those",

@@ -26,7 +26,7 @@ from specchat.tui.control.terminal_app import TerminalApp
 from specchat.tui.draw.token_tree import Mode
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
-from specchat.tui.services.pair_library import Judge, Pairs
+from specchat.tui.services.pair_library import Judge, Pairs, Sizes
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.race_series import BenchQuestion
@@ -57,6 +57,8 @@ class SpecchatApp(TerminalApp):
         settings: dict[str, Any],
         pairs: Pairs = (),
         judge: Judge | None = None,
+        sizes: Sizes | None = None,
+        finds_models: bool = False,
         demo: Path | None = None,
         tree_mode: Mode = "auto",
         keys: Mapping[str, str] | None = None,
@@ -73,7 +75,8 @@ class SpecchatApp(TerminalApp):
 
         Args:
             link_factory: starts an engine, or whatever answers like one.
-            pairs, judge: the pairs there are, and what tells more about one.
+            pairs, judge, sizes: the pairs there are, and what tells more about one.
+            finds_models: whether models of other programs are searched for on this machine.
             demo: a recording to offer where weights cannot be had.
             engine_here: whether the engine reads this machine's files.
             store: the file the chats are in; None keeps nothing.
@@ -107,6 +110,8 @@ class SpecchatApp(TerminalApp):
             demo=demo,
             pairs=pairs,
             judge=judge,
+            sizes=sizes,
+            finds_models=finds_models,
             engine_here=engine_here,
             store=store,
             toured=toured,
@@ -142,7 +147,8 @@ class SpecchatApp(TerminalApp):
         await self.views.start_pages.show_welcome()
         self.views.prompt.focus()
         self.control.archive.start()
-        await self.control.tour.first_start()
+        if await self.control.tour.first_start():
+            self.ports.run_in_background(self.control.pairs.offer_found())
         self.call_after_refresh(self.control.garbage.begin)
         self.call_after_refresh(self.control.session.connect)
         if self._first_chat is None:

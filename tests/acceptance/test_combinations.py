@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from contracts.kit import converse, scripted_draft, scripted_target
+from contracts.tiny_networks import all_tiny_trained
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.decoding.assemble import assemble
@@ -28,7 +29,9 @@ def settings(**changes):
 def test_drafters_that_only_propose_points_are_refused_with_the_nearest_that_works(rule, drafter):
     words = f"rule '{rule}' .* drafter '{drafter}' .* nearest that works: rule 'follow', or drafter 'draft_model'"
     with pytest.raises(CombinationError, match=words):
-        check_settings(settings(rule=rule, drafter=drafter), has_draft_model=True)
+        check_settings(
+            settings(rule=rule, drafter=drafter), has_draft_model=True, trained=all_tiny_trained(scripted_target())
+        )
 
 
 KINDS = {rule: ACCEPTANCE_RULES[rule].load().wanted for rule in ("multi_step", "recursive")}

@@ -137,6 +137,7 @@ def test_a_chat_that_does_not_exist_is_told_before_the_screen_is_taken(kept):
         (["-r", "abc"], ["-r", "abc"]),
         (["--resume", "--pair", "smol"], ["--resume", "", "--pair", "smol"]),
         (["run", "hi"], ["run", "hi"]),
+        (["train", "smol", "--resume", "--seed", "1"], ["train", "smol", "--resume", "--seed", "1"]),
         ([], []),
     ],
 )

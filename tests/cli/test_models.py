@@ -92,8 +92,8 @@ def test_pulling_a_pair_pulls_its_models_and_says_where_they_are():
         "scripted: has no weights, nothing to pull",
     ]
     assert path.read_bytes() == BODY
-    assert "fetch t.gguf: 100 % of 0.1 MB" in result.stderr
-    assert "verify t.gguf: 100 % of 0.1 MB" in result.stderr
+    assert "fetching t.gguf: 100 % of 0.1 MB" in result.stderr
+    assert "checking t.gguf: 100 % of 0.1 MB" in result.stderr
     assert "● ready" in next(line for line in run("list").stdout.splitlines() if line.startswith("tiny-model"))
 
 
@@ -219,9 +219,9 @@ def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
         lines(fetch.Progress("fetch", "x", done, 100, 5e6))
     lines(fetch.Progress("verify", "x", 1, 100))
     assert capsys.readouterr().err.splitlines() == [
-        "fetch x: 0 % of 0.0 MB, 5.0 MB/s",
-        "fetch x: 100 % of 0.0 MB, 5.0 MB/s",
-        "verify x: 1 % of 0.0 MB",
+        "fetching x: 0 % of 0.0 MB, 5.0 MB/s",
+        "fetching x: 100 % of 0.0 MB, 5.0 MB/s",
+        "checking x: 1 % of 0.0 MB",
     ]
 
 

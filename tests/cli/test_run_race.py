@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from specchat.config import config_dir, private_dir, users_config
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import decode_event
 
@@ -35,6 +36,15 @@ def test_the_same_seed_gives_the_same_tokens_and_both_times_are_told(temperature
     same = result["same_text"]
     assert (same["equal"], same["promised"], same["kind"], same["parting"]) == (True, True, "same", None)
     assert (result["seed"], result["order"], result["dtype"]) == (7, ["plain", "speculative"], "float32")
+
+
+def test_a_race_is_greedy_unless_a_flag_says_otherwise():
+    private_dir(config_dir())
+    users_config().write_text("[settings]\ntemperature = 0.7\nrepetition_penalty = 1.1\n")
+    settings = json.loads(race(*DRAFTING, "--output", "json").stdout)["settings"]
+    assert (settings["temperature"], settings["repetition_penalty"]) == (0.0, 1.0)
+    settings = json.loads(race(*DRAFTING, "--temperature", "0.5", "--output", "json").stdout)["settings"]
+    assert settings["temperature"] == 0.5
 
 
 def test_both_sides_begin_with_the_prompt_read():

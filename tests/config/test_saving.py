@@ -94,10 +94,10 @@ def test_sampling_is_saved_for_every_pair_and_speculation_for_this_one():
 
 
 def test_saved_into_the_pair_everything_is_its_own():
-    (saved,) = save_changed({"temperature": 0.7, "stop": ["END"], "depth": 3}, into_pair=True)
+    (saved,) = save_changed({"temperature": 0.9, "stop": ["END"], "depth": 3}, into_pair=True)
     assert saved.file == users_models()
-    assert (start()["temperature"], start()["stop"]) == (0.7, ["END"])
-    assert start("qwen-coder")["temperature"] == 0.0
+    assert (start()["temperature"], start()["stop"]) == (0.9, ["END"])
+    assert start("qwen-coder")["temperature"] == 0.7
     assert not users_config().exists()
 
 
@@ -116,11 +116,11 @@ def test_saving_twice_writes_nothing_the_second_time():
 
 
 def test_a_value_that_is_back_to_what_was_shipped_is_taken_out_of_the_file():
-    save_changed({"temperature": 0.7, "top_p": 0.9, "width": 4})
-    general, narrow = save_changed({"temperature": 0.0, "width": 2})
+    save_changed({"temperature": 0.7, "top_p": 0.8, "width": 4})
+    general, narrow = save_changed({"temperature": 0.5, "width": 2})
     assert (general.removed, narrow.removed) == (("temperature",), ("width",))
     assert "temperature" not in users_config().read_text()
-    assert "top_p = 0.9" in users_config().read_text()
+    assert "top_p = 0.8" in users_config().read_text()
     assert users_models().read_text().strip() == ""
 
 

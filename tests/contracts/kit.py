@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from contracts.tiny_networks import all_tiny_trained
 from torch import Tensor
 
 from specchat.acceptance import ACCEPTANCE_RULES
@@ -20,11 +21,13 @@ from specchat.core.request import LayerHook, PassRequest, Rider
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
+from specchat.core.states import TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
+from specchat.models.learned.loading import trained_network
 from specchat.models.other.scripted import Says, ScriptedModel, random_says
 from specchat.registry import Method, Table
 from specchat.settings import Settings
@@ -38,9 +41,24 @@ def every(table: Table) -> list[Any]:
     return [pytest.param(method, id=name) for name, method in table.items()]
 
 
-def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V) -> Drafter:
-    """A drafter with its default options."""
-    return Parts(scripted_target(vocab_size), draft).build(choose(method.name, Settings()))
+def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V, **options: Any) -> Drafter:
+    """A drafter with its default options, some changed."""
+    target = scripted_target(vocab_size)
+    resources = PairResources(trained=all_tiny_trained(target))
+    settings = Settings().but({"method_options": {f"{method.name}.{key}": value for key, value in options.items()}})
+    return Parts(target, draft, resources=resources, make_network=trained_network).build(choose(method.name, settings))
+
+
+def begin(drafter: Drafter, history: Sequence[int]) -> None:
+    """Start a text of the scripted target, whose states a drafter is given that asks for them."""
+    if drafter.text_tap is not None:
+        model = scripted_target()
+        for end in range(1, len(history)):
+            tree = TokenTree(history[end - 1], V)
+            model.prefill(history[: end - 1])
+            states = model.read(tree.freeze(), request=requested(taps=drafter.text_tap.layers)).taps
+            drafter.text_tap.take(TextStates(end - 1, (history[end - 1],), states))
+    drafter.start(history)
 
 
 def make_policy(method: Method, **options: Any) -> TreePolicy:
@@ -179,6 +197,7 @@ def converse(
 ) -> Conversation:
     """A conversation with these settings."""
     vocabulary = vocabulary or Letters(target.vocab_size)
+    resources = resources or PairResources(trained=all_tiny_trained(target))
     return Conversation(target, draft, vocabulary, Settings().but(settings), resources=resources)
 
 

@@ -12,6 +12,7 @@ import torch
 from frozen import FrozenRecorder
 from torch import Tensor
 
+from specchat.compiled.build import NativeUnavailable
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import PassRequest
 from specchat.core.seams import Model
@@ -24,7 +25,6 @@ from specchat.models.base.sub_layers import SubLayers
 from specchat.models.cuda.graphs import GraphNetwork
 from specchat.models.files.families import FAMILIES
 from specchat.models.files.tensor_source import TensorSource
-from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.network import NativeNetwork
 from specchat.models.other.reference import ReferenceModel

@@ -1,6 +1,7 @@
 """The goodput controller: the closed form, off when nothing pays, on again when something does."""
 
 import dataclasses
+import itertools
 import math
 import re
 
@@ -136,6 +137,31 @@ def test_a_draft_model_that_does_not_pay_is_tried_only_when_a_reply_begins():
     subject = taught(controller(), 0.1, draft_s=8.0, passes=8)
     assert [subject.plan(context(index)).nodes for index in range(1, 300)] == [0] * 299
     assert subject.plan(context(0)).nodes == 1
+
+
+def test_a_network_whose_passes_are_cheap_is_tried_within_a_reply_too():
+    subject = taught(controller(costs(per_row=0.5)), 0.1, draft_s=0.08 * 8, passes=8)
+    tried = []
+    for index in range(1, 400):
+        plan = subject.plan(context(index))
+        tried += [index] if plan.nodes and plan.passes else []
+        subject.observe(dataclasses.replace(a_round(plan.nodes, 0), budget=plan))
+    assert 2 <= len(tried) <= 6, "each trial that fails makes the next one later"
+    assert all(later - earlier >= earlier - 1 for earlier, later in itertools.pairwise(tried))
+
+
+def test_the_time_of_a_level_is_shared_by_its_nodes():
+    def price(nodes_of_a_level):
+        subject = controller()
+        for _ in range(40):
+            tree = TokenTree(0, V)
+            for token in range(nodes_of_a_level):
+                tree.add(ROOT, Guess(token))
+            round = judged(tree.freeze(), (1,))
+            subject.observe(dataclasses.replace(round, draft_passes=1, timings=Timings(0.1, 1.2, 0.0)))
+        return subject.plan(context(1)).prices[0]
+
+    assert price(4) < price(1)
 
 
 @pytest.mark.parametrize(("stood", "deeper"), [(2, True), (0, False)])

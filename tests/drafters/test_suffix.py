@@ -18,10 +18,24 @@ from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
 from specchat.models.other.scripted import ScriptedModel
+from specchat.structures import suffix_draft, suffix_trees
+from specchat.structures.native_suffix_tree import NativeSuffixTree
 from specchat.structures.suffix_tree import SuffixTree
 from specchat.trees import TREE_POLICIES
 
 BIG = 5000
+
+
+@pytest.fixture(params=["C", "Python"], autouse=True)
+def language(request, monkeypatch):
+    """What the trees are written in, where a test does not say."""
+    if request.param == "Python":
+        monkeypatch.setattr(suffix_trees, "_compiled", lambda: False)
+    elif not suffix_trees._compiled():
+        pytest.skip("no compiler here")
+
+
+in_python = pytest.mark.parametrize("language", ["Python"], indirect=True)
 POLICIES = ["chain", "expansion", "best_first", "template"]
 
 
@@ -157,19 +171,23 @@ def test_a_repeated_request_takes_more_than_eight_tokens_a_round():
     assert lengths[1] > 8
 
 
+@in_python
 def test_a_start_in_a_long_repetitive_text_reads_every_token_once():
     short, long = ([token % 3 for token in range(count)] for count in (500, 4000))
     assert operations(suffix().start, long) < 1.2 * 8 * operations(suffix().start, short)
     assert operations(suffix().start, long) < 2 * operations(suffix().start, range(4000))
 
 
-def test_only_the_matches_with_room_for_more_are_looked_into():
+@in_python
+def test_only_the_matches_with_room_for_more_are_looked_into(monkeypatch):
     """In a text of one token every length matches, and each could be drafted from."""
     drafter, history = suffix(), [5] * 2000
     drafter.start(history)
     continued = []
-    follow = drafter._continue
-    drafter._continue = lambda place, limit: continued.append(limit) or follow(place, limit)
+    follow = suffix_draft._continue
+    monkeypatch.setattr(
+        suffix_draft, "_continue", lambda place, room, floor: continued.append(room) or follow(place, room, floor)
+    )
     drafter.propose(TokenTree(5, BIG), [ROOT], 1, context_for(vocab_size=BIG, prompt=history))
     assert len(continued) == 1
 
@@ -188,13 +206,13 @@ def test_past_replies_are_forgotten_oldest_first():
 
 def test_a_history_that_goes_on_is_read_from_where_it_went_on(monkeypatch):
     read = []
-    extend = SuffixTree.extend
 
-    def counted(self, tokens):
-        read.append(len(tokens))
-        extend(self, tokens)
+    def count(kind):
+        extend = kind.extend
+        monkeypatch.setattr(kind, "extend", lambda tree, tokens: read.append(len(tokens)) or extend(tree, tokens))
 
-    monkeypatch.setattr(SuffixTree, "extend", counted)
+    count(SuffixTree)
+    count(NativeSuffixTree)
     drafter, history = suffix(), numbers(50)
     drafter.start(history)
     read.clear()

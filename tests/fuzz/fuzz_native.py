@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from specchat.models.native.build import NativeUnavailable
+from specchat.compiled.build import NativeUnavailable
 from tests.fuzz.native_case import run_case
 from tests.fuzz.sanitized import Sanitized, runtime
 

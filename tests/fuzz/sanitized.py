@@ -15,8 +15,8 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from specchat.compiled.build import NativeUnavailable, find_compiler
 from specchat.errors import SpecchatError
-from specchat.models.native.build import NativeUnavailable, find_compiler
 
 ROOT = Path(__file__).parents[2]
 FLAGS = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")

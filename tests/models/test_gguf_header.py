@@ -40,6 +40,22 @@ def alignment(kind, layout, value):
     return [entry("general.alignment", kind, struct.pack(layout, value))]
 
 
+@pytest.mark.parametrize(
+    ("entries", "counts", "what"),
+    [
+        ((), (0, 2**21), "entries"),
+        ((), (2**21, 0), "tensors"),
+        ((entry("k", ARRAY, struct.pack("<IQ", STRING, 2**24)),), None, "texts"),
+    ],
+)
+def test_a_sparse_file_that_has_room_for_anything_is_refused_at_once(tmp_path, entries, counts, what):
+    file = written(tmp_path / "m.gguf", entries, counts=counts)
+    with file.open("rb+") as opened:
+        opened.truncate(2**40)
+    with pytest.raises(WeightsError, match=f"{what}, and no model has more"):
+        read_header(file)
+
+
 DAMAGE = {
     "more tensors than bytes": ({"counts": (HUGE, 0)}, "tensors"),
     "more entries than bytes": ({"counts": (0, HUGE)}, "entries"),

@@ -5,6 +5,7 @@ import torch
 from gguf import GGMLQuantizationType as Kind
 from tiny_models import gguf_sizes, tiny_gguf
 
+from specchat.compiled.build import NativeUnavailable
 from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
 from specchat.errors import UsageError
@@ -12,7 +13,6 @@ from specchat.models.linear_layers import probes
 from specchat.models.loading import load_model
 from specchat.models.machine import choose_precision, multiplies
 from specchat.models.native import kernels
-from specchat.models.native.build import NativeUnavailable
 
 CPU = torch.device("cpu")
 PROBES = (probes.int8_works, probes.int4_works, probes.packed_works)

@@ -7,6 +7,8 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, network, prompt, source_of, two_rounds
 
+from specchat.compiled import build as compiling
+from specchat.compiled.build import NativeUnavailable
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.breakdown import break_down
 from specchat.errors import ModelError
@@ -18,7 +20,6 @@ from specchat.models.files.tensor_source import TensorSource
 from specchat.models.inspect.memory import cpu_flags
 from specchat.models.native import build, kernels
 from specchat.models.native.arena import Arena
-from specchat.models.native.build import NativeUnavailable
 from specchat.models.native.network import NativeNetwork
 from specchat.models.other.reference import ReferenceModel
 from specchat.models.own.decoder import Decoder
@@ -223,7 +224,7 @@ def nowhere(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
     kernels.kernels_for.cache_clear()
     yield tmp_path
     kernels.kernels_for.cache_clear()

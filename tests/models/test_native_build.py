@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from test_native import needs_native
 
+from specchat.compiled import build as compiling
+from specchat.compiled.build import NativeUnavailable
+from specchat.compiled.own_file import NotOwnFile, open_own
 from specchat.models.native import build
-from specchat.models.native.build import NativeUnavailable
-from specchat.models.native.own_file import NotOwnFile, open_own
 
 pytestmark = needs_native
 
@@ -95,7 +96,7 @@ def test_with_a_cache_that_others_can_write_the_kernels_are_compiled_for_this_pr
 
 
 def test_files_of_another_user_are_not_loaded(monkeypatch):
-    monkeypatch.setattr(build.os, "geteuid", lambda: 4242)
+    monkeypatch.setattr(compiling.os, "geteuid", lambda: 4242)
     with pytest.raises(NativeUnavailable, match="belongs to another user"):
         build.load()
 
@@ -110,7 +111,7 @@ def test_what_is_loaded_is_what_was_looked_at(monkeypatch):
         os.replace(other, file)
         return load(name)
 
-    monkeypatch.setattr(build.ctypes, "CDLL", exchanged)
+    monkeypatch.setattr(compiling.ctypes, "CDLL", exchanged)
     assert build.load().library.packs(0)
     assert file.read_bytes() == b"exchanged after the look"
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from test_decoder import network
 
+from specchat.compiled.build import NativeUnavailable, find_compiler
 from specchat.models import loading
 from specchat.models.base.shape import Shape
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.inspect.memory import cpu_flags
 from specchat.models.native import build, kernels
-from specchat.models.native.build import NativeUnavailable, find_compiler
 
 DRIVER = Path(__file__).with_name("native_driver.c")
 FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-pthread")

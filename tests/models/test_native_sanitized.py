@@ -3,7 +3,7 @@
 import pytest
 from test_native import have, needs_native
 
-from specchat.models.native.build import NativeUnavailable
+from specchat.compiled.build import NativeUnavailable
 from tests.fuzz.sanitized import Found, Sanitized, runtime
 
 

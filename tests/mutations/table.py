@@ -86,7 +86,7 @@ MUTATIONS = (
     Mutation(
         "drafter suffix",
         "drafts from the match that should save least",
-        "drafters/suffix.py",
+        "structures/suffix_draft.py",
         "if saved > most:",
         "if saved > 0.0:",
         ("tests/drafters/test_suffix.py", "-k", "expected_score"),
@@ -94,8 +94,8 @@ MUTATIONS = (
     Mutation(
         "drafter suffix",
         "drafts however unlikely the continuation",
-        "drafters/suffix.py",
-        "followed * self._options.min_probability / value",
+        "structures/suffix_draft.py",
+        "followed * probability / value",
         "0.0 * value",
         ("tests/drafters/test_suffix.py", "-k", "unlikely"),
     ),

@@ -110,9 +110,13 @@ async def answer(d: Driver, text: str = "one two three four five six", last: int
 
 
 @asynccontextmanager
-async def racing(prompt: str = "Hello", **options: Any) -> AsyncIterator[tuple[Driver, Clock]]:
+async def racing(
+    prompt: str = "Hello", *, before: ev.Event | None = None, **options: Any
+) -> AsyncIterator[tuple[Driver, Clock]]:
     """The app with a race just begun, and a clock that stands still."""
     async with driving(**options) as d:
+        if before is not None:
+            await d.hear(before)
         clock = Clock()
         d.app.control.races.clock = clock
         await d.say(f"/race {prompt}")

@@ -20,6 +20,7 @@ from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write
 from specchat.store.records import Chat, Facts, Message
 from specchat.tui.state.stored_chat import message_of, turn_of
+from specchat.tui.widgets.pair_list import PairList
 from specchat.tui.widgets.reply_view import ReplyView
 
 WHEN = "2026-01-31T12:00:00.000Z"
@@ -75,6 +76,26 @@ async def test_a_reply_is_kept_while_it_is_written_and_with_its_figures_when_it_
         assert reply.facts.settings == SETTINGS
         assert reply.facts.stats["tokens"] == 200
         assert reply.facts.loss["lossless"] is True
+
+
+@pytest.mark.parametrize("pair", ["smol", "qwen", ""])
+async def test_a_chat_that_another_pair_wrote_says_so_and_offers_it(store, pair):
+    with open_to_write(store).connection as connection:
+        row = Chat("c1", "old", WHEN, WHEN, False, "", "m2", None)
+        said = Message("m1", None, "user", "hi", WHEN)
+        reply = Message("m2", "m1", "assistant", "hello", WHEN, "done", [5], Facts(pair=pair, stop="end"))
+        chats = Chats(connection)
+        chats.save(row)
+        chats.add("c1", said)
+        chats.add("c1", reply)
+    async with driving(store=store, chat="c1") as d:
+        await d.until("hello")
+        await d.settle()
+        assert ("this chat was written with qwen; smol is loaded" in d.screen()) == (pair == "qwen")
+        assert ("this chat was written with" in d.screen()) == (pair == "qwen")
+        await d.pilot.press("f4")
+        await d.settle()
+        assert d.app.screen.query_one(PairList).chosen.name == (pair or "smol")
 
 
 async def test_a_chat_is_called_by_its_first_words_until_it_is_named(store):

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from driving import PAIRS, Driver, driving
-from fake import rounds_of, started, stats_of
+from fake import ready, rounds_of, started, stats_of
 from paper_models import gguf
 
 from specchat.cli.pair_states import judged, known_pairs
 from specchat.config import load_catalog, private_dir, user_settings, users_config, users_models
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Generate, Load
+from specchat.errors import WeightsError
 from specchat.tui.screens.add_pair import AddPairScreen
 from specchat.tui.screens.pairs import PairsScreen
 
@@ -64,9 +65,117 @@ async def test_a_pair_that_is_not_here_is_fetched_while_the_chat_goes_on(tmp_pat
         await d.say("hi")
         await d.reply("fine")
         (tmp_path / "gate").touch()
+        await until(d, "loading smol-1.7b")
+        assert d.link.last(Load).settings["pair"] == "smol-1.7b"
+
+
+async def test_what_was_fetched_is_loaded_when_the_reply_that_is_being_written_ends(tmp_path):
+    async with driving(engine_here=True) as d:
+        pulls(d, tmp_path / "gate")
+        await d.say("/pair smol-1.7b")
+        await until(d, "40 %")
+        await d.say("hi")
+        rounds = rounds_of(id=1)
+        await d.hear(started(d.link.last(Generate).messages), *rounds[:5])
+        (tmp_path / "gate").touch()
+        await until(d, "smol-1.7b is here; it is loaded when this is over")
+        await d.pilot.pause(0.3)
+        assert len([command for command in d.link.sent if isinstance(command, Load)]) == 1
+        await d.hear(*rounds[5:], ev.Finished(1, "end", "", stats_of(rounds), 0.4))
+        await until(d, "loading smol-1.7b")
+
+
+async def test_what_was_fetched_is_not_loaded_where_another_pair_was_asked_for_meanwhile(tmp_path):
+    async with driving(
+        engine_here=True, pairs=[replace(pair, state="ready") if pair.name == "qwen" else pair for pair in PAIRS]
+    ) as d:
+        pulls(d, tmp_path / "gate")
+        await d.say("/pair smol-1.7b")
+        await until(d, "40 %")
+        await d.say("/pair qwen")
+        await d.hear(ready(pair="qwen"))
+        (tmp_path / "gate").touch()
         await until(d, "smol-1.7b is here; F4 or /pair smol-1.7b loads it")
-        assert "✓ smol-1.7b is here" in d.drawn(d.app.views.status)
-        assert not any(isinstance(command, Load) for command in d.link.sent[1:])
+        assert d.link.last(Load).settings["pair"] == "qwen"
+
+
+FOUND = """
+import sys
+if "--add" in sys.argv:
+    sys.exit(0)
+import json
+pair = {"name": "tiny-1b", "target": "tiny:1b", "draft": None, "summary": "tiny:1b, drafts looked up in the text"}
+pair |= {"disk_bytes": 700_000_000, "needed_bytes": 900_000_000, "free_bytes": 8_000_000_000, "added": ""}
+print(json.dumps({"pairs": [pair], "refused": []}, indent=2))
+"""
+
+
+def finds(d: Driver, script: str = FOUND) -> list[tuple[str, ...]]:
+    """Let `models find` be this script; what it was asked."""
+    asked: list[tuple[str, ...]] = []
+
+    def command(*words: str) -> list[str]:
+        asked.append(words)
+        return [sys.executable, "-c", script, *words]
+
+    d.app.control.pairs.command = command
+    return asked
+
+
+async def test_models_of_other_programs_are_listed_and_enter_adds_and_loads_one():
+    async with driving(engine_here=True, finds_models=True) as d:
+        asked = finds(d)
+        await d.pilot.press("f4")
+        await until(d, "◇ tiny-1b    found here · 700 MB · fits in memory")
+        await d.pilot.press("end")
+        assert "Enter adds and loads" in d.screen()
+        await d.pilot.press("d")
+        assert "tiny-1b was not added" in d.screen()
+        await d.pilot.press("enter")
+        await until(d, "loading tiny-1b")
+        assert asked == [("models", "find", "--output", "json"), ("models", "find", "--add", "tiny-1b")]
+        assert d.link.last(Load).settings["pair"] == "tiny-1b"
+
+
+@pytest.mark.parametrize("script", ["print('no')", "print('{\"pairs\": [7]}')", "raise SystemExit(1)"])
+async def test_a_search_that_fails_finds_nothing(script):
+    async with driving(engine_here=True, finds_models=True) as d:
+        finds(d, script)
+        assert await d.app.control.pairs.find() == []
+
+
+async def test_the_welcome_page_says_what_is_here_already_where_nothing_is_configured():
+    async with driving(engine_here=True, finds_models=True) as d:
+        finds(d)
+        await d.app.control.pairs.offer_found()
+        await until(d, "on this machine already: tiny:1b, drafts looked up in")
+        assert "F4 adds and loads it" in d.screen()
+
+
+async def test_who_has_chosen_a_pair_is_offered_none(tmp_path):
+    private_dir(users_config().parent)
+    users_config().write_text('[settings]\npair = "smol"\n')
+    async with driving(engine_here=True, finds_models=True) as d:
+        asked = finds(d)
+        await d.app.control.pairs.offer_found()
+        assert asked == []
+
+
+async def test_what_the_hub_says_of_a_size_is_shown_and_a_hub_out_of_reach_is_asked_once():
+    asked = []
+
+    def sizes(pair):
+        asked.append(pair.name)
+        if len(asked) > 1:
+            raise WeightsError("the model hub cannot be reached")
+        return replace(pair, download_bytes=4_100_000_000, needed_bytes=3_000_000_000, free_bytes=9_000_000_000)
+
+    unknown = [replace(PAIRS[1], name=f"hub-{number}", download_bytes=None) for number in range(4)]
+    async with driving(engine_here=True, pairs=[*PAIRS, *unknown], sizes=sizes) as d:
+        await d.pilot.press("f4")
+        await until(d, "○ hub-0      4.1 GB to fetch · fits in memory")
+        await d.pilot.pause(0.1)
+        assert asked == ["hub-0", "hub-1"]
 
 
 async def test_fetching_can_be_called_off_and_begun_again(tmp_path):
@@ -160,8 +269,9 @@ async def test_what_is_known_to_fail_is_not_even_tried():
 async def test_a_pair_of_ones_own_is_added_after_a_look_and_forgotten_after_a_yes(tmp_path):
     async with driving((120, 40), pairs=known_pairs, judge=judged, engine_here=True) as d:
         target = gguf(tmp_path / "t.gguf")
-        await d.pilot.press("f4", "a", *"mine", "enter")
+        await d.pilot.press("f4", "a")
         assert isinstance(d.app.screen, AddPairScreen)
+        d.app.screen.query_one("#name").value = "mine"
         d.app.screen.query_one("#target").value = str(tmp_path / "gone.gguf")
         await d.pilot.press("enter")
         await until(d, "does not exist")
@@ -196,6 +306,17 @@ async def test_what_came_with_specchat_is_not_asked_about():
     async with driving(pairs=known_pairs, engine_here=True) as d:
         await d.pilot.press("f4", "d")
         assert "came with specchat and stays" in d.screen()
+
+
+async def test_the_form_begins_with_the_path_and_names_the_pair_after_it(tmp_path):
+    async with driving(pairs=known_pairs, engine_here=True) as d:
+        await d.pilot.press("f4", "a")
+        assert d.app.focused is d.app.screen.query_one("#target")
+        d.app.screen.query_one("#target").value = str(gguf(tmp_path / "My Model.gguf"))
+        await d.pilot.press("enter")
+        assert d.app.focused.value == "my-model"
+        await d.pilot.press("enter")
+        await until(d, "● my-model")
 
 
 async def test_escape_leaves_the_form_without_a_pair():

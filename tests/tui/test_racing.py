@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from driving import Driver, driving
-from fake import TEXT, hello, ready
+from fake import LOSS, SETTINGS, TEXT, hello, ready
 from races import (
     Clock,
     asked,
@@ -46,9 +46,25 @@ async def test_a_race_writes_both_replies_apart_by_turns_and_with_one_seed():
         await fast_heat(d)
         warming, asked = [c for c in d.link.sent if isinstance(c, Generate)]
         assert warming.seed == asked.seed
-        assert (asked.apart, asked.beside.apart) == (APART, {})
+        assert (asked.apart, asked.beside.apart) == ({**APART, "max_tokens": 512}, {"max_tokens": 512})
         assert asked.messages == [ev.Message("user", "Hello")]
         assert not any(isinstance(c, Change) for c in d.link.sent)
+
+
+async def test_a_race_is_greedy_where_the_chat_samples_as_its_pair_says():
+    async with racing(before=ev.Changed({**SETTINGS, "temperature": 0.2, "top_p": 0.9}, LOSS)) as (d, _):
+        await warm_up(d)
+        apart = d.link.last(Generate).beside.apart
+        assert (apart["temperature"], apart["top_p"]) == (0.0, 1.0)
+
+
+async def test_a_race_samples_where_the_user_asked_for_a_temperature():
+    async with racing(
+        before=ev.Changed({**SETTINGS, "temperature": 0.7, "top_p": 0.9}, LOSS),
+        settings={"pair": "smol", "temperature": 0.7},
+    ) as (d, _):
+        await warm_up(d)
+        assert d.link.last(Generate).beside.apart == {"max_tokens": 512}
 
 
 async def test_an_engine_understands_what_a_race_asks_for():

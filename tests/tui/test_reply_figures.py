@@ -126,6 +126,8 @@ def test_numbers_are_written_with_their_units():
     assert numbers.seconds(65) == "1 min 05 s"
     assert numbers.loading(ev.Loading("measure", "plain", 3, 8, 0, "steps")) == ("measuring plain", 0.375, "3 of 8")
     assert numbers.loading(ev.Loading("read", "x", 0, 0))[1:] == (None, "")
+    assert numbers.loading(ev.Loading("read", "x", 1_000, 4_000, 0, "ms")) == ("reading x", 0.25, "about 3 s left")
+    assert numbers.loading(ev.Loading("read", "x", 5_000, 4_000, 0, "ms")) == ("reading x", 1.0, "nearly there")
 
 
 def test_the_plan_of_a_round_says_what_was_chosen_and_why():

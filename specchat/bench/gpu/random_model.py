@@ -13,7 +13,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import TensorFacts, WeightSource
+from specchat.models.files.weight_source import RowChoice, TensorFacts, WeightSource
 from specchat.models.loading import own_network
 from specchat.models.own.decoder import Decoder
 
@@ -46,7 +46,7 @@ class RandomSource:
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return StoredRows.of_tensor(self.dense(name, layer))
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = _ALL) -> Tensor:
         shape = self._shapes[name]
         if len(shape) == 1:
             return torch.ones(shape, **self._like)[rows]

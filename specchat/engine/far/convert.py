@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
 
 from specchat.core.ledger import Ledger
+from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
@@ -116,25 +116,26 @@ def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:
     """
     tree, verdict, reading = round.tree, round.verdict, round.reading
     visited = [ROOT, *verdict.path]
-    rows = reading.logits[[reading.row(node) for node in visited]].float()
     asked = [(i, child) for i, node in enumerate(visited) for child in tree.children(node)]
     tokens = [tree.tokens[child] for _, child in asked]
     places = [i for i, _ in asked]
     if verdict.bonus is not None:
         places.append(len(visited) - 1)
         tokens.append(verdict.bonus)
-    values = _gather(rows, places, tokens)
+    values = _logprobs(reading, visited, places, tokens)
     found: list[float | None] = [None] * len(tree)
     for (_, child), value in zip(asked, values, strict=False):
         found[child] = value
     return found, values[-1] if verdict.bonus is not None else None
 
 
-def _gather(rows: Tensor, places: list[int], tokens: list[int]) -> list[float]:
+def _logprobs(reading: Reading, nodes: list[int], places: list[int], tokens: list[int]) -> list[float]:
+    """What the target gives these tokens, each after the node at its place among `nodes`."""
     if not tokens:
         return []
-    picked = rows[torch.tensor(places), torch.tensor(tokens)] - torch.logsumexp(rows, dim=-1)[torch.tensor(places)]
-    return [_finite(value) for value in picked.tolist()]
+    rows = torch.tensor([reading.row(nodes[place]) for place in places])
+    found = reading.logits[rows, torch.tensor(tokens)].float() - reading.totals_after(nodes)[torch.tensor(places)]
+    return [_finite(value) for value in found.tolist()]
 
 
 def _finite(value: float) -> float:

@@ -15,6 +15,7 @@ from specchat.config.trained_drafters import TrainedDrafters
 from specchat.decoding.combinations import drafters_to_fetch
 from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
+from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.protocol.events import Event, Loading
 from specchat.errors import TokenizerMismatch
@@ -34,6 +35,7 @@ class Loader:
     catalog: Catalog
     emit: Callable[[Event], None]
     cancelled: Callable[[], bool]
+    times: LoadTimes | None = None
 
     def load(self, settings: Settings) -> LoadedPair:
         """The pair the settings name, on their device, in their number format."""
@@ -48,11 +50,13 @@ class Loader:
         if len(specs) == 2:
             _refuse_strangers(specs)
         trained = self.trained_drafters(settings)
-        target, draft = self._load(specs[0], device, settings), None
+        progress = ReadingProgress(self.emit, self.times, load_key(settings))
+        target, draft = self._load(specs[0], device, settings, progress.say), None
         if len(specs) == 2:
-            draft = self._load(specs[1], device, settings, beside=target)
+            draft = self._load(specs[1], device, settings, progress.say, beside=target)
             compare_tokenizers(target, draft)
         _set_aside()
+        progress.ended()
         return LoadedPair(
             name=pair.name,
             target=target,
@@ -82,25 +86,32 @@ class Loader:
 
         return drafters_fitting(self.catalog, target, methods_with_weights(), cache(target_sha256))
 
-    def _load(self, spec: ModelSpec, device: torch.device, settings: Settings, beside: Loaded | None = None) -> Loaded:
+    def _load(
+        self,
+        spec: ModelSpec,
+        device: torch.device,
+        settings: Settings,
+        say: Callable[[str], None],
+        beside: Loaded | None = None,
+    ) -> Loaded:
         """A target, or the draft model of the target `beside` it."""
         guesses = beside is not None
         if self.cancelled():
             raise fetch.Cancelled(f"stopped before {spec.name} was read")
         if spec.scripted:
             return load_scripted(spec, "draft" if guesses else "target")
-        self._say(spec.name)
+        say(spec.name)
         path = fetch.locate(spec)
-        say = lambda what: self._say(f"{spec.name}: {what}")  # noqa: E731
-        return load_model(spec, path, device, settings.dtype, say, settings.kernels, guesses, beside)
+
+        def say_part(what: str) -> None:
+            say(f"{spec.name}: {what}")
+
+        return load_model(spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside)
 
     def _vocabulary(self, target: Loaded) -> Vocabulary:
         if target.tokenizer is None:
             return ScriptedVocabulary()
         return TransformersVocabulary(target.tokenizer, target.eos_ids)
-
-    def _say(self, item: str) -> None:
-        self.emit(Loading(stage="read", item=item, unit="steps"))
 
     def _report(self, progress: fetch.Progress) -> None:
         p = progress

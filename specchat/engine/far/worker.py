@@ -13,13 +13,10 @@ import msgspec
 
 from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
-from specchat.core.seams import Model
 from specchat.decoding.conversation import Conversation, Prefilled, ReplyEnded, ReplyStarted, RoundWritten
-from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far.alternation import AlternatingReply, alternate
 from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.comparing import Comparing
 from specchat.engine.far.convert import (
     encode_messages,
     encode_prompt,
@@ -31,9 +28,10 @@ from specchat.engine.far.convert import (
     started_message,
     stats_message,
 )
-from specchat.engine.far.idle_time import IdleTime
+from specchat.engine.far.load_times import LoadTimes
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import free_memory
+from specchat.engine.far.open_pair import OpenPair
 from specchat.engine.far.pacing import Pacing
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import ProfileStore
@@ -52,7 +50,7 @@ from specchat.engine.protocol.commands import (
 )
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError, UsageError
-from specchat.settings import OPTIONS, Settings
+from specchat.settings import Settings
 
 _IDLE_S = 0.4
 """After so long without a command, passes are timed if what they cost is not known yet, and drafters may work."""
@@ -66,13 +64,8 @@ class Worker:
     def __init__(self, commands: CommandQueue, emit: Callable[[events.Event], None]) -> None:
         self._commands = commands
         self._emit = emit
-        self._pair: LoadedPair | None = None
-        self._conversation: Conversation | None = None
+        self._open: OpenPair | None = None
         self._store = ProfileStore(state_dir() / "profiles.json")
-        self._drafters = DrafterCache()  # of the loaded pair
-        self._idle: IdleTime | None = None
-        self._comparing: Comparing | None = None
-        self._twin: Model | None = None  # of the target, while replies are written by turns
         self._replies = 0
         self._totals = Ledger()
         self._deferred: list[Command] = []
@@ -84,16 +77,15 @@ class Worker:
             command = self._deferred.pop(0) if self._deferred else self._wait()
             if command is not None and not isinstance(command, Quit):
                 self._answer(command)
-        if self._idle is not None:
-            self._idle.kept.save()
-        self._drafters.close()
+        if self._open is not None:
+            self._open.close()
 
     def _wait(self) -> Command | None:
-        if self._idle is None or not self._idle.due:
+        if self._open is None or not self._open.idle.due:
             return self._commands.next()
         command = self._commands.next(_IDLE_S)
         if command is None:
-            self._idle.work(self._loaded(), lambda: not self._commands.empty)
+            self._open.idle.work(self._open.conversation, lambda: not self._commands.empty)
         return command
 
     def _answer(self, command: Command) -> None:
@@ -112,7 +104,7 @@ class Worker:
                 case Count():
                     self._count(command)
                 case Compare():
-                    self._compare(command)
+                    self._emit(self._pair().compare(command))
                 case Statistics():
                     self._emit(events.Totals(self._replies, stats_message(self._totals)))
         except Exception as error:
@@ -126,50 +118,38 @@ class Worker:
         catalog = load_catalog()
         name = command.settings.get("pair") or user_settings().get("pair") or Settings().pair
         settings = settings_of(catalog.pair(name), command.settings)
-        loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None))
-        here = self._pair if self._pair is not None and self._serves(settings) else None
-        if here:
-            here = replace(here.using(settings.threads), trained=loader.trained_drafters(settings))
-        self._take(here or self._load_pair(loader, settings), settings)
-        assert self._pair is not None, "it has just been taken"
-        self._emit(ready_message(self._pair, self._loaded()))
+        times = LoadTimes(state_dir() / "load_times.json")
+        loader = Loader(catalog, self._emit, lambda: self._commands.cancelled(None), times)
+        if self._open is not None and self._open.serves(settings):
+            loaded = replace(self._open.loaded.using(settings.threads), trained=loader.trained_drafters(settings))
+        else:
+            loaded = self._load_pair(loader, settings)
+        now = self._take(loaded, settings)
+        self._emit(ready_message(now.loaded, now.conversation))
 
-    def _take(self, loaded: LoadedPair, settings: Settings) -> None:
+    def _take(self, loaded: LoadedPair, settings: Settings) -> OpenPair:
         """Speak with these models from now on; where the settings do not fit them, nothing has changed."""
-        here = self._conversation is not None and self._conversation.target is loaded.target.model
-        if self._idle is not None:
-            self._idle.kept.save()
-        idle = IdleTime(self._store, loaded, lambda text: self._emit(events.Notice(text)))
-        if self._idle is not None and here:
-            idle.kept = self._idle.kept  # the drafters that it knows go on
-        conversation = Conversation(
-            loaded.target.model,
-            loaded.draft.model if loaded.draft else None,
-            loaded.vocabulary,
-            settings,
-            idle.measuring.profile.costs if idle.measuring.profile else None,
-            idle.resources(loaded),
-            plain_rounds=True,
-            drafters=self._drafters if here else None,
-        )
-        if not here:
-            self._drafters.close()
-            self._replies, self._totals, self._comparing, self._twin = 0, Ledger(), Comparing(loaded), None
-        self._pair, self._conversation, self._idle = loaded, conversation, idle
-        self._drafters = conversation.drafters
+        before = self._open
+        if before is not None:
+            before.idle.kept.save()
+        now = OpenPair.open(loaded, settings, self._store, lambda text: self._emit(events.Notice(text)), before)
+        if before is None or now.comparing is not before.comparing:
+            if before is not None:
+                before.conversation.drafters.close()
+            self._replies, self._totals = 0, Ledger()
+        self._open = now
+        return now
 
     def _load_pair(self, loader: Loader, settings: Settings) -> LoadedPair:
         """Keep the old pair until the new one runs; without memory for both, let it go and fetch it back if need be."""
         try:
             return loader.load(settings)
         except NotEnoughMemory:
-            if self._conversation is None:
+            if self._open is None:
                 raise
-        before = self._conversation.settings
-        assert self._idle is not None, "a conversation has idle time"
-        self._idle.kept.save()
-        self._drafters.close()
-        self._pair = self._conversation = self._idle = self._twin = None
+        before = self._open.conversation.settings
+        self._open.close()
+        self._open = None
         free_memory()
         try:
             return loader.load(settings)
@@ -177,32 +157,27 @@ class Worker:
             self._take(replace(loader, cancelled=lambda: False).load(before), before)
             raise
 
-    def _serves(self, settings: Settings) -> bool:
-        before = self._conversation.settings if self._conversation else Settings()
-        fixed = (name for name, option in OPTIONS.items() if not option.live and name != "threads")
-        return all(getattr(before, name) == getattr(settings, name) for name in fixed)
-
     # ------------------------------------------------------------------------------------------- replies
 
     def _generate(self, command: Generate) -> None:
         if command.beside is not None:
             self._generate_two(command, command.beside)
             return
-        self._twin = None
+        now = self._pair()
+        now.forget_twin()
         watch = Stopwatch()
 
         def cancelled() -> bool:
             return self._commands.cancelled(command.id)
 
         self._pacing.begin(command.id)
-        loaded = self._loaded()
-        with nullcontext(loaded) if command.apart is None else loaded.apart(command.apart) as conversation:
+        chat = now.conversation
+        with nullcontext(chat) if command.apart is None else chat.apart(command.apart) as conversation:
             for written in self._write(command, conversation, watch, cancelled):
                 if not written.last:
                     self._rest(watch, cancelled)
         self._pacing.end()
-        assert self._idle is not None, "a conversation has idle time"
-        self._idle.kept.replied()
+        now.idle.kept.replied()
         self._commands.forget_cancel(command.id)
 
     def _generate_two(self, command: Generate, beside: SecondReply) -> None:
@@ -211,16 +186,13 @@ class Worker:
         plainly = [(one.apart or {}).get("controller") == "off" for one in commands]
         if sorted(plainly) != [False, True]:
             raise UsageError("of two replies by turns one must be plain decoding, with controller = 'off'")
-        conversation = self._loaded()
-        assert self._pair is not None, "a conversation has a pair"
-        if self._twin is None:
-            self._twin = self._pair.target.model.twin()
+        now = self._pair()
 
         def cancelled() -> bool:
             return any(self._commands.cancelled(one.id) for one in commands)
 
         def side(one: Generate, plain: bool) -> AlternatingReply:
-            apart = stack.enter_context(conversation.apart(one.apart or {}, self._twin if plain else None))
+            apart = stack.enter_context(now.conversation.apart(one.apart or {}, now.twin() if plain else None))
             watch = Stopwatch()
             written = self._write(one, apart, watch, cancelled)
             return AlternatingReply((len(event.round.emitted) for event in written), watch)
@@ -285,35 +257,22 @@ class Worker:
     # ----------------------------------------------------------------------------------------- the rest
 
     def _change(self, changes: dict[str, Any]) -> None:
-        conversation = self._loaded()
-        settings = conversation.settings.but(changes)
+        now = self._pair()
+        settings = now.conversation.settings.but(changes)
         try:
-            conversation.change(settings)
+            now.conversation.change(settings)
         except CombinationError:
-            self._look_for_drafters(settings)
-            conversation.change(settings)
-        claim = loss_message(conversation.losslessness)
-        self._emit(events.Changed(settings_message(conversation.settings), claim))
-
-    def _look_for_drafters(self, settings: Settings) -> None:
-        """Know the trained drafters that are here now: some may have been fetched or made since the pair was loaded."""
-        assert self._pair is not None, "a conversation has a pair"
-        assert self._idle is not None, "a conversation has idle time"
-        loader = Loader(load_catalog(), self._emit, lambda: False)
-        self._pair = replace(self._pair, trained=loader.drafters_here(settings))
-        self._loaded().supply(self._idle.resources(self._pair))
+            now.supply_drafters(Loader(load_catalog(), self._emit, lambda: False), settings)
+            now.conversation.change(settings)
+        claim = loss_message(now.conversation.losslessness)
+        self._emit(events.Changed(settings_message(now.conversation.settings), claim))
 
     def _count(self, command: Count) -> None:
-        conversation = self._loaded()
+        conversation = self._pair().conversation
         tokens = encode_messages(conversation, command.messages)
         self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
 
-    def _compare(self, command: Compare) -> None:
-        conversation = self._loaded()
-        assert self._comparing is not None, "a conversation has a pair"
-        self._emit(self._comparing.answer(command, conversation, encode_messages(conversation, command.messages)))
-
-    def _loaded(self) -> Conversation:
-        if self._conversation is None:
+    def _pair(self) -> OpenPair:
+        if self._open is None:
             raise EngineError("no pair is loaded")
-        return self._conversation
+        return self._open

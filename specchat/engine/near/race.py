@@ -17,6 +17,7 @@ from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Cancel, Command, Compare, Generate, SecondReply
 from specchat.engine.protocol.events import Compared, Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
+from specchat.settings import GREEDY
 
 Side = Literal["plain", "speculative"]
 Phase = Literal["warming", "racing", "comparing", "over", "stopped", "failed"]
@@ -25,6 +26,9 @@ SIDES: tuple[Side, Side] = ("plain", "speculative")
 
 _APART: dict[Side, dict[str, Any]] = {"plain": {"controller": "off"}, "speculative": {}}
 _WARM_UP_TOKENS = 8
+
+RACE_DEFAULTS: Mapping[str, Any] = {**GREEDY, "max_tokens": 512}
+"""What holds for a race unless the user asked for something else: greedy, and no longer than one likes to watch."""
 
 
 @dataclass

@@ -59,14 +59,17 @@ class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
 
 
 class Loading(Struct, frozen=True, tag_field="type", tag="loading"):
-    """Progress while a pair is fetched, verified, read and warmed. `total` 0 means unknown."""
+    """Progress while a pair is fetched, verified, read and warmed. `total` 0 means unknown.
+
+    In ms, `total` is how long all of the reading took the last time.
+    """
 
     stage: Literal["import", "fetch", "verify", "read", "measure"]
     item: Words
     done: Whole = 0
     total: Whole = 0
     rate: Rate = 0.0  # units per second
-    unit: Literal["bytes", "steps"] = "bytes"
+    unit: Literal["bytes", "steps", "ms"] = "bytes"
 
 
 class Losslessness(Struct, frozen=True):

@@ -24,7 +24,7 @@ class Plan:
     """One pass over tokens still missing, then nodes, then riders; in this order the rows are written.
 
     Args:
-        start: first row written.
+        start: first row written, unless `places` says where the rows are written.
         missing: tokens of the prefix read on the way.
         nodes: (R,) nodes read.
         tokens: ids of missing tokens and nodes, riders excluded.
@@ -32,6 +32,7 @@ class Plan:
         mask: (rows, start + rows) bool, whom each row attends to.
         common: the first so many rows are attended to by all.
         borrowed: positions of the first rows, where only these of their text are there.
+        places: where in the cache the rows are written, where they do not lie side by side.
     """
 
     start: int
@@ -42,6 +43,12 @@ class Plan:
     mask: Tensor
     common: int
     borrowed: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
+
+    @property
+    def written(self) -> Sequence[int]:
+        """The cache row of each row of the pass."""
+        return self.places or range(self.start, self.start + len(self.positions))
 
 
 class Rows:

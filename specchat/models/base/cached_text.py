@@ -57,7 +57,6 @@ class CachedText:
             self._cache.copy_rows_(self._source._cache, self._source.rows.at(some))
         self.rows.borrow(tokens[:held], some)
 
-    @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
         """End the round: keep the rows of the root and of the path, as far as they were read."""
         start = self.rows.held

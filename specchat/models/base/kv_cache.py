@@ -127,6 +127,7 @@ class KVCache:
         keys = keys.view(layers, heads, -1, head_dim // pair, pair, pairs, pair).permute(0, 1, 2, 5, 4, 3, 6)
         return keys, values.view(layers, heads, -1, pairs, head_dim, pair).transpose(4, 5)
 
+    @torch.inference_mode()
     def _move_(self, moved: Tensor) -> None:
         """Copy rows onto others; `moved` holds (to, from) of each. In place."""
         assert self._keys is not None, "rows were written"

@@ -92,6 +92,9 @@ class Network(Protocol):
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) rows in the activations' format."""
 
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
+
     def run(self, running: Pass) -> Tensor:
         """(rows, d) states after the last layer, of the rows that stayed."""
 

@@ -91,6 +91,9 @@ class GraphNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._eager.embed(tokens)
 
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        return self._eager.head_rows(tokens)
+
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         return self._eager.head(hidden, totals)
 
@@ -118,9 +121,10 @@ class GraphNetwork:
         return out[:rows]
 
     def _is_special(self, running: Pass) -> bool:
-        """Whether a pass cannot be replayed: hooks interrupt it, or a window hides part of the text."""
+        """Whether a pass cannot be replayed: it is interrupted, reads several texts, or a window hides part of one."""
         windows = any(kind.window is not None for kind in self.shape.attention_kinds)
-        return running.interrupted(self.shape.layers) or (windows and bool(running.plan.borrowed))
+        part_seen = windows and bool(running.plan.borrowed)
+        return running.interrupted(self.shape.layers) or bool(running.plan.places) or part_seen
 
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
         """Do the pass that the buffers describe; False where it cannot be recorded."""

@@ -47,7 +47,7 @@ class Inputs:
         rows, end = len(plan.positions), plan.mask.shape[1]
         tokens[: len(plan.tokens)] = torch.tensor(plan.tokens, dtype=torch.int64)
         positions[:rows] = torch.tensor(plan.positions)
-        places[:rows] = torch.arange(plan.start, end)
+        places[:rows] = torch.tensor(plan.written)
         places[rows:] = spare
         adapter_of[:] = -1
         if acting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,21 @@ def weights_in(listing: Listing) -> dict[str, ModelFile]:
     if not any(path.endswith(".safetensors") for path in taken):
         raise WeightsError(f"{listing.repo} is refused: it has no .safetensors, and pickles are never read")
     return taken
+
+
+@lru_cache(maxsize=256)
+def total_bytes(source: HubSource) -> int:
+    """How large the files are that would be taken of a repository; asked once.
+
+    Raises:
+        WeightsError: the hub gives no answer, or not this one.
+    """
+    listing = list_repository(source)
+    taken = weights_in(listing) if source.file is None else {source.file: listing.files.get(source.file)}
+    sizes = [file.size for file in taken.values() if file is not None]
+    if not sizes or any(size is None for size in sizes):
+        raise WeightsError(f"hub repository {source.repo} does not say how large its files are")
+    return sum(size or 0 for size in sizes)
 
 
 def fetch_from_hub(listing: Listing, path: str, parts: Path, meter: Meter) -> Path:

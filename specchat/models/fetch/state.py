@@ -122,7 +122,7 @@ def model_in(path: Path) -> Path:
         WeightsError: it holds neither; pickles are never read.
     """
     if path.is_file():
-        if path.suffix != ".gguf":
+        if not _is_gguf(path):
             raise WeightsError(f"{path} is refused: a single file must be .gguf; safetensors come as a folder")
         return path
     try:
@@ -139,3 +139,14 @@ def model_in(path: Path) -> Path:
     if ggufs:
         raise WeightsError(f"{path} has {len(ggufs)} .gguf files; name one of them")
     raise WeightsError(f"{path} is refused: weights are read from .gguf and .safetensors files only, and it has none")
+
+
+def _is_gguf(path: Path) -> bool:
+    """Whether it is called or begins like a GGUF file: Ollama names its files by their hash alone."""
+    if path.suffix == ".gguf":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError:
+        return False

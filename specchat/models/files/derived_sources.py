@@ -8,7 +8,7 @@ from torch import Tensor
 from specchat.errors import ModelError
 from specchat.models.files.gguf_reader import GROUP, FourBit
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import ALL_ROWS, TensorFacts, WeightSource
+from specchat.models.files.weight_source import ALL_ROWS, RowChoice, TensorFacts, WeightSource
 
 _PAIRED = ("q", "k", "q_norm", "k_norm")
 _AT_ONCE = 4096
@@ -32,7 +32,7 @@ class _Forwarding:
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return self._source.stored(name, layer)
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = ALL_ROWS) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
         return self._source.dense(name, layer, part, rows)
 
     def outputs(self, name: str, layer: int | None = None) -> int:
@@ -88,7 +88,7 @@ class PairedSource(_Forwarding):
             return stored
         return stored.permuted(self._order(stored.rows))
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = ALL_ROWS) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
         if self._as_it_is or name not in _PAIRED:
             return super().dense(name, layer, part, rows)
         weight = super().dense(name, layer, part)
@@ -117,7 +117,7 @@ class ScaledSource(_Forwarding):
         self._embedding_scale = embedding_scale
         self._query_scale = query_scale
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = ALL_ROWS) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
         values = super().dense(name, layer, part, rows)
         return values * self._query_scale if name == "q_norm" else values
 

@@ -24,6 +24,9 @@ _MOST_DIMENSIONS = 4
 _MOST_WEIGHTS = 1 << 48
 _ALIGNMENTS = tuple(1 << power for power in range(17))
 _LONGEST_NAME_BYTES = 1 << 16
+_MOST_ENTRIES = 1 << 20
+_MOST_TEXTS = 1 << 23
+"""A file may be sparse, and as large as it likes for nothing: counts have limits of their own."""
 _LEAST_PAIR_BYTES = 8 + 4 + 1
 _LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
 
@@ -93,8 +96,8 @@ class _Reader:
         if magic != b"GGUF" or version not in (2, 3):
             raise _Damaged("it does not begin like one of version 2 or 3")
         tensors, pairs = self._take("QQ")
-        self._need(pairs, _LEAST_PAIR_BYTES, "entries")
-        self._need(tensors, _LEAST_TENSOR_BYTES, "tensors")
+        self._need(pairs, _LEAST_PAIR_BYTES, "entries", _MOST_ENTRIES)
+        self._need(tensors, _LEAST_TENSOR_BYTES, "tensors", _MOST_ENTRIES)
         metadata: dict[str, Any] = {}
         for _ in range(pairs):
             key = self._name()
@@ -134,8 +137,10 @@ class _Reader:
             raise _Damaged(f"tensor {shown(name)} has rows of {shape[-1]} numbers, not whole {whole}")
         return TensorHeader(name, shape, kind, offset)
 
-    def _need(self, count: int, least_bytes: int, what: str) -> None:
-        """Refuse a count that the rest of the file has no room for."""
+    def _need(self, count: int, least_bytes: int, what: str, most: int | None = None) -> None:
+        """Refuse a count that the rest of the file has no room for, or that no model has."""
+        if most is not None and count > most:
+            raise _Damaged(f"it claims {count} {what}, and no model has more than {most}")
         if count * least_bytes > self._size - self._at:
             raise _Damaged(f"it claims {count} {what} and has no room for them")
 
@@ -167,7 +172,7 @@ class _Reader:
             raise _Damaged(f"{shown(key)} has the unknown kind {kind}")
         of, count = self._take("IQ")
         if of == _STRING:
-            self._need(count, 8, "texts")
+            self._need(count, 8, "texts", _MOST_TEXTS)
             return [self._string() for _ in range(count)] if self._lists else self._skip_strings(count)
         if of not in _SCALARS:
             raise _Damaged(f"{shown(key)} is a list of the unknown kind {of}")

@@ -14,7 +14,7 @@ from specchat.models.files.foreign_errors import one_line
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.safetensors_header import tensors_in, weight_files
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import ALL_ROWS, TensorFacts
+from specchat.models.files.weight_source import ALL_ROWS, RowChoice, TensorFacts
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -50,7 +50,7 @@ class TensorSource:
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return StoredRows.of_tensor(self._tensors[self._name(name, layer, "weight")])
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = ALL_ROWS) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
         tensor: Tensor = self._tensors[self._name(name, layer, part)]
         values = tensor[rows].detach().float()
         return values + self._family.norm_offset if name.endswith("norm") else values

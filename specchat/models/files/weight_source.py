@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +12,8 @@ from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
 
 ALL_ROWS = slice(None)
+RowChoice = slice | list[int]
+"""Which rows of a weight: neighbours, or single ones in any order."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class WeightSource(Protocol):
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         """A weight as it lies, or None where it must be asked for in float32."""
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = ALL_ROWS) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
         """A weight in float32, or some of its rows."""
 
     def outputs(self, name: str, layer: int | None = None) -> int:
@@ -62,3 +65,8 @@ class WeightSource(Protocol):
 
     def let_go(self) -> None:
         """Give back memory that what was read so far takes; it can be read again."""
+
+
+def head_rows(source: WeightSource, tied: bool, tokens: Sequence[int]) -> Tensor:
+    """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
+    return source.dense("embed" if tied else "head", rows=list(tokens)) * source.dense("norm")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from specchat.config import Catalog, HubSource, ModelFile, ModelSpec, PairSpec, PathSource, cache_dir
 from specchat.errors import SpecchatError, UsageError, WeightsError, meant
@@ -15,7 +17,9 @@ from specchat.models.fetch.progress import Meter
 from specchat.models.fetch.state import model_in
 from specchat.models.inspect.memory import free_bytes, has_graphics_card, parameters_of
 from specchat.models.inspect.model_files import describe_model
-from specchat.models.inspect.pair_check import check_pair
+from specchat.models.inspect.pair_check import check_pair, place_of
+from specchat.models.inspect.recommended_sampling import GENERATION_CONFIG, sampling_for_chat
+from specchat.settings import GREEDY
 
 _REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w./-]+\.gguf))?", re.ASCII)
 
@@ -33,6 +37,8 @@ class NewPair:
     fresh: list[ModelSpec] = field(default_factory=list)  # models that are not known yet
     problems: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # what another program recommends for the target
+    names: Mapping[Path, str] = field(default_factory=dict)  # of files whose own names say nothing
     _places: dict[str, Path] = field(default_factory=dict)  # of models that are elsewhere: what was fetched to look at
 
     def pair(self, name: str, target: str, draft: str | None, summary: str = "") -> PairSpec | None:
@@ -51,8 +57,16 @@ class NewPair:
         if self.problems:
             return None
         names = [model.name for model in self.models]
-        own = _DRAFTED if draft else _LOOKED_UP
+        own = {**(_DRAFTED if draft else _LOOKED_UP), **self._sampling(self.models[0])}
         return PairSpec(name, names[0], names[1] if draft else None, summary=summary, own=own, yours=True)
+
+    def _sampling(self, target: ModelSpec) -> Mapping[str, Any]:
+        """How a chat samples from it: as a pair that came with specchat does, else as its files recommend."""
+        if target not in self.fresh:
+            for pair in self.catalog.pairs.values():
+                if pair.target == target.name and "temperature" in pair.defaults:
+                    return {name: pair.defaults[name] for name in GREEDY if name in pair.defaults}
+        return sampling_for_chat(self._places.get(target.name) or place_of(target), self.sampling)
 
     def _accept_name(self, name: str) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
@@ -88,7 +102,7 @@ class NewPair:
         return named
 
     def _model(self, text: str) -> ModelSpec:
-        return _of_path(text) if _is_path(text) else self._of_hub(text)
+        return _of_path(text, self.names) if _is_path(text) else self._of_hub(text)
 
     def _of_hub(self, text: str) -> ModelSpec:
         """A repository that exists and has room here; what tells its shape and tokens is fetched to look at."""
@@ -112,19 +126,19 @@ class NewPair:
     def _fetch_small_files(self, listing: hub.Listing, folder: Path) -> None:
         """What says of which shape a model is and which tokens it has."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("config.json", "tokenizer.json"):
+        for name in ("config.json", "tokenizer.json", GENERATION_CONFIG):
             if name in listing.files:
                 meter = Meter("fetch", name, listing.files[name].size or 0, lambda progress: None, lambda: False)
                 shutil.copyfile(hub.fetch_from_hub(listing, name, folder / "parts", meter), folder / name)
 
 
-def _of_path(text: str) -> ModelSpec:
+def _of_path(text: str, names: Mapping[Path, str]) -> ModelSpec:
     path = Path(text).expanduser().absolute()
     if not path.exists():
         raise WeightsError(f"{path} does not exist")
     place = model_in(path)
     seen = describe_model(place)
-    name = place.stem if place.is_file() else place.name
+    name = names.get(path) or (place.stem if place.is_file() else place.name)
     return ModelSpec(_slug(name), (PathSource(path),), (), "", seen.context_tokens, seen.parameters or None)
 
 

@@ -5,6 +5,7 @@ Torch-free and quick, so that a list of pairs can be judged while a chat goes on
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ REWINDABLE = frozenset({"full_attention", "sliding_attention"})
 """Kinds of layers whose cache can go back to before a rejected draft."""
 
 SMALLEST_WINDOW = 2048
+
+_TOKENIZER = "tokenizer.json"
+
+_NO_TEXT = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "gemma-embedding", "t5encoder", "clip", "whisper")
 
 _STATEFUL = (
     "mamba", "mamba2", "falcon_mamba", "rwkv", "recurrent_gemma", "jamba", "bamba", "zamba", "zamba2", "lfm2",
@@ -82,7 +87,7 @@ def token_table(path: Path) -> Mapping[str, int]:
     Raises:
         WeightsError: there is none that can be read.
     """
-    file = path if path.is_file() else path / "tokenizer.json"
+    file = path if path.is_file() else path / _TOKENIZER
     try:
         about = file.stat()
     except OSError:
@@ -90,10 +95,25 @@ def token_table(path: Path) -> Mapping[str, int]:
     return _token_table(file, about.st_size, about.st_mtime_ns)
 
 
+def token_digest(path: Path) -> str:
+    """The same text for two models if, and only if, their token tables are the same.
+
+    Raises:
+        WeightsError: there is no table that can be read, or it is empty.
+    """
+    table = token_table(path)
+    if not table:
+        raise WeightsError(f"{path} names no tokens")
+    digest = hashlib.blake2b(digest_size=16)
+    for token, number in sorted(table.items()):
+        digest.update(f"{number} {len(token)} {token}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
 @lru_cache(maxsize=8)
 def _token_table(file: Path, size: int, mtime_ns: int) -> Mapping[str, int]:
     """The table of a file as it is now; size and time make a changed file another one."""
-    if file.suffix == ".gguf":
+    if file.name != _TOKENIZER:
         tokens = read_header(file, lists=True).metadata.get("tokenizer.ggml.tokens")
         return {token: number for number, token in enumerate(tokens if isinstance(tokens, list) else ())}
     return tokens_of(file)
@@ -130,6 +150,8 @@ def _is_own(architecture: str) -> bool:
 def _refused_architecture(architecture: str) -> str:
     if not architecture:
         return "does not say of what architecture it is"
+    if architecture in _NO_TEXT:
+        return f"writes no text: it is of architecture {architecture}"
     if architecture in _STATEFUL:
         return f"is of architecture {architecture}, whose state cannot go back to before a rejected draft"
     return ""

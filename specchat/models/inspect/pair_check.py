@@ -43,7 +43,7 @@ def check_pair(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping
     here: dict[str, Path] = {}
     for spec in models:
         try:
-            if (place := _place(spec, places or {})) is not None:
+            if (place := place_of(spec, places or {})) is not None:
                 here[spec.name] = place
             seen = None if place is None else describe_model(place)
         except WeightsError as error:
@@ -66,15 +66,15 @@ def check_pair(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping
 def broken(spec: ModelSpec) -> str:
     """Why the model's files, as far as they are here, cannot be read; empty where they can."""
     try:
-        if (place := _place(spec, {})) is not None:
+        if (place := place_of(spec)) is not None:
             describe_model(place)
     except WeightsError as error:
         return str(error)
     return ""
 
 
-def _place(spec: ModelSpec, places: Mapping[str, Path]) -> Path | None:
-    """Where the model's files can be looked at, if anywhere.
+def place_of(spec: ModelSpec, places: Mapping[str, Path] = {}) -> Path | None:
+    """Where the model's files can be looked at, if anywhere; `places` says so of models that are elsewhere.
 
     Raises:
         WeightsError: a place that the user named holds no model.

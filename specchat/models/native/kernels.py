@@ -43,6 +43,8 @@ class Kernels:
         library.decoder_check.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
         library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 3]
+        library.linear_check.argtypes = library.head_alone_check.argtypes = [_POINTER]
+        library.linear.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
         library.team_time.restype = None
         library.team_time.argtypes = [_POINTER, ctypes.c_bool]
         library.team_spent.argtypes = [_POINTER, _POINTER]
@@ -79,6 +81,24 @@ class Kernels:
         with self._passing:
             about = ctypes.byref(decoder), hidden, rows, logits, best, totals
             self._done(self._library.decoder_head(self._team_of(threads), *about))
+
+    def check_linear(self, product: Any) -> None:
+        """Make sure that the sizes of a product by itself agree with one another.
+
+        Raises:
+            ModelError: they do not.
+        """
+        self._done(self._library.linear_check(ctypes.byref(product)))
+
+    def check_head(self, decoder: Any) -> None:
+        """The same for the head of a decoder that has nothing else."""
+        self._done(self._library.head_alone_check(ctypes.byref(decoder)))
+
+    def linear(self, threads: int, product: Any, rows: int, x: int, out: int) -> None:
+        """A checked product with some rows; addresses of (rows, in) and (rows, out) float32."""
+        with self._passing:
+            team = self._team_of(threads)
+            self._done(self._library.linear(team, ctypes.byref(product), x, rows, out))
 
     def time_phases(self, threads: int, timed: bool) -> None:
         """Time the phases of what follows, or no longer; forget what was timed."""
@@ -138,10 +158,14 @@ class Kernels:
 
 
 @lru_cache(maxsize=4)
-def kernels_for(processor: str = "native") -> Kernels:
+def kernels_for(processor: str = "native", team: str = "") -> Kernels:
     """The kernels for this processor (or, by name, an older one), compiled if need be.
+
+    Args:
+        team: whose threads work for it; another name means other threads.
 
     Raises:
         NativeUnavailable: they cannot be built or loaded here.
     """
+    del team
     return Kernels(processor)

@@ -19,7 +19,7 @@ from specchat.models.base.network import Pass
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
 from specchat.models.base.sub_layers import SubLayers
-from specchat.models.files.weight_source import WeightSource
+from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.kernels import BEST, kernels_for
 from specchat.models.native.packing import Packer
@@ -46,7 +46,7 @@ class _CLayer(ctypes.Structure):
     ]
 
 
-class _CDecoder(ctypes.Structure):
+class CDecoder(ctypes.Structure):
     _fields_ = [
         *[(n, ctypes.c_int32) for n in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inter", "vocab_size")],
         *[(n, ctypes.c_int32) for n in ("kinds", "gelu")],
@@ -132,7 +132,7 @@ class NativeNetwork:
         told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
         self._c_layers = (_CLayer * shape.layers)(*told)
         self._adapters = AdapterTables(shape)
-        self._c = _CDecoder(
+        self._c = CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
             *(shape.inner, shape.vocab_size, len(shape.attention_kinds), shape.gate == "gelu", shape.epsilon),
             *(self._c_layers, pointer("the last norm", self._norm, torch.float32, shape.hidden), self._head.as_c()),
@@ -141,6 +141,9 @@ class NativeNetwork:
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self._source.embed(list(tokens))
+
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        return head_rows(self._source, self.shape.tied, tokens)
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         hidden = _floats(hidden)
@@ -207,7 +210,7 @@ class _Rows:
         # Where a window hides what is old, no row need be seen by all.
         self._common = [plan.common if seen is plan.mask else 0 for seen in self._seen]
         self._end = plan.mask.shape[1]
-        self._positions, self._places = array("i", plan.positions), array("i", range(plan.start, self._end))
+        self._positions, self._places = array("i", plan.positions), array("i", plan.written)
         self._keys, self._values = running.cache.room_for(self._end, like)
         self._place_of, self._mlp = _left_out(running.parts, running.cache)
         self._adapters, self._adapter_of = adapters.of(running.riders, len(self.hidden))
@@ -266,4 +269,6 @@ def _sizes(table: Tensor | None, shape: Shape) -> tuple[int, ...]:
 
 def _floats(states: Tensor) -> Tensor:
     """States as C reads them, whatever format and order they come in."""
+    if states.dtype == torch.float32 and states.device.type == "cpu" and states.is_contiguous():
+        return states  # as they nearly always are; asking torch for the same takes as long as everything else here
     return states.to("cpu", torch.float32).contiguous()

@@ -54,9 +54,7 @@ class Packer:
         product = Product.empty(weight.rows, weight.length, bits, minima, bias, self._arena)
 
         def fill(outputs: slice) -> None:
-            some = weight.some(outputs)
-            room = product.room_at(outputs.start)
-            self._kernels.pack(_as_c(some), bits, pointer("room", room, torch.uint8, len(room)), len(room))
+            pack_into(self._kernels, weight.some(outputs), bits, product.room_at(outputs.start))
             source.let_go()
 
         for _ in share_out(fill, [slice(at, at + _AT_ONCE) for at in range(0, product.out, _AT_ONCE)]):
@@ -67,6 +65,11 @@ class Packer:
         if self._precision != "int4":
             return 8
         return 4 if weight.kind in FOUR_BIT or (self._source.rounds and weight.length % GROUP == 0) else 8
+
+
+def pack_into(kernels: Kernels, rows: StoredRows, bits: int, room: Tensor) -> None:
+    """Write the blocks of these rows of a weight to a product's room for them."""
+    kernels.pack(_as_c(rows), bits, pointer("room", room, torch.uint8, len(room)), len(room))
 
 
 class _Unpacked:

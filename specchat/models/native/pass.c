@@ -10,7 +10,7 @@
 
 #include "check.h"
 #include "floor.h"
-#include "head.h"
+#include "linear.h"
 
 /* Rotate pairs of values by angles whose cosines and sines lie side by side. */
 static void rotate(float *head, const float *rotations, int head_dim) {
@@ -54,22 +54,17 @@ static void rotate_and_write(Pass *p, int row) {
     }
 }
 
-/* The first row that one of these queries sees, or some before it: whole blocks of keys. */
-static int start_of(const Looking *l, int end) {
-    int start = l->common > 0 ? 0 : end;
-    for (int n = 0; n < l->count && start > 0; n++) {
-        const uint8_t *seen = memchr(l->queries[n].mask, 1, (size_t)start);
-        if (seen) start = (int)(seen - l->queries[n].mask);
+/* The stretch of the cache that each row sees, once for a pass: texts that are read together lie far apart. */
+static void find_spans(Pass *p) {
+    int rows = p->rows->rows, end = p->rows->end;
+    for (int i = 0; i < p->decoder->kinds * rows; i++) {
+        const AttentionKind *kind = &p->rows->kind[i / rows];
+        const uint8_t *mask = kind->mask + (size_t)(i % rows) * (size_t)end;
+        const uint8_t *seen = kind->common > 0 ? mask : memchr(mask, 1, (size_t)end);
+        Span span = {seen ? (int)(seen - mask) / KEYS * KEYS : 0, end};
+        while (span.end > kind->common && !mask[span.end - 1]) span.end--;
+        p->spans[i] = span;
     }
-    return start / KEYS * KEYS;
-}
-
-/* The last row that one of these queries sees, and one more. */
-static int end_of(const Looking *l, int end) {
-    for (; end > l->common; end--)
-        for (int n = 0; n < l->count; n++)
-            if (l->queries[n].mask[end - 1]) return end;
-    return end;
 }
 
 static int queries_of(const Pass *p) { return p->rows->rows * (p->decoder->heads / p->decoder->kv_heads); }
@@ -82,31 +77,43 @@ static int queries_at_once(const Pass *p) {
 
 static int parts_of(const Pass *p) { return (queries_of(p) + queries_at_once(p) - 1) / queries_at_once(p); }
 
-/* FusedOps are queries that share a head of keys, row by row and head by head. */
+/* Whether a row sees some of what others see; then all of them see no more than the wider span. */
+static bool overlap(Span *span, const Span *other) {
+    if (other->first >= span->end || span->first >= other->end) return false;
+    if (other->first < span->first) span->first = other->first;
+    if (other->end > span->end) span->end = other->end;
+    return true;
+}
+
+/* Pieces are queries that share a head of keys, row by row and head by head. Rows of different texts see nothing in
+ * common, and are looked at text by text. */
 static void attend_pieces(void *job, int from, int to, int thread) {
     Pass *p = job;
     const Decoder *d = p->decoder;
     int parts = parts_of(p), most = queries_at_once(p), size = d->head_dim, group = d->heads / d->kv_heads;
+    const Span *spans = p->spans + (p->kind - p->rows->kind) * p->rows->rows;
     for (int piece = from; piece < to; piece++) {
         int shared = piece / parts, first = piece % parts * most;
         Query queries[AT_ONCE];
         vf highest[AT_ONCE];
-        Looking l = {.queries = queries, .most = highest, .size = size, .common = p->kind->common};
-        l.count = queries_of(p) - first < most ? queries_of(p) - first : most;
-        for (int n = 0; n < l.count; n++) {
-            size_t row = (size_t)((first + n) / group), head = (size_t)(shared * group + (first + n) % group);
-            size_t at = (row * (size_t)d->heads + head) * (size_t)size;
-            queries[n] = (Query){p->queries + at / 2, p->kind->mask + row * (size_t)p->rows->end, p->mixed + at};
+        int last = queries_of(p) < first + most ? queries_of(p) : first + most;
+        for (int next; first < last; first = next) {
+            Span span = spans[first / group];
+            for (next = first; next < last && overlap(&span, &spans[next / group]); next++) {
+                size_t row = (size_t)(next / group), head = (size_t)(shared * group + next % group);
+                size_t at = (row * (size_t)d->heads + head) * (size_t)size;
+                queries[next - first] = (Query){p->queries + at / 2, p->kind->mask + row * (size_t)p->rows->end, p->mixed + at};
+            }
+            Looking l = {.queries = queries, .count = next - first, .most = highest, .size = size, .common = p->kind->common};
+            for (int n = 0; n < l.count; n++) queries[n].mask += span.first;
+            l.end = span.end - span.first;
+            l.room = room_for(l.end);
+            l.weights = p->weights + (size_t)thread * AT_ONCE * (size_t)room_for(p->rows->end);
+            size_t before = ((size_t)shared * (size_t)p->rows->capacity + (size_t)span.first) * (size_t)size / 2;
+            l.keys = p->keys + before;
+            l.values = p->values + before;
+            attend(&l);
         }
-        int end = end_of(&l, p->rows->end), start = start_of(&l, end);
-        for (int n = 0; n < l.count; n++) queries[n].mask += start;
-        l.end = end - start;
-        l.room = room_for(l.end);
-        l.weights = p->weights + (size_t)thread * AT_ONCE * (size_t)room_for(p->rows->end);
-        size_t before = ((size_t)shared * (size_t)p->rows->capacity + (size_t)start) * (size_t)size / 2;
-        l.keys = p->keys + before;
-        l.values = p->values + before;
-        attend(&l);
     }
 }
 
@@ -214,6 +221,7 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     char *memory = aligned_alloc(64, bytes);
     if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
+    find_spans(&p);
     size_t of_layer = (size_t)decoder->kv_heads * (size_t)rows->capacity * (size_t)decoder->head_dim / 2;
     for (int i = first; i < last; i++) {
         p.layer = &decoder->layer[i];

@@ -5,6 +5,9 @@
 #include "attention.h"
 #include "decoder.h"
 
+/* Cache rows that a row sees lie between these two; `first` begins a block of keys. */
+typedef struct { int first, end; } Span;
+
 typedef struct {
     Team *team;
     const Decoder *decoder;
@@ -18,6 +21,7 @@ typedef struct {
     float *added;      /* (rows, hidden), what a norm goes over before it is added to the state */
     float *gates;      /* (rows, 2 · inter), what adapters add to gate and up; NULL where there are none */
     uint32_t *queries; /* (rows, heads, head_dim / 2) */
+    Span *spans;       /* (kinds, rows) */
     float *weights;    /* (threads, AT_ONCE, room for weights) */
 } Pass;
 
@@ -54,5 +58,6 @@ static void lay_out(Pass *p, char *base, size_t *bytes) {
     p->added = part(base, bytes, rows * (size_t)d->hidden * sizeof(float));
     p->gates = p->rows->adapters ? part(base, bytes, rows * 2 * (size_t)d->inter * sizeof(float)) : NULL;
     p->queries = part(base, bytes, rows * (size_t)d->heads * (size_t)d->head_dim * sizeof(uint16_t));
+    p->spans = part(base, bytes, (size_t)d->kinds * rows * sizeof(Span));
     p->weights = part(base, bytes, (size_t)p->team->threads * AT_ONCE * (size_t)room_for(p->rows->end) * sizeof(float));
 }

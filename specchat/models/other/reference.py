@@ -131,6 +131,15 @@ class ReferenceModel:
         """(n, V) logits of (n, d) states after any layer."""
         return self._head(self._decoder.norm(hidden))
 
+    @torch.inference_mode()
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
+        rows = self._scaled(self._network.get_output_embeddings().weight[list(tokens)])
+        # The norm of ±1 is ± its factors, whether it takes the mean away or not; what it adds drops out.
+        signs = 1.0 - 2.0 * (torch.arange(self.hidden_size, device=self.device) % 2).to(rows)
+        factors: Tensor = (self._decoder.norm(signs[None]) - self._decoder.norm(-signs[None])) * signs / 2
+        return (rows * factors).float().cpu()
+
     def pretend(self, tokens: int) -> None:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
         self._text.rows.pretend(tokens)
@@ -168,14 +177,17 @@ class ReferenceModel:
 
     def _head(self, hidden: Tensor) -> Tensor:
         """(rows, V) logits of final states, with whatever scaling or capping the architecture applies."""
-        logits: Tensor = self._network.get_output_embeddings()(hidden)
+        logits = self._scaled(self._network.get_output_embeddings()(hidden))
+        if (cap := getattr(self._network.config, "final_logit_softcapping", None)) is not None:
+            logits = torch.tanh(logits / cap) * cap
+        return logits
+
+    def _scaled(self, logits: Tensor) -> Tensor:
         config = self._network.config
         if (scale := getattr(config, "logits_scaling", None)) is not None:
             logits = logits / scale
         if (scale := getattr(config, "logit_scale", None)) is not None:
             logits = logits * scale
-        if (cap := getattr(config, "final_logit_softcapping", None)) is not None:
-            logits = torch.tanh(logits / cap) * cap
         return logits
 
     @contextmanager

@@ -119,6 +119,10 @@ class ScriptedModel:
         """(n, V) logits: a scripted state is the logits themselves."""
         return hidden
 
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, V) rows that pick these tokens' logits out of a scripted state."""
+        return torch.eye(self.vocab_size)[list(tokens)]
+
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the accepted path, forget the rest of the tree."""
         self._text.keep(path)

@@ -20,7 +20,7 @@ from specchat.models.files.derived_sources import PairedSource
 from specchat.models.files.families import LLAMA
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
-from specchat.models.files.weight_source import TensorFacts, WeightSource
+from specchat.models.files.weight_source import RowChoice, TensorFacts, WeightSource
 from specchat.models.other.widening import Sizes
 
 _ALL = slice(None)
@@ -65,7 +65,7 @@ class WidenedSource:
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         return StoredRows.of_tensor(self._matrix(name, layer))
 
-    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: slice = _ALL) -> Tensor:
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = _ALL) -> Tensor:
         if name in _NORMS:
             return self._norm(name, layer)[rows]
         if part == "bias":

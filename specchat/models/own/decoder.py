@@ -50,8 +50,8 @@ class Decoder:
         self.cache = KVCache(self._parts.attention, context_tokens, network.keys_together)
         self._text: CachedText = CachedText(self.cache, source._text if source else None)
         # A tree may reach a little past the end of the context before it is cut.
-        rotations = shape.rotations(context_tokens + 1024) if source is None else source._rotations
-        self._rotations: tuple[Tensor | None, ...] = tuple(
+        rotations = shape.rotations(context_tokens + 1024) if source is None else source.rotations
+        self.rotations: tuple[Tensor | None, ...] = tuple(
             None if table is None else table.to(self.device) for table in rotations
         )
 
@@ -108,6 +108,10 @@ class Decoder:
         """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
         return self.network.head(hidden).logits
 
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
+        return self.network.head_rows(tokens)
+
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the accepted path, forget the rest of the tree."""
         self._text.keep(path)
@@ -120,5 +124,5 @@ class Decoder:
         self.counters.passes += 1
         self.counters.rows += len(plan.positions)
         network = self.network
-        running = Pass(plan, network.embed, self._rotations, self.cache, self.counters, self._parts, watch, riders)
+        running = Pass(plan, network.embed, self.rotations, self.cache, self.counters, self._parts, watch, riders)
         return network.run(running)

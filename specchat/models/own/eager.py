@@ -75,6 +75,9 @@ class EagerNetwork:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.embed(list(tokens))
 
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        return self.weights.head_rows(list(tokens))
+
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
         return HeadOutput(self.weights.head(normed))
@@ -138,13 +141,11 @@ class EagerNetwork:
         return tensors.attend(queries, keys[:, : tensors.seen], values[:, : tensors.seen], tensors.masks[kind])
 
     def _tensors(self, running: Pass, seen: list[Tensor]) -> PassTensors:
-        start, end = running.plan.start, running.plan.mask.shape[1]
+        end = running.plan.mask.shape[1]
         keys, values = running.cache.room_for(end, self.like)
-        places = torch.arange(start, end, device=self.device)
-        rotations, masks = (
-            [self.ops.rotations(rotations) for rotations in running.rotations],
-            [self._mask(mask) for mask in seen],
-        )
+        places = to_device(torch.tensor(running.plan.written), self.device)
+        rotations = [self.ops.rotations(rotations) for rotations in running.rotations]
+        masks = [self._mask(mask) for mask in seen]
         adapted = Adapted.of(running.riders, self.prepared, self.device)
         return PassTensors(
             rotations, places, keys, values, end, masks, fused, running.parts, running.cache.place_of, adapted

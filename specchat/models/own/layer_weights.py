@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from specchat.core.device_copy import to_device
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_reader import GROUP, FourBit
-from specchat.models.files.weight_source import WeightSource
+from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.inspect.memory import native_bfloat16
 from specchat.models.linear_layers.cuda import CudaInt4Linear, CudaInt8Linear, int8_pays
 from specchat.models.linear_layers.probes import int4_works, int8_works, packed_works
@@ -43,6 +44,7 @@ class DecoderWeights:
     Args:
         precision: float32, bfloat16, int8 or int4.
         embed: token ids → (n, d) rows in the activations' format.
+        head_rows: token ids → (n, d) float32 rows of the head with the final norm's factors in them.
         table: (V, d) what `embed` looks them up in, where that lies on the device.
     """
 
@@ -51,6 +53,7 @@ class DecoderWeights:
     device: torch.device
     activations: torch.dtype
     embed: Callable[[list[int]], Tensor]
+    head_rows: Callable[[list[int]], Tensor]
     layers: tuple[Layer, ...]
     norm: Tensor
     head: Linear
@@ -96,6 +99,7 @@ class Builder:
             device=self._device,
             activations=self._activations,
             embed=embed,
+            head_rows=partial(head_rows, self._source, self._shape.tied),
             layers=tuple(layers),
             norm=self._vector("norm", None),
             head=head,

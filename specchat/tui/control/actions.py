@@ -51,7 +51,7 @@ class Actions:
             if name:
                 await self.ports.attempt(self.pairs.choose(name))
 
-        self.ports.push_screen(PairsScreen(self.pairs, self.chat.engine.pair, held), chosen)
+        self.ports.push_screen(PairsScreen(self.pairs, self.chat.engine.pair, held, self.chat.written_with), chosen)
 
     def copy_reply(self) -> None:
         """Copy the last reply."""

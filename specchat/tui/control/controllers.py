@@ -25,7 +25,7 @@ from specchat.tui.control.tour import Tour
 from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
-from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs
+from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs, Sizes
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.race_series import BenchQuestion
@@ -48,6 +48,8 @@ class Controllers:
         demo: Path | None,
         pairs: Pairs,
         judge: Judge | None,
+        sizes: Sizes | None,
+        finds_models: bool,
         engine_here: bool,
         store: Path | None,
         toured: Path | None,
@@ -93,10 +95,13 @@ class Controllers:
             judge,
             here=engine_here,
             notify=ports.notify,
-            redraw=views.status.repaint,
+            redraw=ports.redraw,
             load=self.session.load,
             run=ports.run_in_background,
             key_of=ports.key_of,
+            racing=lambda: self.races.on,
+            sizes=sizes,
+            finds_models=finds_models,
         )
         self.speed = PlaybackSpeed(chat, self.session, views.tree_panel, ports, self.pump.wake)
         self.show = ShowMode(chat, views, self.session, self.speed, ports)

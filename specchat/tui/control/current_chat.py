@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specchat.engine.protocol.text import visible
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
@@ -25,6 +26,7 @@ class CurrentChat:
     ) -> None:
         self._chat, self._views, self._session, self._ports = chat, views, session, ports
         self._context_limit, self._archive = context_limit, archive
+        self._offers_pair = False  # a chat was opened, and its pair not compared with the one loaded
 
     async def new(self) -> None:
         """Begin a new chat."""
@@ -57,6 +59,21 @@ class CurrentChat:
         if left := self._chat.left_out:
             await transcript.add_note(f"the {left} oldest messages are not sent on: there was no room for them")
         self._show()
+        self._offers_pair = True
+        await self.offer_pair()
+
+    async def offer_pair(self) -> None:
+        """Once a pair is loaded, say if the chat that was opened was written with another one."""
+        chat = self._chat
+        if not self._offers_pair or not chat.engine.pair:
+            return
+        self._offers_pair = False
+        if chat.written_with not in ("", chat.engine.pair):
+            key = self._ports.key_of("pair")
+            other = visible(chat.written_with)
+            loads = f"{f'{key} Enter or ' if key else ''}/pair {other} loads it"
+            note = f"this chat was written with {other}; {chat.engine.pair} is loaded; {loads}"
+            await self._views.transcript.add_note(note)
 
     def _leave(self) -> None:
         self._session.reset_chat()

@@ -116,6 +116,7 @@ class EventDispatch:
             await self._transcript.add_note(note, "warn")
         if not self._actions.views.start_pages.welcome_shown:
             self._ports.notify(f"{event.pair} is ready")
+        await self._actions.current_chat.offer_pair()
 
     async def _note_load_failure(self, why: str) -> None:
         """A pair could not be loaded: noted in the chat, unless the user cancelled it."""

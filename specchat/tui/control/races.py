@@ -6,11 +6,13 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from specchat.engine.near.race import Race, fresh_seed, refuse_plain
+from specchat.engine.near.race import RACE_DEFAULTS, Race, fresh_seed, refuse_plain
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.events import Event
 from specchat.errors import UsageError
+from specchat.settings import GREEDY
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.ports import AppPorts
 from specchat.tui.screens.bench import BenchScreen
@@ -54,6 +56,11 @@ class Races:
         """The pair and the settings in force."""
         ready = self._chat.engine.ready
         return RaceSetup(ready.pair if ready else "", ready.dtype if ready else "", self._chat.engine.settings)
+
+    @property
+    def on(self) -> bool:
+        """A race or a benchmark is on the screen."""
+        return self._screen is not None
 
     def race(self, prompt: str) -> None:
         """Race on the last question of the chat, or on a prompt that would follow the chat.
@@ -120,15 +127,24 @@ class Races:
         return [event for event in events if not _is_race_event(event)]
 
     def _begin_race(self, messages: Sequence[Message], seed: int) -> RacePlayback:
-        playback = RacePlayback(Race(messages, seed, self._ids), self.clock)
+        playback = RacePlayback(Race(messages, seed, self._ids, self._changes()), self.clock)
         self._session.send(playback.race.begin())
         return playback
 
     def _begin_series(self, questions: Sequence[BenchQuestion], seed: int, seconds: float | None) -> RaceSeries:
-        changes = {"max_tokens": min(self._setup.max_tokens, _REPLY_TOKENS)}
+        changes = {**self._changes(), "max_tokens": min(self._setup.max_tokens, _REPLY_TOKENS)}
         series = RaceSeries(questions, seed, self._ids, changes, self.clock, seconds)
         self._session.send(series.begin())
         return series
+
+    def _changes(self) -> dict[str, Any]:
+        """Settings that a race has and the chat has not: greedy, unless the user asked for a temperature."""
+        asked, settings = self._chat.engine.wanted, self._chat.engine.settings
+        kept = GREEDY.keys() if "temperature" in asked else asked.keys()
+        changes = {name: value for name, value in RACE_DEFAULTS.items() if name not in kept}
+        if "max_tokens" in changes:
+            changes["max_tokens"] = min(self._setup.max_tokens, changes["max_tokens"])
+        return {name: value for name, value in changes.items() if settings.get(name, value) != value}
 
     def _seed(self) -> int:
         """The seed that the settings fix, else a new one."""

@@ -22,14 +22,15 @@ class Tour:
         self._pages, self._prompt, self._key_of = pages, prompt, key_of
         self._seen = seen
 
-    async def first_start(self) -> None:
-        """Show the tour if it was never shown on this machine."""
+    async def first_start(self) -> bool:
+        """Show the tour if it was never shown on this machine; whether it was."""
         if self._seen is None or self._seen.exists():
-            return
+            return False
         with suppress(OSError):  # the home cannot be written: the tour is shown at every start
             private_dir(self._seen.parent)
             self._seen.touch(mode=0o600)
         await self.start()
+        return True
 
     async def start(self) -> None:
         """Show the first page, in place of the welcome page or below the chat."""

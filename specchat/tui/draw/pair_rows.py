@@ -25,6 +25,7 @@ class PairListState:
     pairs: Sequence[PairInfo] = ()
     in_use: str = ""
     first: str = ""  # the pair the app begins with
+    chosen: str = ""  # the pair that is selected first; empty: the one in use
     held_bytes: int = 0  # memory of the pair in use, which a switch may free
     fetching: Mapping[str, Loading | None] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -58,6 +59,8 @@ def _row(state: PairListState, pair: PairInfo, chosen: bool, names: int, width: 
         row = [*lead, *_progress(state.fetching[pair.name], width - width_of(lead))]
     else:
         row = [*lead, (words, role)]
+        if not pair.trouble and pair.fits_in_memory(state.held_bytes):
+            row.append((" · fits in memory", "dim"))
     tags = [word for word, name in (("loads at start", state.first), ("in use", state.in_use)) if name == pair.name]
     if tags:
         tag = " " + " · ".join(tags)
@@ -80,6 +83,8 @@ def _state(state: PairListState, pair: PairInfo) -> tuple[str, str, str]:
     match pair.state:
         case "ready":
             return "●", "good", "ready" + (f" · {numbers.size(pair.disk_bytes)}" if pair.disk_bytes else "")
+        case "found":
+            return "◇", "bonus", f"found here · {numbers.size(pair.disk_bytes)}"
         case "unverified":
             return "◐", "warn", "here · verified when loaded"
         case "partial":
@@ -146,9 +151,11 @@ def _keys(state: PairListState, pair: PairInfo, width: int, hint: Callable[[str,
         return [(cut(f"forget {state.asking}? its weights stay · y yes · n no", width), "warn")]
     if state.said:
         return [(cut(state.said, width), "warn")]
-    loads = "fetches" if pair.state in ("partial", "missing") else "loads"
+    loads = {"partial": "fetches, then loads", "missing": "fetches, then loads", "found": "adds and loads"}
     keys = [
-        hint("pairs.stop", "stops fetching") if pair.name in state.fetching else hint("pairs.choose", loads),
+        hint("pairs.stop", "stops fetching")
+        if pair.name in state.fetching
+        else hint("pairs.choose", loads.get(pair.state, "loads")),
         hint("pairs.add", "adds"),
         hint("pairs.forget", "forgets") if pair.yours else "",
         hint("pairs.close", "closes"),

@@ -1,7 +1,8 @@
-"""The screen that adds a pair: name, target and optional draft model; they are checked before they are saved."""
+"""The screen that adds a pair: target, optional draft model and name; they are checked before they are saved."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -48,20 +49,22 @@ class AddPairScreen(ModalScreen[str | None]):
         with Vertical() as box:
             box.border_title = "add a pair"
             box.border_subtitle = "Enter adds it" + hint(self, "add_pair.close", "closes", " · ")
-            for id, label in (("name", "name"), ("target", "target"), ("draft", "draft model, or nothing")):
+            for id, label in (("target", "target"), ("draft", "draft model, or nothing"), ("name", "name")):
                 yield TintedText([(label, "dim")])
                 yield Input(id=id, select_on_focus=False)
             yield TintedText([(_HELP, "dim")], id="said")
 
     def on_mount(self) -> None:
-        """Begin with the name."""
-        self.query_one("#name").focus()
+        """Begin with the target."""
+        self.query_one("#target").focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Focus a required input that is empty; else add the pair."""
-        empty = [id for id in ("name", "target") if not self._text(id)]
-        if empty:
-            self.query_one(f"#{empty[0]}").focus()
+        if self._text("target") and not self._text("name"):
+            self.query_one("#name", Input).value = _name_for(self._text("target"))
+            self.query_one("#name").focus()
+        elif not self._text("target"):
+            self.query_one("#target").focus()
         elif self._process is None:
             self.run_worker(self._add(), exclusive=True)
 
@@ -99,3 +102,9 @@ class AddPairScreen(ModalScreen[str | None]):
 
     def _say(self, runs: list[tuple[str, str]]) -> None:
         self.query_one("#said", TintedText).set(runs)
+
+
+def _name_for(target: str) -> str:
+    """A name that a pair with this target could have: `~/weights/My Model.gguf` → `my-model`."""
+    last = target.rstrip("/").rsplit("/", 1)[-1].removesuffix(".gguf").lower()
+    return re.sub(r"[^a-z0-9._-]+", "-", last).strip("-._")

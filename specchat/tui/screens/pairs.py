@@ -34,11 +34,12 @@ class PairsScreen(ModalScreen[str | None]):
         Binding("a", "add", "add a pair of your own", show=False, id="pairs.add"),
     ]
 
-    def __init__(self, library: PairLibrary, in_use: str, held_bytes: int) -> None:
+    def __init__(self, library: PairLibrary, in_use: str, held_bytes: int, chosen: str = "") -> None:
+        """The list with `chosen` selected first: the pair that wrote the chat, if it did."""
         super().__init__()
         self._library = library
         self._list = PairList()
-        self._list.list_state = PairListState(in_use=in_use, held_bytes=held_bytes)
+        self._list.list_state = PairListState(in_use=in_use, held_bytes=held_bytes, chosen=chosen)
 
     def compose(self) -> ComposeResult:
         """Just the list."""
@@ -51,6 +52,7 @@ class PairsScreen(ModalScreen[str | None]):
         self._library.set_listener(self._update_progress)
         self._list.focus()
         self._read()
+        self.run_worker(self._find(), group="find")
 
     def on_unmount(self) -> None:
         """Stop listening; downloads go on."""
@@ -115,13 +117,23 @@ class PairsScreen(ModalScreen[str | None]):
         )
         self.run_worker(self._judge(), exclusive=True)
 
+    async def _find(self) -> None:
+        """Show models of other programs once they are found."""
+        if await self._library.find():
+            self._read()
+
     async def _judge(self) -> None:
+        """Show what the files of each pair say, then how much the hub would send of those that are not here."""
         for pair in list(self._list.list_state.pairs):
-            judged = await self._library.judged(pair)
-            list_state = self._list.list_state
-            self._list.show(
-                replace(list_state, pairs=[judged if p.name == judged.name else p for p in list_state.pairs])
-            )
+            self._replace(await self._library.judged(pair))
+        for pair in list(self._list.list_state.pairs):
+            if (sized := await self._library.sized(pair)) is None:
+                return  # the hub cannot be reached: it is not asked again for each pair
+            self._replace(sized)
+
+    def _replace(self, pair: PairInfo) -> None:
+        list_state = self._list.list_state
+        self._list.show(replace(list_state, pairs=[pair if p.name == pair.name else p for p in list_state.pairs]))
 
     def _update_progress(self) -> None:
         """Show the progress of downloads."""
@@ -140,5 +152,13 @@ def _with_verdict(pair: PairInfo, before: PairInfo | None) -> PairInfo:
     """The pair as it is now, with the earlier results of its files until they are read again."""
     if before is None:
         return pair
-    return replace(pair, needed_bytes=before.needed_bytes, free_bytes=before.free_bytes, trouble=before.trouble,
-                   refusal=before.refusal, remark=before.remark)  # fmt: skip
+    known = pair.download_bytes if pair.download_bytes is not None else before.download_bytes
+    return replace(
+        pair,
+        download_bytes=known,
+        needed_bytes=pair.needed_bytes or before.needed_bytes,
+        free_bytes=pair.free_bytes or before.free_bytes,
+        trouble=before.trouble,
+        refusal=before.refusal,
+        remark=before.remark,
+    )

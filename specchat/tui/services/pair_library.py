@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from specchat.config import user_settings
+from specchat.config import user_settings, users_models
 from specchat.config.own_pairs import forget_pair
 from specchat.config.saving import start_with
 from specchat.engine.protocol.codec import decode_event
@@ -16,6 +17,7 @@ from specchat.engine.protocol.events import Loading
 from specchat.errors import ConfigError, SpecchatError, UsageError, nearest
 from specchat.settings import Settings
 from specchat.tui.ports import KeyNames, Notify, Redraw, RunInBackground
+from specchat.tui.services.found_pairs import FoundPairs
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.state.session import Chat
 from specchat.tui.system.own_process import OwnProcess, own_command
@@ -23,6 +25,10 @@ from specchat.tui.text import numbers
 
 Pairs = Sequence[PairInfo] | Callable[[], list[PairInfo]]
 Judge = Callable[[PairInfo], PairInfo]
+Sizes = Callable[[PairInfo], PairInfo]
+
+
+_POLL_S = 0.1
 
 
 class PairLibrary:
@@ -40,8 +46,21 @@ class PairLibrary:
         load: Callable[[dict[str, Any]], Awaitable[None]],
         run: RunInBackground,
         key_of: KeyNames,
+        racing: Callable[[], bool],
+        sizes: Sizes | None = None,
+        finds_models: bool = False,
     ) -> None:
+        """The library, which has not searched for anything yet.
+
+        Args:
+            pairs, judge, sizes: the pairs there are; what their files say of one; what the hub says it has to fetch.
+            racing: whether a race or a benchmark has the engine.
+            finds_models: whether models of other programs are searched for.
+        """
         self.here = here
+        self.found = FoundPairs(lambda *words: self.command(*words))
+        self._racing, self._sizes, self._finds_models = racing, sizes, finds_models
+        self._load_next = ""  # the pair that was asked for last and is loaded once it is here
         self.fetching: dict[str, Loading | None] = {}  # the progress of downloads, by pair
         self.failed: dict[str, str] = {}  # why fetching a pair did not work
         self.command: Callable[..., list[str]] = own_command
@@ -53,32 +72,63 @@ class PairLibrary:
         self._listener: Callable[[], None] = lambda: None
 
     def known(self) -> list[PairInfo]:
-        """All pairs with the current state of their files."""
-        return self._pairs() if callable(self._pairs) else list(self._pairs)
+        """All pairs with the current state of their files, then those found that were not added."""
+        pairs = self._pairs() if callable(self._pairs) else list(self._pairs)
+        names = {pair.name for pair in pairs}
+        return [*pairs, *(pair for pair in self.found.pairs if pair.name not in names)]
+
+    async def find(self) -> list[PairInfo]:
+        """Search for models of other programs; what was found and not added yet."""
+        if self._finds_models and self.here:
+            await self.found.search()
+        return self.found.pairs
+
+    async def offer_found(self) -> None:
+        """Say on the welcome page what was found, where the user has configured nothing yet."""
+        with suppress(ConfigError):  # said wherever the file is needed
+            if users_models().exists() or "pair" in user_settings():
+                return
+        if found := await self.find():
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            self._chat.found = f"on this machine already: {found[0].summary}{more}"
+            self._redraw()
 
     async def judged(self, pair: PairInfo) -> PairInfo:
         """The pair with the result of checking its files, on a thread."""
-        if self._judge is None:
+        if self._judge is None or pair.state == "found":
             return pair
         try:
             return await asyncio.to_thread(self._judge, pair)
         except SpecchatError:  # removed, or a broken file: loading reports it
             return pair
 
+    async def sized(self, pair: PairInfo) -> PairInfo | None:
+        """The pair with what it has to fetch, as its hub says; None where the hub does not answer."""
+        if self._sizes is None or pair.download_bytes is not None:
+            return pair
+        try:
+            return await asyncio.to_thread(self._sizes, pair)
+        except SpecchatError:
+            return None
+
     async def choose(self, name: str) -> None:
-        """Load this pair, or download it first in the background.
+        """Load this pair; one that was found is added first, one that is not here is downloaded first.
 
         Raises:
-            UsageError: no pair is called so.
+            UsageError: no pair is called so, or it cannot be added.
         """
         pairs = {pair.name: pair for pair in self.known()}
         if pairs and name not in pairs:
             raise UsageError(f"no pair is called {name!r}{nearest(name, pairs)}")
+        if name in pairs and pairs[name].state == "found":
+            self._notify(f"adding {name} …")
+            await self.found.add(name)
+            self._chat.found = ""
         if name in pairs and self.fetches_first(pairs[name]):
             self.fetch(name)
             self._notify(f"fetching {name}; the chat goes on meanwhile")
         else:
-            self._chat.fetched = ""
+            self._chat.fetched = self._load_next = ""
             await self._load({"pair": name})
 
     def fetches_first(self, pair: PairInfo) -> bool:
@@ -86,7 +136,8 @@ class PairLibrary:
         return pair.state in ("partial", "missing") and self.here and self._chat.engine.ready is not None
 
     def fetch(self, name: str) -> None:
-        """Fetch the weights of this pair in the background; what was fetched before is not fetched again."""
+        """Fetch the weights of this pair in the background, then load it, unless another is asked for meanwhile."""
+        self._load_next = name
         if name not in self.fetching:
             self.fetching[name] = None
             self.failed.pop(name, None)
@@ -101,8 +152,8 @@ class PairLibrary:
         return process is not None
 
     async def close(self) -> None:
-        """Stop all downloads."""
-        await asyncio.gather(*(process.end() for process in self._processes.values()))
+        """Stop all downloads, and searching."""
+        await asyncio.gather(self.found.close(), *(process.end() for process in self._processes.values()))
 
     def set_listener(self, listener: Callable[[], None] | None) -> None:
         """Call this function whenever downloads have progressed; None: no function."""
@@ -147,14 +198,31 @@ class PairLibrary:
             del self._processes[name], self.fetching[name]
         if done:
             self._chat.fetched = name
-            key = self._key_of("pair")
-            self._notify(f"{name} is here; {f'{key} or ' if key else ''}/pair {name} loads it", "good")
+            self._run(self._load_fetched(name))
         elif process.cancelled:
             self._notify(f"stopped fetching {name}; the next time goes on from there")
         else:
             self.failed[name] = process.last_words
             self._notify(f"{name} was not fetched: {process.last_words}", "bad")
         self._progress_changed()
+
+    async def _load_fetched(self, name: str) -> None:
+        """Load what was fetched once no reply is being written, if it is still what was asked for last."""
+        if name != self._load_next:
+            key = self._key_of("pair")
+            self._notify(f"{name} is here; {f'{key} or ' if key else ''}/pair {name} loads it", "good")
+            return
+        if self._busy:
+            self._notify(f"{name} is here; it is loaded when this is over", "good")
+        while self._busy and name == self._load_next:
+            await asyncio.sleep(_POLL_S)
+        if name == self._load_next:
+            self._chat.fetched = self._load_next = ""
+            await self._load({"pair": name})
+
+    @property
+    def _busy(self) -> bool:
+        return self._chat.running is not None or self._chat.engine.phase == "loading" or self._racing()
 
     def _on_line(self, name: str, line: bytes) -> None:
         try:

@@ -10,14 +10,14 @@ from typing import Literal
 class PairInfo:
     """One target and what drafts for it, whether its weights are on this machine, and whether they would run on it.
 
-    Sizes are None where nobody knows them. `refusal` says why the pair cannot work and `trouble` what that is about;
-    `remark` says why it may be slow.
+    `found` is one that another program keeps here and that was not added yet. Sizes are None where nobody knows them.
+    `refusal` says why the pair cannot work and `trouble` what that is about; `remark` says why it may be slow.
     """
 
     name: str
     target: str
     draft: str | None = None
-    state: Literal["ready", "unverified", "partial", "missing", "elsewhere"] = "ready"
+    state: Literal["ready", "unverified", "partial", "missing", "elsewhere", "found"] = "ready"
     download_bytes: int | None = 0
     summary: str = ""
     notes: str = ""
@@ -29,6 +29,11 @@ class PairInfo:
     remark: str = ""
     trained: tuple[str, ...] = ()  # drafters trained for the target, in words
     yours: bool = False  # defined in the user's own models.toml
+
+    def fits_in_memory(self, held_bytes: int = 0) -> bool:
+        """Whether it is known to fit."""
+        known = self.needed_bytes is not None and self.free_bytes is not None
+        return bool(self.needed_bytes) and known and not self.short_of_memory(held_bytes)
 
     def short_of_memory(self, held_bytes: int = 0) -> bool:
         """Whether it would not fit, even when the pair in use, which holds so much, has gone."""

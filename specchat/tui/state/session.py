@@ -29,6 +29,7 @@ class Chat:
     """The whole state behind the screen."""
 
     fetching: str = ""  # the downloads in the background and their progress
+    found: str = ""  # models of other programs, offered on the welcome page
     fetched: str = ""  # the pair that was downloaded last, until it is loaded
     engine: EngineState = field(default_factory=EngineState)
     id: str = field(default_factory=new_id)
@@ -49,6 +50,11 @@ class Chat:
     def turns(self) -> Sequence[Turn]:
         """The turns of the branch that is shown."""
         return self.branches.path
+
+    @property
+    def written_with(self) -> str:
+        """The pair that wrote the last reply; empty where none is known."""
+        return next((turn.reply.facts.pair for turn in reversed(self.turns) if turn.reply is not None), "")
 
     @property
     def can_generate(self) -> bool:

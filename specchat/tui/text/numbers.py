@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from specchat.engine.protocol.events import Loading
+from specchat.engine.protocol.stage_text import loading_text, seconds_left
 
 
 def count(value: float) -> str:
@@ -63,20 +64,17 @@ def setting(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-_STAGES = {
-    "import": "starting", "fetch": "fetching", "verify": "checking", "read": "reading", "measure": "measuring",
-}  # fmt: skip
-
-
 def loading(event: Loading) -> tuple[str, float | None, str]:
     """One line of progress in three parts: what, how far (None if unknown), and the figures."""
-    what = f"{_STAGES.get(event.stage, event.stage)} {event.item}".strip()
+    what, left = loading_text(event), seconds_left(event)
     if not event.total:
         return what, None, size(event.done) if event.done and event.unit == "bytes" else ""
     share = min(1.0, event.done / event.total)
+    if event.unit == "ms":
+        return what, share, f"about {seconds(left)} left" if left and left >= 0.5 else "nearly there"
     if event.unit != "bytes":
         return what, share, f"{event.done} of {event.total}"
     parts = [f"{size(event.done)} of {size(event.total)}"]
-    if event.rate > 0:
-        parts += [f"{size(event.rate)}/s", f"{seconds((event.total - event.done) / event.rate)} left"]
+    if left is not None:
+        parts += [f"{size(event.rate)}/s", f"{seconds(left)} left"]
     return what, share, " · ".join(parts)

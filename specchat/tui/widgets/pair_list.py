@@ -58,7 +58,7 @@ class PairList(PaintedRows, can_focus=True):
         before = self.chosen
         self.list_state = list_state
         names = [pair.name for pair in list_state.pairs]
-        name = before.name if before else list_state.in_use
+        name = before.name if before else list_state.chosen if list_state.chosen in names else list_state.in_use
         self._at = names.index(name) if name in names else max(0, min(self._at, len(names) - 1))
         self.repaint()
 
@@ -91,7 +91,8 @@ class PairList(PaintedRows, can_focus=True):
     def action_forget(self) -> None:
         """Ask for confirmation to forget a pair of the user's own."""
         if pair := self.chosen:
-            said = "" if pair.yours else f"{pair.name} came with specchat and stays"
+            why = "was not added" if pair.state == "found" else "came with specchat and stays"
+            said = "" if pair.yours else f"{pair.name} {why}"
             self.show(replace(self.list_state, asking=pair.name if pair.yours else "", said=said))
 
     def on_click(self, event: events.Click) -> None:

@@ -35,6 +35,9 @@ class Welcome(PaintedRows):
         if height >= 7:
             rows += [[(about[a:b].strip(), "dim")] for a, b in wrap(about, column)] + [[]]
         rows += self._state(column)
+        if self._chat.found and height >= 12:
+            rows += [[], *([(self._chat.found[a:b].strip(), "bonus")] for a, b in wrap(self._chat.found, column))]
+            rows.append([(hint(self, "pair", "adds and loads it") or "/pair adds and loads it", "dim")])
         top = max(0, (height - len(rows)) // 2 - (height > 16))
         return [[] for _ in range(top)] + [_centred(row, width) for row in rows]
 

@@ -1,0 +1,135 @@
+"""`specchat models find`: what other programs keep on this machine, and the pairs it makes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from specchat.cli.sizes import sized
+
+if TYPE_CHECKING:
+    from specchat.config import Catalog
+    from specchat.models.find.pairs import Findings, FoundPair
+
+FindOutput = Literal["table", "json"]
+
+
+def find(
+    add: Annotated[
+        str, typer.Option("--add", metavar="NUMBER|NAME", help="add this one of the pairs found", show_default=False)
+    ] = "",
+    output: Annotated[FindOutput, typer.Option(help="table or json")] = "table",
+) -> None:
+    """Find models that Ollama, LM Studio, llama.cpp and the hub's client keep here, and the pairs they make.
+
+    They are read where they lie and never copied. Two models with the same tokens make a pair: the smaller one drafts.
+    """
+    from specchat.config import load_catalog
+    from specchat.models.find.pairs import find_pairs
+    from specchat.models.find.places import Surroundings, find_models
+
+    catalog = load_catalog()
+    here = Surroundings(Path(os.path.expanduser("~")), os.environ)
+    findings = find_pairs(catalog, find_models(here))
+    if add:
+        typer.echo(_add(catalog, _chosen(findings, add)))
+    elif output == "json":
+        _print_json(findings)
+    else:
+        _print_table(findings)
+
+
+def _chosen(findings: Findings, wanted: str) -> FoundPair:
+    from specchat.errors import UsageError, nearest, short
+
+    names = {pair.name: pair for pair in findings.pairs}
+    numbers = {str(number): pair for number, pair in enumerate(findings.pairs, 1)}
+    pair = names.get(wanted) or numbers.get(wanted)
+    if pair is None:
+        numbered = f"numbers 1 to {len(numbers)}" if numbers else "nothing was found"
+        raise UsageError(f"--add {short(wanted)} is none of the pairs found ({numbered}){nearest(wanted, names)}")
+    return pair
+
+
+def _add(catalog: Catalog, found: FoundPair) -> str:
+    """Write the pair down, as `models add` does; what to say about it."""
+    from specchat.config.own_pairs import write_pair
+    from specchat.errors import WeightsError
+    from specchat.models.inspect.add_pair import NewPair
+
+    if found.added:
+        return f"{found.added} was added before"
+    models = [found.target, *([found.draft] if found.draft else [])]
+    with TemporaryDirectory() as scratch:
+        new = NewPair(catalog, Path(scratch))
+        new.names = {model.path: model.name for model in models}
+        new.sampling = found.target.sampling
+        draft = str(found.draft.path) if found.draft else None
+        pair = new.pair(found.name, str(found.target.path), draft, _summary(found))
+    if pair is None:
+        raise WeightsError("; ".join(new.problems))
+    file = write_pair(pair, tuple(new.fresh))
+    return f"added {found.name} ({_summary(found)}) to {file}; specchat --pair {found.name}"
+
+
+def _summary(pair: FoundPair) -> str:
+    """`llama3.2:3b, drafted for by llama3.2:1b · Ollama`."""
+    from specchat.engine.protocol.text import one_line
+
+    drafted = f", drafted for by {pair.draft.name}" if pair.draft else ", drafts looked up in the text"
+    programs = dict.fromkeys(model.program for model in (pair.target, pair.draft) if model)
+    return one_line(f"{pair.target.name}{drafted} · {', '.join(programs)}")
+
+
+def _print_json(findings: Findings) -> None:
+    import json
+
+    pairs = [_as_object(pair) for pair in findings.pairs]
+    refused = [{"name": model.name, "path": str(model.path), "why": why} for model, why in findings.refused]
+    typer.echo(json.dumps({"pairs": pairs, "refused": refused}, indent=2))
+
+
+def _as_object(pair: FoundPair) -> dict[str, Any]:
+    return {
+        "name": pair.name,
+        "target": pair.target.name,
+        "draft": pair.draft.name if pair.draft else None,
+        "target_path": str(pair.target.path),
+        "draft_path": str(pair.draft.path) if pair.draft else None,
+        "summary": _summary(pair),
+        "disk_bytes": pair.disk_bytes,
+        "needed_bytes": pair.needed_bytes,
+        "free_bytes": pair.free_bytes,
+        "fits": pair.fits,
+        "added": pair.added,
+    }
+
+
+def _print_table(findings: Findings) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from specchat.cli.streams import table_width
+    from specchat.engine.protocol.text import one_line
+
+    console = Console(width=table_width())
+    if not findings.pairs:
+        console.print("no models of other programs were found here that can run")
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("", "pair", "on disk", "memory", "what it is"):
+            table.add_column(heading, no_wrap=heading != "what it is", overflow="fold")
+        for number, pair in enumerate(findings.pairs, 1):
+            memory = {None: "not known", True: "fits in memory", False: "does not fit"}[pair.fits]
+            known = "added" if pair.added else memory
+            table.add_row(*map(Text, (str(number), pair.name, sized(pair.disk_bytes), known, _summary(pair))))
+        console.print(table)
+    for model, why in findings.refused:
+        console.print(Text(one_line(f"✕ {model.name} ({model.program}): {why}"), "dim"), soft_wrap=True)
+    if findings.pairs:
+        console.print(Text("\nspecchat models find --add NUMBER adds one; its files stay where they are", "dim"))

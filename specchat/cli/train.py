@@ -1,0 +1,51 @@
+"""`specchat train`: a drafter for a pair's target, from nothing to a measured result."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from specchat.cli.flags import Output, model_names
+from specchat.errors import UsageError
+
+
+def train(
+    pair: Annotated[str, typer.Argument(help="The pair whose target it drafts for.", autocompletion=model_names)],
+    drafter: Annotated[str, typer.Option(help="hydra, eagle or medusa: what is trained.")] = "hydra",
+    prompts: Annotated[
+        str,
+        typer.Option(
+            metavar="self|chats|FILE",
+            help="self: the model writes the user's turns as well; chats: yours, asked first; a file: lines or JSON.",
+        ),
+    ] = "self",
+    tokens: Annotated[int, typer.Option(help="Tokens of replies to write and to learn from.")] = 400_000,
+    hours: Annotated[float, typer.Option(help="Learn for so long at most; 0 is as long as it helps.")] = 0.0,
+    name: Annotated[
+        str, typer.Option(help="What the drafter is called.", show_default="the pair's name and the drafter's")
+    ] = "",
+    seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same texts.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="Processor threads; 0 chooses.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the training of this name.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before your chats are read.")] = False,
+    verdict: Annotated[bool, typer.Option(help="Measure the result against the pair's default.")] = True,
+    output: Annotated[Output, typer.Option(help="text, or one JSON object.")] = Output.text,
+) -> None:
+    """Train a drafter for a pair's target, on this machine.
+
+    The target writes texts, reads them once more while its states are kept, and a small network learns to guess what
+    it says next. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
+    """
+    from specchat.cli.training import Request, run_training
+
+    if output is Output.jsonl:
+        raise UsageError("--output jsonl: a training has one result; use text or json")
+    raise typer.Exit(
+        run_training(
+            Request(
+                pair, drafter, prompts, tokens, hours, name or f"{pair}-{drafter}", seed, threads, resume, yes, verdict
+            ),
+            output,
+        )
+    )

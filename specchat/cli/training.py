@@ -1,0 +1,140 @@
+"""Runs a training for the command line: loads the target, shows how far it is, says what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from specchat.cli.flags import Output
+from specchat.cli.training_progress import reporter
+from specchat.cli.training_verdict import as_json, measure, print_verdict
+from specchat.config import ModelSpec, load_catalog
+from specchat.config.strict import NAME
+from specchat.errors import UsageError, short
+
+if TYPE_CHECKING:
+    from specchat.cli.training_verdict import Verdict
+    from specchat.config.trained_drafters import TrainedDrafter
+    from specchat.settings import Settings
+    from specchat.training.job import Subject
+    from specchat.training.needs import Needs
+    from specchat.training.order import Order
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the flags say."""
+
+    pair: str
+    drafter: str
+    prompts: str
+    tokens: int
+    hours: float
+    name: str
+    seed: int
+    threads: int
+    resume: bool
+    yes: bool
+    verdict: bool
+
+
+def run_training(request: Request, output: Output) -> int:
+    """Train, and print what came of it; the exit code."""
+    from specchat.bench.pair_setup import prepare_environment, settings_in_force
+
+    settings = settings_in_force({"pair": request.pair, "threads": request.threads})
+    target = load_catalog().model(load_catalog().pair(request.pair).target)
+    if target.scripted:
+        raise UsageError(f"pair {request.pair!r} has no weights to learn from; choose a pair with a model")
+    if not NAME.fullmatch(request.name):
+        raise UsageError(f"--name {short(request.name)} is no name: letters, digits, '.', '_' and '-'")
+    prepare_environment(settings.threads)
+    from specchat.training.job import Job
+    from specchat.training.order import CHATS, Order
+
+    asked = (request.pair, request.drafter, request.prompts, request.tokens, request.hours, request.name, request.seed)
+    order = Order(*asked, resume=request.resume)
+    if request.prompts == CHATS and not request.yes:
+        _ask_for_chats()
+    order.check()
+    with reporter() as tell:
+        try:
+            job = Job(order, _subject(settings, target), tell)
+            _tell_needs(job.needs)
+            trained = job.run()
+        except KeyboardInterrupt:
+            _say_how_to_go_on(order)
+            raise
+    verdict = measure(settings, trained) if request.verdict else None
+    _print(request.pair, trained, verdict, output)
+    if verdict is not None and output is Output.text:
+        print_verdict(request.pair, trained, verdict)
+    return 0
+
+
+def _subject(settings: Settings, target: ModelSpec) -> Subject:
+    """The target, loaded.
+
+    Raises:
+        UsageError: it runs through transformers, which reads no texts side by side.
+    """
+    from specchat.bench.pair_setup import load_pair
+    from specchat.decoding.assemble import sampling
+    from specchat.models import fetch
+    from specchat.models.own.decoder import Decoder
+    from specchat.training.job import Subject
+
+    loaded = load_pair(settings, lambda what: typer.echo(what, err=True))
+    model = loaded.target.model
+    if not isinstance(model, Decoder):
+        raise UsageError(
+            f"{target.name} runs through transformers ({'; '.join(loaded.notes)}), and drafters are trained for models "
+            "that run in specchat's own decoder"
+        )
+    checksum = fetch.weights_sha256(target)
+    return Subject(target.name, checksum, target.licence, model, loaded.vocabulary, sampling(settings))
+
+
+def _ask_for_chats() -> None:
+    """Learn from somebody's chats only if they say so.
+
+    Raises:
+        UsageError: they do not, or cannot be asked.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError("--prompts chats reads what you wrote in your chats; add --yes to allow it")
+    question = "Learn from what you wrote in your chats? Texts and drafter stay on this machine."
+    if not typer.confirm(question):
+        raise UsageError("nothing was read and nothing trained")
+
+
+def _tell_needs(needs: Needs) -> None:
+    disk, memory = f"{needs.disk_bytes / 1e9:.1f} GB of disk", f"{needs.memory_bytes / 1e9:.1f} GB of memory"
+    typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; takes about {disk} and {memory}", err=True)
+
+
+def _say_how_to_go_on(order: Order) -> None:
+    from specchat.training.job import command
+
+    typer.echo(f"stopped; what was done is kept. To go on: {command(order)} --resume", err=True)
+
+
+def _print(pair: str, trained: TrainedDrafter, verdict: Verdict | None, output: Output) -> None:
+    figures, data = trained.figures, trained.data
+    if output is Output.json:
+        said: dict[str, Any] = {"name": trained.name, "method": trained.method, "target": trained.target}
+        said |= {"folder": str(trained.folder), "size": trained.size, "data": dict(data), "figures": dict(figures)}
+        said |= {"verdict": None if verdict is None else as_json(verdict)}
+        sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
+        return
+    depths = " ".join(f"{share:.2f}" for share in figures["right_by_depth_held_out"])
+    typer.echo(f"{trained.name}: {trained.size / 1e6:.1f} MB in {trained.folder}")
+    typer.echo(f"learnt from {data['reply_tokens']} tokens of {data['texts']} texts, {figures['tokens_seen']} seen")
+    typer.echo(f"on texts it never learnt from: τ {figures['chain_tau_held_out']:.2f}, right by depth {depths}")
+    typer.echo(
+        f"try it: specchat --pair {pair} --drafter {trained.method} --set {trained.method}.weights={trained.name}"
+    )

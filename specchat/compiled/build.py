@@ -1,0 +1,139 @@
+"""Compiles C sources for this machine, once, and loads the library; says why where that cannot be done."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.compiled.own_file import NotOwnFile, open_own
+from specchat.config import cache_dir, private_dir
+from specchat.errors import ModelError
+
+_PATIENCE_S = 120
+_log = logging.getLogger(__name__)
+
+
+class NativeUnavailable(ModelError):
+    """What is written in C is not available on this machine; torch or Python does the same instead."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """C sources and how they are compiled.
+
+    Args:
+        folder: where they lie; all of them become one library.
+        name: of the library.
+        command: what compiles them, without files.
+        about: what else the compiled library depends on.
+        brief: whether its calls take a few microseconds: then Python's lock is kept meanwhile.
+    """
+
+    folder: Path
+    name: str
+    command: tuple[str, ...]
+    about: tuple[str, ...] = ()
+    brief: bool = False
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A library as this process has it, and where it lies, in words."""
+
+    library: ctypes.CDLL
+    where: str
+
+
+def load(sources: Sources) -> Compiled:
+    """The library of these sources.
+
+    Compiled now if it is not yet, or if what lies in the cache is not this user's alone. Where the cache itself is
+    not, it is compiled for this process only, in a private folder that does not stay.
+
+    Raises:
+        NativeUnavailable: the compiler fails.
+    """
+    file = _file_for(sources)
+    try:
+        return Compiled(_opened(file, cache_dir(), sources.brief), str(file))
+    except (NotOwnFile, OSError):
+        pass  # not there, or not to be trusted
+    try:
+        _compile(sources, file)
+        return Compiled(_opened(file, cache_dir(), sources.brief), str(file))
+    except (NotOwnFile, OSError) as error:
+        where = f"compiled for this process only, since {error}"
+        _log.warning("the native %s are %s", sources.name, where)
+    try:
+        with tempfile.TemporaryDirectory(prefix="specchat-") as folder:
+            _compile(sources, Path(folder) / file.name)
+            return Compiled(_opened(Path(folder) / file.name, Path(folder), sources.brief), where)
+    except (NotOwnFile, OSError) as error:
+        raise NativeUnavailable(f"they could not be compiled: {error}") from None
+
+
+def find_compiler() -> tuple[str, ...]:
+    """The command of a C compiler: $CC, the system's, or the one that the package ziglang carries.
+
+    Raises:
+        NativeUnavailable: there is none.
+    """
+    named = shlex.split(os.environ.get("CC", ""))
+    for words in (named, ["cc"], ["gcc"], ["clang"]):
+        if words and (path := shutil.which(words[0])):
+            return (path, *words[1:])
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "cc")
+    raise NativeUnavailable("no C compiler is here; pip install 'specchat[native]' brings one")
+
+
+def _opened(file: Path, root: Path, brief: bool) -> ctypes.CDLL:
+    """The library in this file, by the descriptor that was looked at.
+
+    The descriptor stays open: the system's loader knows a library by its name, and takes two of one name for one.
+    """
+    descriptor = open_own(file, root)
+    opened = ctypes.PyDLL if brief else ctypes.CDLL
+    return opened(f"/proc/self/fd/{descriptor}")
+
+
+def _file_for(sources: Sources) -> Path:
+    """Where the library lies: under a name that changes with source, compiler and system."""
+    texts = [part.read_text() for part in sorted(sources.folder.glob("*.[ch]"))]
+    about = [*texts, *sources.command, platform.platform(), *sources.about]
+    key = hashlib.blake2b("\n".join(about).encode(), digest_size=8).hexdigest()
+    return cache_dir() / "native" / f"{sources.name}-{key}.so"
+
+
+def _compile(sources: Sources, file: Path) -> None:
+    """Compile into this file, whose folder becomes private.
+
+    Raises:
+        NativeUnavailable: the compiler fails.
+        OSError: there is no writing.
+    """
+    private_dir(file.parent)
+    command = sources.command
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        made = Path(folder) / file.name
+        arguments = [*command, *map(str, sorted(sources.folder.glob("*.c"))), "-o", str(made), "-lm"]
+        try:
+            done = subprocess.run(arguments, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise NativeUnavailable(f"they could not be compiled: {error}") from None
+        if done.returncode:
+            said = (done.stderr.strip().splitlines() or ["nothing"])[0]
+            raise NativeUnavailable(f"{command[0]} could not compile them: {said}")
+        made.chmod(0o700)
+        os.replace(made, file)

@@ -1,0 +1,127 @@
+"""A small network that was trained on the target's own states guesses depth by depth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+import torch
+
+from specchat.core.context import Context
+from specchat.core.request import Rider
+from specchat.core.round import Round
+from specchat.core.sampling import penalise
+from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
+from specchat.core.top_tokens import best_tokens
+from specchat.core.trained import Guessed
+from specchat.core.tree import Guess, TokenTree
+from specchat.drafters.options import TrainedNetworkOptions
+from specchat.drafters.parts import Parts
+from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
+from specchat.drafters.points import points_alone
+
+_CANDIDATES = 64
+
+
+class TrainedNetworkDrafter:
+    """Proposes what a trained network holds likely; which network depends on the name it has in the table.
+
+    The network is given the target's states of the text as the target computes them, and reads each depth of a tree in
+    one step. Guesses are points: the likeliest tokens, or, above temperature 0, those that win with the target's own
+    noise, as with `draft_model`. Only tokens that texts often use, and those of the text, can be guessed.
+
+    Reference: see the networks, in `models/learned`: `hydra`, `medusa`, `eagle`. The trimmed head follows FR-Spec,
+    arXiv:2502.14856.
+    """
+
+    taps: Sequence[int] = ()
+    draw_kinds = staticmethod(points_alone)
+
+    def __init__(self, options: TrainedNetworkOptions, parts: Parts) -> None:
+        self._network = parts.network(options.tokens)
+        self._name = parts.name
+        self._vocab_size = parts.vocab_size
+        self.text_tap = StateTap(self._network.layers, self._network.take)
+        self._tree: TokenTree | None = None
+        self._ready = False
+        self._said: dict[int, tuple[Guessed, int]] = {}  # node → what was said after it, and in which row
+
+    @property
+    def passes(self) -> int:
+        """Steps of the network so far."""
+        return self._network.passes
+
+    def start(self, history: Sequence[int]) -> None:
+        """Read what is known of the text, so that the first round does not pay for the prompt."""
+        self._tree = None
+        self._network.begin(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """Nothing where states of the text are missing, and nothing where passes are not allowed."""
+        if self._tree is not tree:
+            self._tree, self._said = tree, {}
+            self._ready = context.passes and self._network.begin(context.history)
+        nodes = [node for node in frontier if tree.depths[node] < self._network.depth] if self._ready else []
+        if not nodes:
+            return [() for _ in frontier]
+        self._read(tree, nodes)
+        said = dict(zip(nodes, self._guesses(tree, nodes, width, context), strict=True))
+        return [said.get(node, ()) for node in frontier]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None: it reads the target's states, not rows of its own."""
+        return ()
+
+    def observe(self, round: Round) -> None:
+        """Forget the tree. What was accepted comes as states of the text."""
+        self._tree = None
+
+    def close(self) -> None:
+        """Nothing to let go of: the network is its own."""
+
+    def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
+        """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
+        unread = {node for leaf in frontier for node in (0, *tree.path(leaf))} - self._said.keys()
+        for _, nodes in groupby(sorted(unread, key=lambda node: (tree.depths[node], node)), tree.depths.__getitem__):
+            level = list(nodes)
+            said = self._network.read(tree, level)
+            self._said |= {node: (said, row) for row, node in enumerate(level)}
+
+    def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
+        tokens, logprobs = self._favourites(tree, nodes, context)
+        if not context.sampling.greedy:
+            positions = [context.position(tree, node) for node in nodes]
+            tokens, logprobs = coupled(tokens, logprobs, positions, context)
+        points = points_of(tokens, logprobs, width, self._name)
+        if not context.wants_q:
+            return points
+        return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
+
+    def _favourites(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
+        """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
+        if not context.sampling.penalised:
+            found = [self._said[node] for node in nodes]
+            return (
+                np.stack([said.tokens[row] for said, row in found]),
+                np.stack([said.logprobs[row] for said, row in found]),
+            )
+        rows = [
+            penalise(self._logits(node), context.sampling, context.counts, tree.path_tokens(node)) for node in nodes
+        ]
+        count = min(_CANDIDATES, self._said[nodes[0]][0].tokens.shape[1])
+        values, best = best_tokens(torch.log_softmax(torch.stack(rows), dim=-1), count)
+        return best.numpy(), values.double().numpy()
+
+    def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
+        """The same points with the network's law there."""
+        q = context.law_after(tree, node, self._logits(node)).dense(context.vocab_size)
+        return [point._replace(q=q) for point in points]
+
+    def _logits(self, node: int) -> torch.Tensor:
+        """(V,) logits after a node; what cannot be guessed is impossible."""
+        said, row = self._said[node]
+        logits = torch.full((self._vocab_size,), -torch.inf)
+        logits[torch.from_numpy(said.possible)] = said.logits[row]
+        return logits

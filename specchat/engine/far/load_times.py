@@ -1,0 +1,82 @@
+"""How long reading a pair took the last time, so that reading it again can say how long it still takes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from specchat.config import private_dir
+from specchat.engine.protocol.events import Event, Loading
+from specchat.settings import Settings
+
+_MOST = 200
+_LONGEST_S = 3600.0
+
+
+@dataclass(frozen=True)
+class LoadTimes:
+    """A small JSON file. Whatever cannot be read counts as never loaded."""
+
+    file: Path
+
+    def expected_s(self, key: str) -> float | None:
+        """How long it took the last time; None if that is not known."""
+        seconds = self._all().get(key)
+        return seconds if seconds is not None and 0 < seconds < _LONGEST_S else None
+
+    def remember(self, key: str, seconds: float) -> None:
+        """Keep this for the next time; where the disk does not let us, it is forgotten."""
+        times = self._all()
+        times.pop(key, None)
+        kept = dict([*times.items(), (key, round(seconds, 3))][-_MOST:])
+        try:
+            private_dir(self.file.parent)
+            with tempfile.NamedTemporaryFile(dir=self.file.parent, delete=False) as unfinished:
+                unfinished.write(msgspec.json.encode(kept))
+            os.replace(unfinished.name, self.file)
+        except OSError:
+            return
+
+    def _all(self) -> dict[str, float]:
+        try:
+            return msgspec.json.decode(self.file.read_bytes(), type=dict[str, float])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+
+@dataclass
+class ReadingProgress:
+    """Says what is being read, and, where it is known, how far that is in time."""
+
+    emit: Callable[[Event], None]
+    times: LoadTimes | None
+    key: str
+    began_s: float = field(default_factory=time.perf_counter)
+
+    def say(self, item: str) -> None:
+        """This is read now."""
+        expected = self.times.expected_s(self.key) if self.times else None
+        if expected is None:
+            self.emit(Loading(stage="read", item=item, unit="steps"))
+        else:
+            self.emit(Loading("read", item, self._passed_ms, max(1, round(1000 * expected)), unit="ms"))
+
+    def ended(self) -> None:
+        """Everything was read."""
+        if self.times is not None:
+            self.times.remember(self.key, self._passed_ms / 1000)
+
+    @property
+    def _passed_ms(self) -> int:
+        return round(1000 * (time.perf_counter() - self.began_s))
+
+
+def load_key(settings: Settings) -> str:
+    """What decides how long reading takes."""
+    return "|".join((settings.pair, settings.device, settings.dtype, settings.kernels))

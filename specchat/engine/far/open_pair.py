@@ -1,0 +1,96 @@
+"""A loaded pair with everything that belongs to it: its conversation, its idle time, its comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from specchat.core.seams import Model
+from specchat.decoding.conversation import Conversation
+from specchat.engine.far.comparing import Comparing
+from specchat.engine.far.convert import encode_messages
+from specchat.engine.far.idle_time import IdleTime
+from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.pair_loading import Loader
+from specchat.engine.far.profiles import ProfileStore
+from specchat.engine.protocol import events
+from specchat.engine.protocol.commands import Compare
+from specchat.settings import OPTIONS, Settings
+
+
+@dataclass
+class OpenPair:
+    """What the engine speaks with.
+
+    Args:
+        loaded: the models.
+        conversation: writes with them; its drafters live as long as the pair.
+        idle: what is done for the pair while no command waits.
+        comparing: answers where two of its replies part.
+    """
+
+    loaded: LoadedPair
+    conversation: Conversation
+    idle: IdleTime
+    comparing: Comparing
+    _twin: Model | None = field(default=None, init=False)
+
+    @staticmethod
+    def open(
+        loaded: LoadedPair, settings: Settings, store: ProfileStore, say: Callable[[str], None], before: OpenPair | None
+    ) -> OpenPair:
+        """The pair under these settings; where it was open before, its drafters go on and keep what they have learnt.
+
+        Args:
+            say: tells the user what a drafter could not keep.
+            before: what was open until now. It stays as it is where the settings do not fit the pair.
+
+        Raises:
+            CombinationError: the settings do not fit the pair.
+        """
+        goes_on = before if before is not None and before.conversation.target is loaded.target.model else None
+        idle = IdleTime(store, loaded, say)
+        if goes_on is not None:
+            idle.kept = goes_on.idle.kept
+        conversation = Conversation(
+            loaded.target.model,
+            loaded.draft.model if loaded.draft else None,
+            loaded.vocabulary,
+            settings,
+            idle.measuring.profile.costs if idle.measuring.profile else None,
+            idle.resources(loaded),
+            plain_rounds=True,
+            drafters=goes_on.conversation.drafters if goes_on else None,
+        )
+        return OpenPair(loaded, conversation, idle, goes_on.comparing if goes_on else Comparing(loaded))
+
+    def serves(self, settings: Settings) -> bool:
+        """Whether the same loaded models serve these settings."""
+        before = self.conversation.settings
+        fixed = (name for name, option in OPTIONS.items() if not option.live and name != "threads")
+        return all(getattr(before, name) == getattr(settings, name) for name in fixed)
+
+    def twin(self) -> Model:
+        """The target with a cache of its own, made once and kept until `forget_twin`."""
+        if self._twin is None:
+            self._twin = self.loaded.target.model.twin()
+        return self._twin
+
+    def forget_twin(self) -> None:
+        """Give its cache back."""
+        self._twin = None
+
+    def supply_drafters(self, loader: Loader, settings: Settings) -> None:
+        """Know the trained drafters that are here now: some may have been fetched or made since the pair was loaded."""
+        self.loaded = replace(self.loaded, trained=loader.drafters_here(settings))
+        self.conversation.supply(self.idle.resources(self.loaded))
+
+    def compare(self, command: Compare) -> events.Compared:
+        """Where two replies part."""
+        prompt = encode_messages(self.conversation, command.messages)
+        return self.comparing.answer(command, self.conversation, prompt)
+
+    def close(self) -> None:
+        """Save what drafters have learnt and let them go."""
+        self.idle.kept.save()
+        self.conversation.drafters.close()

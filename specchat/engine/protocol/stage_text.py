@@ -1,0 +1,34 @@
+"""Progress of loading in words, the same in the app and on the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specchat.engine.protocol.events import Loading
+
+_STAGES = {
+    "import": "starting",
+    "fetch": "fetching",
+    "verify": "checking",
+    "read": "reading",
+    "measure": "measuring",
+}
+
+
+def stage_text(stage: str, item: str) -> str:
+    """`fetching model.gguf`."""
+    return f"{_STAGES.get(stage, stage)} {item}".strip()
+
+
+def loading_text(event: Loading) -> str:
+    """What is being done, in words."""
+    return stage_text(event.stage, event.item)
+
+
+def seconds_left(event: Loading) -> float | None:
+    """How long it still takes; None where that is not known."""
+    if event.unit == "ms":
+        return max(0, event.total - event.done) / 1000 if event.total else None
+    left = event.total - event.done
+    return left / event.rate if event.total and event.rate > 0 and event.unit == "bytes" else None

@@ -1,0 +1,161 @@
+"""One decoder layer on the target's states: it attends to the text and to its own guesses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specchat.models.learned.shared_weights import SharedWeights, unit
+from specchat.models.learned.sizes import EagleSizes
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step at every place of some texts.
+
+    Args:
+        states: (B, A, d) what the layer puts out, which the next step takes in.
+        keys, values: (B, A, kv_heads, head_dim), keys rotated.
+    """
+
+    states: Tensor
+    keys: Tensor
+    values: Tensor
+
+
+class Eagle(nn.Module):
+    """Guesses token after token with one decoder layer, whose own output stands in for the target's states.
+
+    An entry of its text pairs the fused states of the target at one token with the embedding of the token that
+    follows. Drafting goes on from there with pairs of its own output and the token guessed. Both halves are normed
+    and go into queries, keys and values side by side.
+
+    Reference: Li et al., EAGLE-3, arXiv:2503.01840. Differs in what we train ourselves (`unit_taps`): every tapped
+    state is normed before the taps are fused, and the head is the target's.
+    """
+
+    def __init__(self, sizes: EagleSizes, shared: SharedWeights) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.shared = shared
+        d, queries = sizes.hidden, sizes.heads * sizes.head_dim
+        self.fuse = nn.Linear(len(sizes.taps) * d, d, bias=False)
+        self.token_norm = nn.Parameter(torch.ones(d))
+        self.state_norm = nn.Parameter(torch.ones(d))
+        self.qkv = nn.Linear(2 * d, queries + 2 * sizes.kv_heads * sizes.head_dim, bias=False)
+        self.o = nn.Linear(queries, d, bias=False)
+        self.mlp_norm = nn.Parameter(torch.ones(d))
+        self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
+        self.down = nn.Linear(sizes.inner, d, bias=False)
+        self.norm = nn.Parameter(torch.ones(d))
+        self.frequencies: Tensor | None = None  # of the rotation, where they are not those of `theta`
+        self._table = torch.empty(0)
+
+    def fused(self, features: Tensor) -> Tensor:
+        """(…, d) from (…, taps, d) states of the target."""
+        taken = unit(features, self.sizes.epsilon) if self.sizes.unit_taps else features
+        fused: Tensor = self.fuse(taken.flatten(-2))
+        return fused
+
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """(…, d) what a step takes of the embeddings (…, d) of tokens."""
+        return unit(embedded, self.sizes.epsilon) * self.token_norm
+
+    def before_attention(
+        self, inputs: Tensor, tokens: Tensor, positions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What attention's output is added to, (…, A, d); queries, keys and values, (…, A, heads, head_dim), rotated.
+
+        Args:
+            inputs: (…, A, d) fused states, or states of the step before.
+            tokens: (…, A, d) what `of_tokens` gives for the tokens that follow them.
+            positions: (A,) of the entries.
+        """
+        sizes = self.sizes
+        normed = unit(inputs, sizes.epsilon) * self.state_norm
+        pairs = torch.cat([tokens, normed], dim=-1)
+        heads = self.qkv(pairs).unflatten(-1, (sizes.heads + 2 * sizes.kv_heads, sizes.head_dim))
+        rotating = sizes.heads + sizes.kv_heads
+        rotated = _rotated(heads[..., :rotating, :], self._turns(positions))
+        residual = normed if sizes.norm_residual else inputs
+        return residual, rotated[..., : sizes.heads, :], rotated[..., sizes.heads :, :], heads[..., rotating:, :]
+
+    def after_attention(self, residual: Tensor, mixed: Tensor) -> Tensor:
+        """(…, d) the layer's output, from (…, d) and (…, heads · head_dim)."""
+        states = residual + self.o(mixed)
+        gate, up = self.gate_up(unit(states, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)
+        after: Tensor = states + self.down(F.silu(gate) * up)
+        return after
+
+    def logits(self, states: Tensor) -> Tensor:
+        """(…, R) logits of the token that follows, for each of the shared tokens."""
+        return self.shared.logits(unit(states, self.sizes.epsilon) * self.norm)
+
+    def states(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
+        """What `unroll` takes the logits of: (B, S − steps, d) for each step."""
+        anchors = tokens.shape[1] - steps
+        inputs, taken, found = (
+            self.fused(features[:, :anchors]),
+            self.of_tokens(self.shared.embed(tokens)),
+            list[Step](),
+        )
+        for step in range(1, steps + 1):
+            found.append(self._step(inputs, taken[:, step : anchors + step], step - 1, found))
+            inputs = found[-1].states
+        return [step.states for step in found]
+
+    def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
+        """Logits of every step at every place of some texts; see `Hydra.unroll`. Differentiable."""
+        return [self.logits(states) for states in self.states(features, tokens, steps)]
+
+    def _step(self, inputs: Tensor, tokens: Tensor, first: int, before: list[Step]) -> Step:
+        """One step at every place: each attends to the text's entries up to its own place, then to its own guesses.
+
+        Args:
+            first: position of the entry at the first place; each place is one further.
+            before: the earlier steps; the first of them is the text.
+        """
+        positions = torch.arange(first, first + inputs.shape[1], device=inputs.device)
+        residual, queries, keys, values = self.before_attention(inputs, tokens, positions)
+        mixed = _attend(queries, [*before, Step(inputs, keys, values)])
+        return Step(self.after_attention(residual, mixed), keys, values)
+
+    def _turns(self, positions: Tensor) -> Tensor:
+        """(A, 2, 1, head_dim) cosines and sines of these positions, those of the first half of a head negative."""
+        last = int(positions[-1])
+        if last >= len(self._table):
+            if self.frequencies is None:
+                self.frequencies = self.sizes.theta ** -(torch.arange(0, self.sizes.head_dim, 2) / self.sizes.head_dim)
+            angles = torch.arange(max(2 * last, 512))[:, None] * self.frequencies
+            cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([-angles.sin(), angles.sin()], -1)
+            self._table = torch.stack([cos, sin], dim=1)[:, :, None].to(positions.device)
+        return self._table[positions]
+
+
+def _rotated(heads: Tensor, turns: Tensor) -> Tensor:
+    """(…, A, heads, head_dim) rotated by position; the halves of a head hold the two values of each pair."""
+    cos, sin = turns.unbind(1)
+    return heads * cos + heads.roll(heads.shape[-1] // 2, dims=-1) * sin
+
+
+def _attend(queries: Tensor, steps: list[Step]) -> Tensor:
+    """(B, A, heads · head_dim): each place sees the text's entries up to its own, and what each later step has there.
+
+    Args:
+        queries: (B, A, heads, head_dim).
+        steps: the first is the text.
+    """
+    (batch, places, heads, size), kv_heads = queries.shape, steps[0].keys.shape[2]
+    grouped = queries.reshape(batch, places, kv_heads, heads // kv_heads, size) / size**0.5
+    text = torch.einsum("bahge,bthe->bhgat", grouped, steps[0].keys)
+    ahead = torch.ones(places, places, dtype=torch.bool, device=queries.device).triu(1)
+    scores = [text.masked_fill(ahead, -torch.inf)]
+    scores += [torch.einsum("bahge,bahe->bhga", grouped, step.keys).unsqueeze(-1) for step in steps[1:]]
+    weights = torch.cat(scores, dim=-1).softmax(dim=-1)
+    mixed = torch.einsum("bhgat,bthe->bahge", weights[..., :places], steps[0].values)
+    for place, step in enumerate(steps[1:], places):
+        mixed = mixed + weights[..., place].permute(0, 3, 1, 2).unsqueeze(-1) * step.values.unsqueeze(3)
+    return mixed.reshape(batch, places, heads * size)

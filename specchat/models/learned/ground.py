@@ -1,0 +1,30 @@
+"""What all trained networks draft with: the text's states, tokens, and the head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specchat.core.states import TextStates
+from specchat.models.learned.text_inputs import TextInputs
+from specchat.models.learned.token_inputs import TokenInputs
+from specchat.models.learned.trimmed_head import TrimmedHead
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a trained network takes of text and tokens, and its head."""
+
+    text: TextInputs
+    tokens: TokenInputs
+    head: TrimmedHead
+
+    def take(self, states: TextStates) -> None:
+        """States of the text. Its tokens can be guessed from now on."""
+        self.text.take(states)
+        self.head.add(states.tokens)
+
+    def complete(self, history: Sequence[int]) -> bool:
+        """Whether the states of all of this text but its last token are known. That token can be guessed too."""
+        self.head.add(history[-1:])
+        return 1 < len(history) == self.text.known(history[:-1]) + 1

@@ -1,0 +1,143 @@
+"""Sizes of the trained networks: what `[options]` of a trained drafter's folder says, checked. Needs no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from specchat.errors import ConfigError, nearest, short
+
+MOST_WIDTH = 1 << 16
+MOST_INNER = 1 << 18
+MOST_DEPTH = 64
+MOST_TOKENS = 1 << 22
+MOST_LAYER = 1 << 10
+
+
+def size(most: int, least: int = 1, default: Any = dataclasses.MISSING) -> Any:
+    """A field that holds a whole number within bounds."""
+    return dataclasses.field(default=default, metadata={"least": least, "most": most})
+
+
+def layers() -> Any:
+    """A field that holds the numbers of layers of the target, ascending."""
+    return dataclasses.field(metadata={"least": 0, "most": MOST_LAYER})
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What every trained network has.
+
+    Args:
+        hidden: d, the width of the target's states and of the network's own.
+        taps: layers of the target whose states it reads, counted from 0; the last layer may be among them.
+        epsilon: added to the mean square in every norm.
+    """
+
+    hidden: int = size(MOST_WIDTH)
+    taps: tuple[int, ...] = layers()
+    epsilon: float = dataclasses.field(default=1e-5, kw_only=True, metadata={"most": 1.0})
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check(field, getattr(self, field.name))
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], where: str) -> Self:
+        """The sizes that a file says.
+
+        Raises:
+            ConfigError: a key is unknown, missing, or its value out of bounds; `where` names file and table.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for key in options:
+            if key not in fields:
+                raise ConfigError(f"{where} has an unknown key {short(key)}{nearest(str(key), fields)}")
+        for name, field in fields.items():
+            if name not in options and field.default is dataclasses.MISSING:
+                raise ConfigError(f"{where} has no {name}")
+        given: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in options.items()
+        }
+        try:
+            return cls(**given)
+        except ConfigError as wrong:
+            raise ConfigError(f"{where}: {wrong}") from None
+
+    def options(self) -> dict[str, Any]:
+        """The same as `read` takes them: numbers and lists of numbers."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in dataclasses.asdict(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class HydraSizes(Sizes):
+    """Sizes of `hydra`.
+
+    Args:
+        inner: width of the MLP.
+    """
+
+    inner: int = size(MOST_INNER, default=384)
+
+
+@dataclass(frozen=True)
+class MedusaSizes(Sizes):
+    """Sizes of `medusa`.
+
+    Args:
+        heads: as many tokens ahead are guessed.
+    """
+
+    heads: int = size(MOST_DEPTH, default=4)
+
+
+@dataclass(frozen=True)
+class EagleSizes(Sizes):
+    """Sizes of `eagle`. The defaults of what comes after `head_dim` are those of our own training.
+
+    Args:
+        inner: width of the MLP.
+        heads, kv_heads, head_dim: of the attention.
+        theta: base of the rotation's angles.
+        unit_taps: 1 where every tapped state is brought to a mean square of 1 before the taps are fused, else 0.
+        norm_residual: 1 where the attention's output is added to the normed state, 0 where to the state itself.
+    """
+
+    inner: int = size(MOST_INNER)
+    heads: int = size(1 << 11)
+    kv_heads: int = size(1 << 11)
+    head_dim: int = size(1 << 11, least=2)
+    theta: float = dataclasses.field(default=10000.0, metadata={"most": 1e15})
+    unit_taps: int = size(1, least=0, default=1)
+    norm_residual: int = size(1, least=0, default=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.heads % self.kv_heads:
+            raise ConfigError(f"heads = {self.heads} is no multiple of kv_heads = {self.kv_heads}")
+        if self.head_dim % 2:
+            raise ConfigError(f"head_dim = {self.head_dim} is odd: values rotate in pairs")
+
+
+def _check(field: dataclasses.Field[Any], value: Any) -> None:
+    least, most = field.metadata.get("least"), field.metadata["most"]
+    if least is None:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and math.isfinite(value) and 0 < value <= most):
+            raise ConfigError(f"{field.name} = {short(value)} is no number above 0, at most {most:g}")
+        return
+    numbers = value if isinstance(value, tuple) else (value,)
+    if isinstance(value, tuple) != (field.name == "taps") or not all(_whole(n, least, most) for n in numbers):
+        what = "a list of whole numbers" if field.name == "taps" else "a whole number"
+        raise ConfigError(f"{field.name} = {short(value)} is not {what} from {least} to {most}")
+    if isinstance(value, tuple) and (not value or sorted(set(value)) != list(value) or len(value) > MOST_DEPTH):
+        raise ConfigError(f"{field.name} = {short(list(value))} are not ascending layers, one to {MOST_DEPTH} of them")
+
+
+def _whole(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most

@@ -1,0 +1,77 @@
+"""A published EAGLE-3 checkpoint becomes a trained drafter of this machine."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from specchat.config import HubSource, ModelSpec, private_dir
+from specchat.config.strict import NAME
+from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, read_drafter, write_drafter
+from specchat.errors import UsageError
+from specchat.models import fetch
+from specchat.models.fetch.checksum import weights_sha256
+from specchat.models.fetch.progress import OnProgress
+from specchat.models.inspect.trained_drafters import own_drafters_dir
+from specchat.models.learned.eagle3_files import TargetSizes, read_eagle3, write_eagle3
+from specchat.models.loading import open_config
+
+_METHOD = "eagle"
+
+
+def add_published(name: str, target: ModelSpec, source: str, report: OnProgress) -> TrainedDrafter:
+    """Read a checkpoint and write it as a trained drafter for this target, whose weights are here.
+
+    Args:
+        source: a folder, or a repository of the hub.
+
+    Raises:
+        UsageError: the name is taken or none, or the source is neither.
+        WeightsError, ModelError: the checkpoint or the target cannot be read, or they do not belong together.
+    """
+    place = own_drafters_dir() / name
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name: letters, digits, '.', '_' and '-'")
+    if place.exists():
+        raise UsageError(f"a trained drafter is called {name!r} already; specchat models remove {name} makes room")
+    fetched = _in_the_hub(source, name)
+    sha256 = weights_sha256(target, report)
+    folder = Path(source).expanduser() if fetched is None else fetch.fetch(fetched, report)
+    sizes, tensors = read_eagle3(folder, _sizes_of(target))
+    private_dir(place.parent)
+    unfinished = Path(tempfile.mkdtemp(prefix=".adding-", dir=place.parent))
+    try:
+        made = private_dir(unfinished / name)
+        write_eagle3(tensors, made / WEIGHTS)
+        write_drafter(
+            made,
+            method=_METHOD,
+            target=target.name,
+            target_sha256=sha256,
+            licence=f"see {source}",
+            options=sizes.options(),
+            data={"source": source},
+            figures={},
+        )
+        made.rename(place)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    if fetched is not None:
+        fetch.remove(fetched)
+    return read_drafter(place, (_METHOD,))
+
+
+def _in_the_hub(source: str, name: str) -> ModelSpec | None:
+    """What is to be fetched first; None for a folder."""
+    own = Path(source).expanduser()
+    if own.is_dir():
+        return None
+    if own.exists() or source.count("/") != 1:
+        raise UsageError(f"--drafter {source!r} is no folder and no repository of the hub (owner/name)")
+    return ModelSpec(f"checkpoint-of-{name}", (HubSource(source),))
+
+
+def _sizes_of(target: ModelSpec) -> TargetSizes:
+    _, config = open_config(fetch.locate(target))
+    return TargetSizes(config.hidden_size, config.num_hidden_layers, config.vocab_size)

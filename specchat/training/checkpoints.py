@@ -1,0 +1,84 @@
+"""Where a training stands, on disk: the network, the optimiser, and what was measured so far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from specchat.errors import TrainingError
+from specchat.training.files import replacing
+
+
+@dataclass
+class Standing:
+    """How far a training is.
+
+    Args:
+        batches: learnt from so far.
+        tokens: of replies seen so far, repeats included.
+        seconds: spent learning.
+        best: the highest τ on texts that are never learnt from.
+        since_best: measurements since then.
+        curve: a point for each measurement: tokens seen, τ, and acceptance by depth.
+    """
+
+    batches: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float = 0.0
+    since_best: int = 0
+    curve: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_checkpoint(
+    file: Path, network: nn.Module, optimizer: torch.optim.Optimizer, standing: Standing, about: Mapping[str, Any]
+) -> None:
+    """Write everything that a training needs to go on, in one step."""
+    tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
+    for name, parameter in network.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"optimizer.{name}.{key}"] = value if isinstance(value, Tensor) else torch.tensor(value)
+    said = {"standing": asdict(standing), "about": dict(about)}
+    with replacing(file) as partial:
+        written = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        save_file(written, partial, {"specchat": json.dumps(said)})
+
+
+def load_checkpoint(
+    file: Path, network: nn.Module, optimizer: torch.optim.Optimizer, about: Mapping[str, Any]
+) -> Standing:
+    """Put network and optimiser where the checkpoint says.
+
+    Raises:
+        TrainingError: it is damaged, or of another training; names what differs.
+    """
+    again = "remove it to begin anew, or train under another --name"
+    try:
+        with safe_open(file, framework="pt") as opened:
+            said = json.loads((opened.metadata() or {}).get("specchat", "{}"))
+            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
+        for key, value in about.items():
+            if said["about"].get(key) != value:
+                raise TrainingError(f"{file} was made with {key} = {said['about'].get(key)}, not {value}; {again}")
+        network.load_state_dict(_below(tensors, "network."))
+        for name, parameter in network.named_parameters():
+            state = _below(tensors, f"optimizer.{name}.")
+            if state:
+                optimizer.state[parameter] = {
+                    key: value if key == "step" else value.to(parameter.device) for key, value in state.items()
+                }
+        return Standing(**said["standing"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise TrainingError(f"{file} is damaged: {str(error).splitlines()[0]}; {again}") from None
+
+
+def _below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,132 @@
+"""What a network learns from: batches of texts with the target's states and labels, in an order given by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.training.state_shards import StateShard
+
+_HELD_OUT = 20
+"""One text in so many is never learnt from: progress is measured on those."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some texts side by side, padded behind their ends.
+
+    Args:
+        features: (B, S, taps, d) float32.
+        tokens: (B, S) int64.
+        first: (B,) the first place from which something is drafted: the token in front of the last of the prompt.
+        last: (B,) the last place whose next token is known.
+        likeliest: (B, S, K) int64, the target's likeliest next tokens.
+        log_p: (B, S, K) logarithms of their sharpened probabilities.
+        rest: (B, S) the sharpened probability of all others.
+    """
+
+    features: Tensor
+    tokens: Tensor
+    first: Tensor
+    last: Tensor
+    likeliest: Tensor
+    log_p: Tensor
+    rest: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        return (
+            self if device.type == "cpu" else Batch(*(getattr(self, name).to(device) for name in self.__annotations__))
+        )
+
+    def drafted(self, step: int, anchors: int) -> Tensor:
+        """(B, A) bool, from which places the token `step` + 1 further on is one of the reply's."""
+        place = torch.arange(anchors, device=self.tokens.device)
+        begun, ended = self.first[:, None], self.last[:, None]
+        inside: Tensor = (place >= begun) & (place + step <= ended)
+        return inside
+
+
+class Corpus:
+    """Texts in shards. The same seed gives the same batches."""
+
+    def __init__(self, shards: Sequence[StateShard], steps: int, reads_back: bool) -> None:
+        """Nothing is copied.
+
+        Args:
+            steps: tokens that are guessed in a row.
+            reads_back: whether the network looks at tokens further back than its last input: else prompts are left out.
+        """
+        self._shards = shards
+        self._steps = steps
+        self._reads_back = reads_back
+        places = [(number, text) for number, shard in enumerate(shards) for text in range(len(shard))]
+        self.learnt = [place for index, place in enumerate(places) if index % _HELD_OUT]
+        self.held_out = places[::_HELD_OUT]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of replies that are learnt from."""
+        return sum(self._length(*place) for place in self.learnt)
+
+    def epoch(self, number: int, seed: int, texts: int, skipped: int = 0) -> Iterator[tuple[Batch, int]]:
+        """All texts once, so many at a time, without the first batches; and how many tokens of replies each has."""
+        order = torch.randperm(len(self.learnt), generator=torch.Generator().manual_seed(seed * 1_000_003 + number))
+        for some in torch.split(order, texts)[skipped:]:
+            yield self._batch([self.learnt[at] for at in some.tolist()])
+
+    def unseen(self, texts: int) -> Iterator[Batch]:
+        """The texts that are never learnt from."""
+        for first in range(0, len(self.held_out), texts):
+            yield self._batch(self.held_out[first : first + texts])[0]
+
+    def frequent_tokens(self, count: int) -> Tensor:
+        """(≤ count,) int64 the tokens that the target says most, the most frequent first."""
+        weight: dict[int, float] = {}
+        for shard in self._shards:
+            tokens, inverse = torch.unique(shard.likeliest, return_inverse=True)
+            sums = torch.zeros(len(tokens)).index_add_(0, inverse.flatten(), shard.log_p.float().exp().flatten())
+            for token, mass in zip(tokens.tolist(), sums.tolist(), strict=True):
+                weight[token] = weight.get(token, 0.0) + mass
+        return torch.tensor(sorted(weight, key=lambda token: (-weight[token], token))[:count])
+
+    def occurring_tokens(self) -> Tensor:
+        """Every token that stands in a text, ascending."""
+        some = [torch.unique(shard.tokens) for shard in self._shards]
+        every: Tensor = torch.unique(torch.cat(some))
+        return every.long()
+
+    def _length(self, number: int, text: int) -> int:
+        shard = self._shards[number]
+        return int(shard.starts[text + 1] - shard.starts[text] - shard.replies[text])
+
+    def _batch(self, places: Sequence[tuple[int, int]]) -> tuple[Batch, int]:
+        spans = [self._span(number, text) for number, text in places]
+        longest = max(end - begin for begin, end, _ in spans)
+        rows, length = len(spans), longest + self._steps - 2
+        like = self._shards[places[0][0]]
+        taps, hidden, kept = *like.states.shape[1:], like.likeliest.shape[1]
+        batch = Batch(
+            features=torch.zeros(rows, length, taps, hidden),
+            tokens=torch.zeros(rows, length, dtype=torch.int64),
+            first=torch.tensor([first for _, _, first in spans]),
+            last=torch.tensor([end - begin - 2 for begin, end, _ in spans]),
+            likeliest=torch.zeros(rows, length, kept, dtype=torch.int64),
+            log_p=torch.full((rows, length, kept), -torch.inf),
+            rest=torch.zeros(rows, length),
+        )
+        for row, ((number, _), (begin, end, _)) in enumerate(zip(places, spans, strict=True)):
+            shard, count = self._shards[number], min(end - begin, length)
+            for name, tensor in (("features", shard.states), ("tokens", shard.tokens), ("rest", shard.rest),
+                                 ("likeliest", shard.likeliest), ("log_p", shard.log_p)):  # fmt: skip
+                getattr(batch, name)[row, :count] = tensor[begin : begin + count]
+        return batch, sum(self._length(*place) for place in places)
+
+    def _span(self, number: int, text: int) -> tuple[int, int, int]:
+        """Where in its shard the part of a text begins and ends that is learnt from, and the first place in it."""
+        shard = self._shards[number]
+        begin, end, reply = int(shard.starts[text]), int(shard.starts[text + 1]), int(shard.replies[text])
+        first = max(0, reply - 2)
+        return (begin, end, first) if self._reads_back else (begin + first, end, 0)

@@ -1,0 +1,48 @@
+"""Files of a training: put in place in one step, and used by one training at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+
+from specchat.errors import TrainingError
+
+
+@contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """A file to write to, which then takes the place of this one; if writing fails nothing of it stays.
+
+    Raises:
+        TrainingError: the disk is full, or cannot be written.
+    """
+    partial = file.with_suffix(".partial")
+    try:
+        yield partial
+        os.replace(partial, file)
+    except (OSError, SafetensorError) as error:
+        partial.unlink(missing_ok=True)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TrainingError(f"{file} cannot be written: {reason}") from None
+
+
+@contextmanager
+def only_user(folder: Path) -> Iterator[None]:
+    """Be the only training that writes to a folder.
+
+    Raises:
+        TrainingError: another one does so now.
+    """
+    lock = FileLock(folder / "lock", mode=0o600)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise TrainingError(f"another training uses {folder} now; wait for its end, or stop it") from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,190 @@
+"""Stage 4: the network learns, is measured on texts it never learns from, and stops when that no longer helps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specchat.errors import TrainingError
+from specchat.models.learned.networks import save_weights
+from specchat.training.checkpoints import Standing, load_checkpoint, save_checkpoint
+from specchat.training.corpus import Batch, Corpus
+from specchat.training.files import replacing
+from specchat.training.unrolling import Acceptance, acceptance, chain_loss
+
+TEXTS_PER_BATCH = 4
+_CHECKPOINT_S = 60.0
+_MEASURED_DEPTH = 4
+_MEASURED_TEXTS = 16
+_PATIENCE = 6
+"""Measurements without a gain after which training ends."""
+
+_WARM_UP = 0.03
+_LAST_RATE = 0.02
+_LARGEST_STEP = 1.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long the network learns, and how fast.
+
+    Args:
+        tokens: of replies that are seen, repeats included.
+        seconds: at most, over all its runs; 0 for no limit.
+        learning_rate: at its highest.
+        measure_tokens: seen between two measurements.
+    """
+
+    tokens: int
+    seconds: float
+    learning_rate: float
+    measure_tokens: int
+
+    def done(self, standing: Standing) -> float:
+        """The share that is done, by tokens or by time, whichever is further."""
+        by_time = standing.seconds / self.seconds if self.seconds else 0.0
+        return min(1.0, max(standing.tokens / self.tokens, by_time))
+
+    def rate(self, standing: Standing) -> float:
+        """The learning rate: a short rise, then half a cosine down."""
+        done = self.done(standing)
+        if done < _WARM_UP:
+            return self.learning_rate * (0.1 + 0.9 * done / _WARM_UP)
+        fall = 0.5 * (1.0 + math.cos(math.pi * (done - _WARM_UP) / (1.0 - _WARM_UP)))
+        return self.learning_rate * (_LAST_RATE + (1.0 - _LAST_RATE) * fall)
+
+
+class Fitting:
+    """One network's training, which can be stopped and gone on with at any time."""
+
+    def __init__(
+        self,
+        network: Any,
+        corpus: Corpus,
+        schedule: Schedule,
+        folder: Path,
+        vocab_size: int,
+        steps: int,
+        seed: int,
+        about: Mapping[str, Any],
+    ) -> None:
+        """Where the checkpoint in the folder says, or at the beginning.
+
+        Args:
+            network: one of `models.learned.networks`.
+            folder: where checkpoints and the best weights go.
+            steps: tokens guessed in a row.
+            about: what must be the same when it is gone on with.
+        """
+        self.network = network
+        self.best_weights = folder / "best.safetensors"
+        self.standing = Standing()
+        self._corpus = corpus
+        self._schedule = schedule
+        self._steps = steps
+        self._seed = seed
+        self._about = about
+        self._checkpoint = folder / "checkpoint.safetensors"
+        self._device = network.shared.head.device
+        self._columns = columns_of(network.shared.tokens.to(self._device), vocab_size)
+        self._optimizer = torch.optim.AdamW(
+            network.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.98), weight_decay=0.05
+        )
+        if self._checkpoint.exists():
+            self.standing = load_checkpoint(self._checkpoint, network, self._optimizer, about)
+
+    @property
+    def done(self) -> float:
+        """The share of the schedule that is done."""
+        return self._schedule.done(self.standing)
+
+    def run(self, progress: Callable[[Standing], None]) -> Standing:
+        """Learn until the schedule is through or measurements no longer rise. Stopped by an interrupt, the best stays.
+
+        Args:
+            progress: told after every batch; may raise to stop.
+        """
+        standing, schedule = self.standing, self._schedule
+        saved = time.monotonic()
+        try:
+            if not standing.curve:
+                self._measure()
+            for batch, tokens in self._batches():
+                if schedule.done(standing) >= 1.0 or standing.since_best >= _PATIENCE:
+                    break
+                began = time.monotonic()
+                self._learn(batch)
+                before = standing.tokens // schedule.measure_tokens
+                standing.batches += 1
+                standing.tokens += tokens
+                if standing.tokens // schedule.measure_tokens > before:
+                    self._measure()
+                now = time.monotonic()
+                standing.seconds += now - began
+                if now - saved >= _CHECKPOINT_S:
+                    self._save()
+                    saved = now
+                progress(standing)
+            if standing.curve[-1]["tokens"] < standing.tokens:
+                self._measure()
+        finally:
+            self._save()
+        return standing
+
+    def _batches(self) -> Iterator[tuple[Batch, int]]:
+        """Epoch after epoch, from where the training stands."""
+        per_epoch = -(-len(self._corpus.learnt) // TEXTS_PER_BATCH)
+        epoch, skipped = divmod(self.standing.batches, per_epoch)
+        while True:
+            yield from self._corpus.epoch(epoch, self._seed, TEXTS_PER_BATCH, skipped)
+            epoch, skipped = epoch + 1, 0
+
+    def _learn(self, batch: Batch) -> None:
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + self.standing.batches)
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._schedule.rate(self.standing)
+        with self._numbers():
+            loss, _ = chain_loss(self.network, batch.to(self._device), self._columns, self._steps, generator)
+        if not bool(loss.isfinite()):
+            raise TrainingError(f"the loss is {loss.item()} after {self.standing.batches} batches: training went wrong")
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.network.parameters(), _LARGEST_STEP)
+        self._optimizer.step()
+
+    def _measure(self) -> None:
+        """Measure on texts that are never learnt from, and keep the weights where they are the best so far."""
+        found = Acceptance((), 0)
+        for batch in self._corpus.unseen(_MEASURED_TEXTS):
+            with self._numbers():
+                found = found.plus(acceptance(self.network, batch.to(self._device), self._columns, _MEASURED_DEPTH))
+        standing = self.standing
+        depths = [round(share, 4) for share in found.by_depth]
+        standing.curve.append({"tokens": standing.tokens, "tau": round(found.tau, 4), "by_depth": depths})
+        standing.since_best += 1
+        if found.tau > standing.best:
+            standing.best, standing.since_best = found.tau, 0
+            with replacing(self.best_weights) as partial:
+                save_weights(self.network, partial)
+
+    def _numbers(self) -> AbstractContextManager[Any]:
+        """Products in bfloat16, which take 0.4 of the time on processors that multiply it; weights stay float32."""
+        return torch.autocast(self._device.type, torch.bfloat16)
+
+    def _save(self) -> None:
+        save_checkpoint(self._checkpoint, self.network, self._optimizer, self.standing, self._about)
+
+
+def columns_of(tokens: Tensor, vocab_size: int) -> Tensor:
+    """(V,) int64 the column of every token in the logits of a trimmed head, −1 for those it lacks."""
+    columns = torch.full((vocab_size,), -1, dtype=torch.int64, device=tokens.device)
+    columns[tokens] = torch.arange(len(tokens), device=tokens.device)
+    return columns

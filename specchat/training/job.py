@@ -1,0 +1,186 @@
+"""A training from beginning to end: prompts and replies, states, learning, the drafter's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specchat.config import private_dir
+from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, write_drafter
+from specchat.core.sampling import Sampling
+from specchat.decoding.vocabulary import Vocabulary
+from specchat.errors import TrainingError
+from specchat.models.learned.networks import new_network
+from specchat.models.own.decoder import Decoder
+from specchat.training.checkpoints import Standing
+from specchat.training.corpus import Corpus
+from specchat.training.files import only_user, replacing
+from specchat.training.fitting import Fitting, Schedule
+from specchat.training.needs import needs_of
+from specchat.training.order import CHATS, SELF, Order, Places
+from specchat.training.recipes import HEAD_TOKENS, RECIPES, STEPS
+from specchat.training.state_reading import StateReading, grouped, tapped_layers
+from specchat.training.state_shards import read_shard, shard_file
+from specchat.training.target_weights import shared_with
+from specchat.training.text_store import TextStore
+from specchat.training.writing import TextPlan, TextWriting
+
+_MEASUREMENTS = 24
+"""How often progress is measured in a training that goes through."""
+
+_FEWEST_TEXTS = 40
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The target that is drafted for.
+
+    Args:
+        name: in models.toml.
+        checksum: of its weights.
+        sampling: how its chat samples.
+    """
+
+    name: str
+    checksum: str
+    licence: str
+    model: Decoder
+    vocabulary: Vocabulary
+    sampling: Sampling
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How far a stage is: `done` of `total`, and in words what there is to be said."""
+
+    name: str
+    done: float
+    total: float
+    unit: str
+    says: str = ""
+    curve: tuple[Mapping[str, Any], ...] = ()
+
+
+class Job:
+    """One training. Every stage goes on where it was stopped."""
+
+    def __init__(self, order: Order, subject: Subject, tell: Callable[[Stage], None]) -> None:
+        self.order = order
+        self.places = Places.of(order, subject.name, subject.checksum)
+        self._subject = subject
+        self._tell = tell
+        shape = subject.model.network.shape
+        self._sizes = RECIPES[order.drafter].sizes(shape, tapped_layers(subject.model.layers))
+        self.needs = needs_of(order.drafter, self._sizes, shape, order.tokens, self.places.states)
+
+    def run(self) -> TrainedDrafter:
+        """Everything that is still to be done. Interrupted while it learns, it leaves a drafter as good as it got.
+
+        Raises:
+            TrainingError: data, disk or memory do not do.
+        """
+        with only_user(self.places.data):
+            texts = self._write_texts()
+            corpus, sources = self._read_states(texts)
+            fitting = self._fitting(corpus, sources)
+            try:
+                fitting.run(self._tell_learning(fitting))
+            except KeyboardInterrupt:
+                if fitting.standing.tokens and fitting.best_weights.exists():
+                    self._write_drafter(fitting, corpus)
+                raise
+            return self._write_drafter(fitting, corpus)
+
+    def _write_texts(self) -> TextStore:
+        """Stages 1 and 2."""
+        order, subject = self.order, self._subject
+        self.needs.check(self.places.data)
+        store = TextStore(self.places.texts, subject.vocabulary.size)
+        plan = TextPlan(subject.vocabulary, order.given_prompts(), subject.sampling, order.seed)
+
+        def tell(done: int) -> None:
+            self._tell(Stage("replies", min(done, order.tokens), order.tokens, "tokens", f"{len(store.texts)} texts"))
+
+        TextWriting(plan, subject.model, store).run(order.tokens, tell)
+        return store
+
+    def _read_states(self, store: TextStore) -> tuple[Corpus, list[str]]:
+        """Stage 3."""
+        groups = grouped(list(store.texts.values()), self.order.tokens)
+        if sum(map(len, groups)) < _FEWEST_TEXTS:
+            raise TrainingError(f"{sum(map(len, groups))} texts are too few to learn from: give it more prompts")
+        reading = StateReading(self._subject.model, self._subject.checksum, self.places.states)
+        sources = reading.run(groups, lambda done: self._tell(Stage("states", done, len(groups), "files")))
+        files = [shard_file(self.places.states, number) for number in range(len(sources))]
+        shards = [read_shard(file, source, verify=True) for file, source in zip(files, sources, strict=True)]
+        return Corpus(shards, STEPS, RECIPES[self.order.drafter].reads_back), sources
+
+    def _fitting(self, corpus: Corpus, sources: list[str]) -> Fitting:
+        """Stage 4, where it stands."""
+        order, model = self.order, self._subject.model
+        recipe = RECIPES[order.drafter]
+        sizes = self._sizes
+        shared = shared_with(model, corpus, HEAD_TOKENS)
+        network = new_network(order.drafter, sizes, shared, torch.Generator().manual_seed(order.seed))
+        network.to(shared.head.device)
+        seen = int(recipe.epochs * corpus.tokens)
+        schedule = Schedule(seen, 3600 * order.hours, recipe.learning_rate, max(1, seen // _MEASUREMENTS))
+        about = {"method": order.drafter, "options": sizes.options(), "seed": order.seed, "data": _digest(sources)}
+        return Fitting(network, corpus, schedule, self.places.run, model.vocab_size, STEPS, order.seed, about)
+
+    def _tell_learning(self, fitting: Fitting) -> Callable[[Standing], None]:
+        def tell(standing: Standing) -> None:
+            last = standing.curve[-1]
+            depths = " ".join(f"{share:.2f}" for share in last["by_depth"])
+            says = f"τ {last['tau']:.2f} (best {standing.best:.2f}), right by depth {depths}"
+            self._tell(Stage("learning", fitting.done, 1.0, "share", says, tuple(standing.curve)))
+
+        return tell
+
+    def _write_drafter(self, fitting: Fitting, corpus: Corpus) -> TrainedDrafter:
+        """Stage 5."""
+        order, subject, folder, standing = self.order, self._subject, self.places.drafter, fitting.standing
+        best = max(standing.curve, key=lambda point: float(point["tau"]))
+        private_dir(folder)
+        with replacing(folder / WEIGHTS) as partial:
+            shutil.copyfile(fitting.best_weights, partial)
+        return write_drafter(
+            folder,
+            method=order.drafter,
+            target=subject.name,
+            target_sha256=subject.checksum,
+            licence=subject.licence,
+            options=fitting.network.sizes.options(),
+            data={
+                "prompts": order.prompts if order.prompts in (SELF, CHATS) else Path(order.prompts).name,
+                "texts": len(corpus.learnt),
+                "reply_tokens": corpus.tokens,
+                "seed": order.seed,
+                "command": command(order),
+            },
+            figures={
+                "tokens_seen": standing.tokens,
+                "seconds": round(standing.seconds),
+                "chain_tau_held_out": best["tau"],
+                "right_by_depth_held_out": best["by_depth"],
+                "curve_tokens": [point["tokens"] for point in standing.curve],
+                "curve_tau": [point["tau"] for point in standing.curve],
+            },
+        )
+
+
+def command(order: Order) -> str:
+    """The command line that trains this again."""
+    words = f"specchat train {order.pair} --drafter {order.drafter} --prompts {order.prompts} --tokens {order.tokens}"
+    hours = f" --hours {order.hours:g}" if order.hours else ""
+    return f"{words}{hours} --name {order.name} --seed {order.seed}"
+
+
+def _digest(sources: list[str]) -> str:
+    return hashlib.blake2b("".join(sources).encode(), digest_size=8).hexdigest()

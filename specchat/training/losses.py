@@ -1,0 +1,78 @@
+"""How far a network's guesses are from what the target says, and which guesses of a chain are worth learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_NEAR = 4
+"""A guess is a near miss where the token is among this many of the network's likeliest."""
+
+_NEAR_SHARE = 1 / 3
+"""So many of the chains that missed narrowly are followed all the same."""
+
+_LEAST = 1e-5
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the target says at some places, for the tokens that can be guessed.
+
+    Args:
+        places: (n, K) int64 columns of the logits.
+        p: (n, K) their probabilities; 0 where the token cannot be guessed.
+        rest: (n,) the probability of all other tokens that can be guessed.
+    """
+
+    places: Tensor
+    p: Tensor
+    rest: Tensor
+
+
+def labels_of(likeliest: Tensor, log_p: Tensor, rest: Tensor, columns: Tensor) -> Labels:
+    """Labels for a trimmed head: what cannot be guessed is left out, and the others share its probability.
+
+    Args:
+        likeliest, log_p, rest: (n, K), (n, K), (n,) as `StateShard` has them.
+        columns: (V,) the column of every token, −1 for those that cannot be guessed.
+    """
+    places = columns[likeliest]
+    p = torch.where(places >= 0, log_p.exp(), 0.0)
+    total = (p.sum(dim=1) + rest).clamp_min(_LEAST)
+    return Labels(places.clamp_min(0), p / total[:, None], rest / total)
+
+
+def divergence(logits: Tensor, labels: Labels) -> Tensor:
+    """(n,) Kullback-Leibler divergence of the target's law from the network's, all other tokens counted as one.
+
+    Args:
+        logits: (n, R) of the network.
+    """
+    log_q = torch.log_softmax(logits, dim=1).gather(1, labels.places)
+    q = torch.where(labels.p > 0, log_q.exp(), 0.0)
+    log_rest = torch.log1p(-q.sum(dim=1).clamp_max(1.0 - _LEAST))
+    said: Tensor = torch.special.xlogy(labels.p, labels.p).sum(dim=1) + torch.special.xlogy(labels.rest, labels.rest)
+    return said - (labels.p * log_q).sum(dim=1) - labels.rest * log_rest
+
+
+def followed(logits: Tensor, wanted: Tensor, chance: Tensor) -> Tensor:
+    """(n,) bool, which chains go on: those whose guess was right, and some of those that missed narrowly.
+
+    What follows a wrong guess is never verified, so learning it is a waste; near misses keep the deeper steps fed
+    while the first is still poor, and trees have them as siblings.
+
+    Args:
+        wanted: (n,) columns of the text's tokens, −1 for those that cannot be guessed.
+        chance: (n,) uniform numbers.
+    """
+    near: Tensor = (logits.topk(min(_NEAR, logits.shape[1]), dim=1).indices == wanted[:, None]).any(dim=1)
+    lucky: Tensor = near & (chance < _NEAR_SHARE)
+    return right(logits, wanted) | lucky
+
+
+def right(logits: Tensor, wanted: Tensor) -> Tensor:
+    """(n,) bool, where the likeliest token is the wanted one."""
+    hit: Tensor = logits.argmax(dim=1) == wanted
+    return hit

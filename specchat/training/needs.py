@@ -1,0 +1,83 @@
+"""What a training takes of disk and memory, told and checked before it begins."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from specchat.errors import NotEnoughMemory, TrainingError
+from specchat.models.base.shape import Shape
+from specchat.models.learned.networks import kind_of
+from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.learned.sizes import Sizes
+from specchat.models.machine import available_bytes
+from specchat.training.recipes import HEAD_TOKENS
+from specchat.training.state_shards import bytes_of_token
+
+TOKENS_PER_REPLY_TOKEN = 1.7
+"""What is read for every token of a reply: chat format and prompt stand in front of it. Measured on smol."""
+
+_SPARE_BYTES = 256 << 20
+_WORKING_BYTES = 1 << 30
+"""A batch, the logits of all its places, and what is kept for the gradient."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes that a training takes, those that are taken already left out of the disk's.
+
+    Args:
+        weights: numbers that are learnt.
+    """
+
+    disk_bytes: int
+    memory_bytes: int
+    weights: int
+
+    def check(self, folder: Path) -> None:
+        """Refuse to begin what cannot be finished.
+
+        Raises:
+            TrainingError: the disk has less free.
+            NotEnoughMemory: the memory has less free.
+        """
+        need_space(folder, self.disk_bytes, "the states")
+        free = available_bytes(torch.device("cpu"))
+        if free is not None and self.memory_bytes > free:
+            raise NotEnoughMemory(
+                f"training needs about {self.memory_bytes / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are free; "
+                "close other programs"
+            )
+
+
+def needs_of(drafter: str, sizes: Sizes, shape: Shape, reply_tokens: int, states: Path) -> Needs:
+    """What a training takes.
+
+    Args:
+        states: where the target's states are kept; what is there need not be written again.
+    """
+    with torch.device("meta"):
+        network = kind_of(drafter).module(sizes, SharedWeights(torch.nn.Identity(), torch.empty(0), torch.empty(0)))
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    there = sum(file.stat().st_size for file in states.iterdir())
+    tokens = int(reply_tokens * TOKENS_PER_REPLY_TOKEN)
+    # Weights, gradients and two moments, then head rows, and embeddings of a few times as many tokens: all float32.
+    memory = 16 * weights + 4 * shape.hidden * 4 * HEAD_TOKENS + _WORKING_BYTES
+    return Needs(max(0, tokens * bytes_of_token(len(sizes.taps), shape.hidden) - there), memory, weights)
+
+
+def need_space(folder: Path, needed_bytes: int, what: str) -> None:
+    """Refuse to write what will not fit.
+
+    Raises:
+        TrainingError: with what is needed and what is free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes + _SPARE_BYTES:
+        raise TrainingError(
+            f"not enough space in {folder}: {what} need {needed_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free; "
+            "ask for fewer --tokens, or make room"
+        )

@@ -1,0 +1,60 @@
+"""How each kind of network is trained: its size for a target, and how many texts make a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from specchat.models.base.shape import Shape
+from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
+
+HEAD_TOKENS = 8192
+"""So many of the target's most frequent tokens can be guessed while training."""
+
+STEPS = 3
+"""Tokens that are guessed in a row while training; deeper guesses use the same network."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one kind of network is trained.
+
+    Args:
+        sizes: target's shape and tapped layers → the network's sizes.
+        reads_back: whether it attends to the text, so that prompts are read too.
+        epochs: how often every text is seen, by default.
+        learning_rate: at its highest.
+    """
+
+    sizes: Callable[[Shape, tuple[int, ...]], Sizes]
+    reads_back: bool
+    epochs: float = 3.0
+    learning_rate: float = 1e-3
+
+
+def _hydra(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+    return HydraSizes(shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(2 * shape.hidden / 3))
+
+
+def _medusa(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+    return MedusaSizes(shape.hidden, taps, epsilon=shape.epsilon)
+
+
+def _eagle(shape: Shape, taps: tuple[int, ...]) -> Sizes:
+    return EagleSizes(
+        shape.hidden, taps, epsilon=shape.epsilon, inner=_multiple(8 * shape.hidden / 3),
+        heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
+    )  # fmt: skip
+
+
+def _multiple(width: float) -> int:
+    """The nearest multiple of 32, which is what kernels take together."""
+    return max(32, 32 * round(width / 32))
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "hydra": Recipe(_hydra, reads_back=False),
+    "eagle": Recipe(_eagle, reads_back=True),
+    "medusa": Recipe(_medusa, reads_back=False),
+}
+"""Drafter → its recipe."""

@@ -1,0 +1,156 @@
+"""The target's states and likeliest tokens along texts, in safetensors files that are mapped, not read, into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from specchat.errors import TrainingError
+from specchat.training.files import replacing
+
+LIKELIEST = 32
+"""So many of the target's likeliest tokens are kept at every place, and the weight of all others together."""
+
+SHARPNESS = 1.25
+"""Logits times this make the law that drafters learn: acceptance is decided among the likeliest tokens."""
+
+_AGAIN = "remove it and it is made again"
+
+_FORMATS = {
+    "tokens": torch.int32,
+    "starts": torch.int32,
+    "replies": torch.int32,
+    "states": torch.bfloat16,
+    "likeliest": torch.int32,
+    "log_p": torch.float16,
+    "rest": torch.float32,
+}
+
+
+@dataclass(frozen=True)
+class StateShard:
+    """Some texts, one behind the other.
+
+    Args:
+        tokens: (T,) of all texts.
+        starts: (n + 1,) where each text begins, and where the last one ends.
+        replies: (n,) how many tokens into its text each reply begins.
+        states: (T, taps, d) after the tapped layers, the last layer's before the final norm.
+        likeliest: (T, LIKELIEST) the target's likeliest next tokens, best first.
+        log_p: (T, LIKELIEST) the logarithms of their probabilities, sharpened: of softmax(SHARPNESS · logits). −∞ in
+            front of the last token of a prompt, where nothing is drafted.
+        rest: (T,) the sharpened probability of all other tokens.
+    """
+
+    tokens: Tensor
+    starts: Tensor
+    replies: Tensor
+    states: Tensor
+    likeliest: Tensor
+    log_p: Tensor
+    rest: Tensor
+
+    def __len__(self) -> int:
+        return len(self.replies)
+
+    @property
+    def reply_tokens(self) -> int:
+        return int((self.starts[1:] - self.starts[:-1] - self.replies).sum())
+
+
+def shard_file(folder: Path, number: int) -> Path:
+    return folder / f"{number:05}.safetensors"
+
+
+def bytes_of_token(taps: int, hidden: int) -> int:
+    """What a token takes on disk."""
+    return taps * hidden * 2 + LIKELIEST * (4 + 2) + 4 + 4
+
+
+def write_shard(shard: StateShard, file: Path, source: str) -> None:
+    """Write a shard in one step.
+
+    Args:
+        source: what it was made from; `read_shard` refuses a shard made from something else.
+
+    Raises:
+        TrainingError: the disk is full, or cannot be written.
+    """
+    tensors = {name: getattr(shard, name).to(format).contiguous() for name, format in _FORMATS.items()}
+    about = {name: _digest(tensor) for name, tensor in tensors.items()} | {"source": source}
+    with replacing(file) as partial:
+        save_file(tensors, partial, {"specchat": json.dumps(about)})
+
+
+def is_there(folder: Path, number: int, source: str) -> bool:
+    """Whether a shard made from this source is there.
+
+    Raises:
+        TrainingError: there is one, and it is damaged.
+    """
+    file = shard_file(folder, number)
+    return file.exists() and _opened(file)[0].get("source") == source
+
+
+def read_shard(file: Path, source: str, verify: bool = False) -> StateShard:
+    """A shard, mapped into memory.
+
+    Args:
+        verify: whether all of it is read once and compared with what was written.
+
+    Raises:
+        TrainingError: it is damaged, or made from something else; it is named, and what to do about it.
+    """
+    about, tensors = _opened(file)
+    if about.get("source") != source:
+        raise TrainingError(f"{file} was made from other texts or by another target; {_AGAIN}")
+    shard = StateShard(**tensors)
+    if wrong := _wrong(shard):
+        raise TrainingError(f"{file} is damaged: {wrong}; {_AGAIN}")
+    if verify:
+        for name, tensor in tensors.items():
+            if _digest(tensor) != about.get(name):
+                raise TrainingError(f"{file} is damaged: its {name} are not those that were written; {_AGAIN}")
+    return shard
+
+
+def _opened(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a file says of itself, and its tensors, mapped."""
+    try:
+        with safe_open(file, framework="pt") as opened:
+            about = json.loads((opened.metadata() or {}).get("specchat", "{}"))
+            tensors = {name: opened.get_tensor(name) for name in _FORMATS}
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
+        raise TrainingError(f"{file} is damaged: {error}; {_AGAIN}") from None
+    return about if isinstance(about, dict) else {}, tensors
+
+
+def _wrong(shard: StateShard) -> str:
+    """What of a shard's tensors does not go together; empty where all does."""
+    count = len(shard.tokens)
+    for field in fields(shard):
+        tensor = getattr(shard, field.name)
+        if tensor.dtype != _FORMATS[field.name]:
+            return f"its {field.name} are {tensor.dtype}"
+        if field.name not in ("starts", "replies") and len(tensor) != count:
+            return f"{len(tensor)} {field.name} for {count} tokens"
+    lengths = shard.starts[1:] - shard.starts[:-1]
+    ends = len(shard.starts) == len(shard.replies) + 1 and int(shard.starts[0]) == 0 and int(shard.starts[-1]) == count
+    if not ends or bool((lengths <= shard.replies).any()) or bool((shard.replies < 1).any()):
+        return "its texts do not fill it"
+    if shard.states.dim() != 3 or shard.likeliest.shape[1:] != shard.log_p.shape[1:]:
+        return "its tensors have other shapes"
+    return ""
+
+
+def _digest(tensor: Tensor) -> str:
+    data = tensor.contiguous().flatten().view(torch.uint8).numpy()
+    return hashlib.blake2b(data.data, digest_size=16).hexdigest()

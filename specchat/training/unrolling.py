@@ -1,0 +1,86 @@
+"""A network unrolled along texts: the loss of a chain of its own guesses, and how many of them the target accepts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.models.learned.networks import LearnedNetwork
+from specchat.training.corpus import Batch
+from specchat.training.losses import divergence, followed, labels_of, right
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """How far chains of guesses are right.
+
+    Args:
+        right: for each depth, how many chains were right that far.
+        chains: how many there were.
+    """
+
+    right: tuple[int, ...]
+    chains: int
+
+    @property
+    def by_depth(self) -> tuple[float, ...]:
+        """The share that was right at each depth, of those that were right so far."""
+        before = (self.chains, *self.right)
+        return tuple(now / max(1, last) for last, now in zip(before, self.right, strict=False))
+
+    @property
+    def tau(self) -> float:
+        """Mean tokens emitted per round of a chain of so many nodes, the bonus included."""
+        return 1.0 + sum(self.right) / max(1, self.chains)
+
+    def plus(self, other: Acceptance) -> Acceptance:
+        if not self.right:
+            return other
+        return Acceptance(
+            tuple(a + b for a, b in zip(self.right, other.right, strict=True)), self.chains + other.chains
+        )
+
+
+def chain_loss(
+    network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
+) -> tuple[Tensor, int]:
+    """The mean loss over the first guesses of all chains, that of deeper ones added, and how many chains there are.
+
+    Args:
+        columns: (V,) the column of every token in the network's logits, −1 where it has none.
+    """
+    states = network.states(batch.features, batch.tokens, steps)
+    anchors = states[0].shape[1]
+    going = batch.drafted(1, anchors)
+    chains = int(going.sum())
+    total = states[0].new_zeros(())
+    for step, state in enumerate(states, 1):
+        going = going & batch.drafted(step, anchors)
+        rows, places = going.nonzero(as_tuple=True)
+        if not len(rows):
+            break
+        logits, at = network.logits(state[rows, places]), places + step
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # the sum of bfloat16 numbers may exceed 1
+        labels = labels_of(batch.likeliest[rows, at], batch.log_p[rows, at], batch.rest[rows, at], columns)
+        total = total + divergence(logits, labels).sum()
+        chance = torch.rand(len(rows), generator=generator).to(logits.device)
+        going = going.index_put((rows, places), followed(logits.detach(), columns[batch.tokens[rows, at + 1]], chance))
+    return total / max(1, chains), chains
+
+
+@torch.no_grad()
+def acceptance(network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int) -> Acceptance:
+    """How many chains of guesses are what the text says, depth by depth. Chains cut off by the end count as wrong."""
+    states = network.states(batch.features, batch.tokens, steps)
+    going = batch.drafted(1, states[0].shape[1])
+    chains, counts = int(going.sum()), list[int]()
+    for step, state in enumerate(states, 1):
+        rows, places = (going & batch.drafted(step, going.shape[1])).nonzero(as_tuple=True)
+        going = torch.zeros_like(going)
+        if len(rows):
+            wanted = columns[batch.tokens[rows, places + step + 1]]
+            going[rows, places] = right(network.logits(state[rows, places]), wanted)
+        counts.append(int(going.sum()))
+    return Acceptance(tuple(counts), chains)

@@ -1,0 +1,20 @@
+"""What measurements and proofs start with."""
+
+from __future__ import annotations
+
+from specchat.bench.pair_setup import settings_in_force
+from specchat.config import load_catalog, settings_of
+from specchat.settings import GREEDY
+
+
+def test_what_is_measured_is_greedy_although_the_chat_samples():
+    chat = settings_of(load_catalog().pair("smol"))
+    assert (chat.temperature, chat.top_p) == (0.5, 0.9)
+    measured = settings_in_force({"pair": "smol"})
+    assert {name: getattr(measured, name) for name in GREEDY} == GREEDY
+    assert measured.drafter == chat.drafter
+
+
+def test_a_flag_makes_a_measurement_sample():
+    measured = settings_in_force({"pair": "smol", "temperature": 0.8})
+    assert (measured.temperature, measured.top_p) == (0.8, 1.0)

@@ -1,0 +1,179 @@
+"""`specchat train`: refusals before anything is loaded, and a tiny model from nothing to a measured drafter."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+from tiny_models import tiny_folder
+from typer.testing import CliRunner
+
+from specchat.cli import training_verdict
+from specchat.cli.train import train
+from specchat.cli.training_progress import Lines
+from specchat.cli.training_verdict import Way, curve_lines, judge, use
+from specchat.config import config_dir, data_dir, load_catalog, settings_of
+from specchat.errors import SpecchatError, UsageError
+from specchat.store.chats import Chats
+from specchat.store.database import default_path, open_to_write
+from specchat.store.records import Chat, Message
+from specchat.training import job
+from specchat.training.job import Stage
+from specchat.training.prompt_sources import prompts_of_chats
+
+WHEN = "2026-01-31T12:00:00.000Z"
+
+app = typer.Typer()
+app.command()(train)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """A pair of the user's own, and prompts."""
+    folder = tiny_folder(tmp_path / "weights", {"max_position_embeddings": 2048})
+    config_dir().mkdir(parents=True)
+    (config_dir() / "models.toml").write_text(
+        f'[models.tiny-model]\nsources = [{{ path = "{folder}" }}]\nlicence = "Apache-2.0"\n'
+        '[pairs.tiny]\ntarget = "tiny-model"\n'
+    )
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("\n".join(f"say hello {number} times" for number in range(80)))
+    return str(prompts)
+
+
+def error_of(*arguments: str) -> SpecchatError:
+    error = CliRunner().invoke(app, list(arguments)).exception
+    assert isinstance(error, SpecchatError), error
+    return error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("scripted",), "pair 'scripted' has no weights to learn from"),
+        (("smoll",), "did you mean 'smol'"),
+        (("smol", "--drafter", "hidra"), "--drafter 'hidra' is none that is trained; did you mean 'hydra'"),
+        (("smol", "--tokens", "10"), "--tokens 10 is too few"),
+        (("smol", "--hours", "-1"), "--hours -1 must be 0"),
+        (("smol", "--hours", "nan"), "--hours nan must be 0"),
+        (("smol", "--prompts", "selv"), "--prompts 'selv' is neither 'self', 'chats' nor a file"),
+        (("smol", "--name", "../x"), "--name '../x' is no name"),
+        (("smol", "--output", "jsonl"), "--output jsonl"),
+        (("smol", "--prompts", "chats", "--yes"), "--prompts chats: no chat of yours is kept here yet"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(arguments, said):
+    error = error_of(*arguments)
+    assert isinstance(error, UsageError)
+    assert said in str(error)
+    assert "\n" not in str(error)
+
+
+def test_a_tiny_model_is_trained_and_judged_from_the_command_line(tiny, monkeypatch):
+    monkeypatch.setattr(job, "_MEASUREMENTS", 3)
+    monkeypatch.setattr(training_verdict, "_QUESTIONS", 1)
+    monkeypatch.setattr(training_verdict, "_TOKENS", 8)
+    flags = ["tiny", "--prompts", tiny, "--tokens", "5200", "--threads", "1"]
+    found = CliRunner().invoke(app, [*flags, "--output", "json"])
+    assert found.exit_code == 0, (found.output, found.exception)
+    said = json.loads(found.stdout)
+    assert said["name"] == "tiny-hydra"
+    assert (data_dir() / "drafters" / "tiny-hydra" / "weights.safetensors").stat().st_size == said["size"]
+    assert said["figures"]["tokens_seen"] > 1000
+    assert said["verdict"]["default_ratio"][0] > 0
+    assert "specchat train tiny --drafter hydra" in said["data"]["command"]
+    assert "'tiny-hydra' is there already" in str(error_of(*flags))
+
+
+@pytest.fixture
+def chatted():
+    chats = Chats(open_to_write(default_path()).connection)
+    with chats.transaction():
+        for id, text in (("abc234", "  Rust or Go, for a small server?"), ("abd567", "Who painted the night watch?")):
+            chats.save(Chat(id, text, WHEN, WHEN, leaf="b"))
+            chats.add(id, Message("a", None, "user", text, WHEN))
+            chats.add(id, Message("b", "a", "assistant", "It depends.", WHEN, "done"))
+    chats._sql.close()
+
+
+def test_chats_are_learnt_from_only_when_their_owner_agrees(chatted):
+    assert prompts_of_chats() == ["Rust or Go, for a small server?", "Who painted the night watch?"]
+    assert "add --yes to allow it" in str(error_of("smol", "--prompts", "chats"))
+
+
+@pytest.mark.slow
+def test_a_training_that_was_killed_goes_on(tiny):
+    command = [sys.executable, "-c", "import sys; from specchat.cli import main; sys.exit(main())", "train", "tiny"]
+    command += ["--prompts", tiny, "--tokens", "5200", "--no-verdict", "--threads", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("learning"):
+            break
+    time.sleep(0.5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") < 12
+    assert "--resume goes on with it" in refused.stderr
+    again = subprocess.run([*command, "--resume", "--output", "json"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["name"] == "tiny-hydra"
+    assert "replies: " not in again.stderr, "finished texts are not written again"
+
+
+class _Figures:
+    def __init__(self, ratio, ok=True):
+        self.same_text = type("SameText", (), {"ok": ok})
+        self.ratio = type("Interval", (), {"value": ratio, "low": ratio - 0.1, "high": ratio + 0.1})
+
+    def group(self):
+        return self
+
+
+def verdict_on(*results):
+    report = type("Report", (), {"runs": [type("Run", (), {"results": results})]})
+    return judge(report, [Way("alone", {"drafter": "hydra"}), Way("merged", {"drafter": "merge"})])
+
+
+def test_the_quickest_way_wins_where_it_is_quicker_than_the_default_and_its_texts_are_right():
+    plain = _Figures(1.0)
+    assert verdict_on(plain, _Figures(1.3), _Figures(1.4), _Figures(1.5)).way.name == "merged"
+    assert verdict_on(plain, _Figures(1.3), _Figures(1.4), _Figures(1.5, ok=False)).way.name == "alone"
+    assert verdict_on(plain, _Figures(1.6), _Figures(1.4), _Figures(1.5)).way is None
+
+
+def test_the_way_that_was_chosen_is_what_the_pair_starts_with(tiny):
+    use("tiny", Way("alone", {"drafter": "hydra", "nodes": 8, "hydra.weights": "tiny-hydra"}))
+    settings = settings_of(load_catalog().pair("tiny"))
+    assert (settings.drafter, settings.nodes) == ("hydra", 8)
+    assert settings.method_options["hydra.weights"] == "tiny-hydra"
+
+
+def test_the_curve_is_drawn_in_text():
+    assert curve_lines([(0, 1.0), (50_000, 1.25), (100_000, 1.5)]) == [
+        "       0 k  1.00  ",
+        "      50 k  1.25  " + "█" * 20,
+        "     100 k  1.50  " + "█" * 40,
+    ]
+
+
+def test_lines_of_progress_say_what_how_far_and_how_long_still(capsys, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    lines = Lines()
+    for at, done in ((100.0, 0.0), (105.0, 10.0), (130.0, 50.0), (160.0, 100.0)):
+        now[0] = at
+        lines(Stage("replies", done, 100.0, "tokens", f"{done:.0f} texts"))
+    assert capsys.readouterr().err.splitlines() == [
+        "replies: 0 %, 0 texts",
+        "replies: 50 %, 50 texts, 30 s to go",
+        "replies: 100 %, 100 texts",
+    ]

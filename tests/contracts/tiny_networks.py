@@ -1,0 +1,62 @@
+"""Trained drafters of a few kilobytes, for any target: folders like those that are trained, with random weights."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
+from specchat.core.seams import Weights
+from specchat.models.learned.networks import NETWORKS, new_network, save_weights
+from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
+
+_FOLDERS = tempfile.TemporaryDirectory(prefix="specchat-tiny-networks-")
+
+
+def sizes_for(method: str, hidden: int, layers: int) -> Sizes:
+    """Sizes of a network that reads the first and the last layer's states."""
+    taps = tuple(sorted({0, layers - 1}))
+    match method:
+        case "hydra":
+            return HydraSizes(hidden, taps, inner=24)
+        case "medusa":
+            return MedusaSizes(hidden, taps, heads=3)
+        case _:
+            return EagleSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8)
+
+
+def tiny_trained(method: str, target: Weights, share: float = 2 / 3) -> TrainedDrafter:
+    """A trained drafter of this method that fits the target's sizes.
+
+    Args:
+        share: which part of all tokens are frequent ones, that it can guess.
+    """
+    return _made(method, target.hidden_size, target.layers, target.vocab_size, share)
+
+
+def all_tiny_trained(target: Weights, share: float = 2 / 3) -> TrainedDrafters:
+    """One of each method."""
+    return TrainedDrafters("tiny", tuple(tiny_trained(method, target, share) for method in NETWORKS))
+
+
+@cache
+def _made(method: str, hidden: int, layers: int, vocab_size: int, share: float) -> TrainedDrafter:
+    folder = Path(_FOLDERS.name) / f"{method}-{hidden}-{layers}-{vocab_size}-{share:.2f}"
+    folder.mkdir()
+    sizes, tokens = sizes_for(method, hidden, layers), torch.arange(round(share * vocab_size))
+    shared = SharedWeights(torch.nn.Identity(), tokens, torch.empty(0))
+    save_weights(new_network(method, sizes, shared, torch.Generator().manual_seed(3)), folder / WEIGHTS)
+    return write_drafter(
+        folder,
+        method=method,
+        target="tiny",
+        target_sha256="ab" * 32,
+        licence="Apache-2.0",
+        options=sizes.options(),
+        data={},
+        figures={},
+    )

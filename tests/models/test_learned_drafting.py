@@ -1,0 +1,45 @@
+"""Trained networks draft what they were trained to: a tree's chain says what `unroll` says at the same place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from contracts.models import shared_network
+from contracts.tiny_networks import tiny_trained
+
+from specchat.core.states import StateTap, TextStates
+from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.models.learned.loading import trained_network
+from specchat.models.learned.networks import NETWORKS, load_network
+from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.other.reference import ReferenceModel
+
+TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4, 8, 1]
+STEPS = 3
+
+
+@pytest.mark.parametrize("anchor", [1, 5, 10])
+@pytest.mark.parametrize("method", NETWORKS)
+def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
+    target = ReferenceModel(shared_network("llama"), 64)
+    trained = tiny_trained(method, target)
+    network = load_network(method, trained.options, trained.weights, lambda tokens: SharedWeights.of(target, tokens))
+    taken: list[TextStates] = []
+    target.prefill(TEXT, tap=StateTap(frozenset(network.sizes.taps), taken.append))
+    features = torch.stack([taken[0].layers[layer] for layer in network.sizes.taps], dim=1)
+    tokens = torch.tensor([TEXT])
+    unrolled = network.unroll(features[None], tokens, STEPS)
+
+    drafting = trained_network(target, trained, 4096)
+    drafting.take(
+        TextStates(0, tuple(TEXT[: anchor + 1]), {layer: rows[: anchor + 1] for layer, rows in taken[0].layers.items()})
+    )
+    assert drafting.begin(TEXT[: anchor + 2])
+    tree, node = TokenTree(TEXT[anchor + 1], target.vocab_size), ROOT
+    for step, expected in enumerate(unrolled, 1):
+        said = drafting.read(tree, [node])
+        known = len(network.shared.tokens)
+        assert said.possible[:known].tolist() == network.shared.tokens.tolist()
+        torch.testing.assert_close(said.logits[0, :known], expected[0, anchor], rtol=1e-4, atol=1e-4)
+        if step < STEPS:
+            node = tree.add(node, Guess(TEXT[anchor + 1 + step]))

@@ -1,0 +1,210 @@
+"""The trained networks: unrolled as they draft, saved and loaded with every tensor checked."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from contracts.models import shared_network
+from safetensors.torch import load_file, save_file
+
+from specchat.errors import ConfigError, ModelError, WeightsError
+from specchat.models.learned.networks import NETWORKS, load_network, new_network, save_weights
+from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes
+from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.scripted import ScriptedModel, random_says
+
+D, R, TAPS, STEPS = 32, 20, (0, 2), 3
+SIZES = {
+    "hydra": HydraSizes(D, TAPS, inner=24),
+    "medusa": MedusaSizes(D, TAPS, heads=STEPS),
+    "eagle": EagleSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8),
+}
+
+
+@pytest.fixture(params=NETWORKS)
+def method(request):
+    return request.param
+
+
+def shared():
+    generator = torch.Generator().manual_seed(1)
+    table = torch.randn(61, D, generator=generator)
+    return SharedWeights(lambda tokens: table[tokens], torch.arange(R) * 3, torch.randn(R, D, generator=generator))
+
+
+def share(tokens):
+    return shared() if torch.equal(tokens, shared().tokens) else pytest.fail("other tokens than were saved")
+
+
+def made(method, seed=0):
+    return new_network(method, SIZES[method], shared(), torch.Generator().manual_seed(seed))
+
+
+def text(length=9, batch=2):
+    generator = torch.Generator().manual_seed(2)
+    tokens = torch.randint(0, 61, (batch, length), generator=generator)
+    return torch.randn(batch, length, len(TAPS), D, generator=generator), tokens
+
+
+def test_there_are_logits_of_every_step_at_every_place(method):
+    features, tokens = text()
+    unrolled = made(method).unroll(features, tokens, STEPS)
+    assert [logits.shape for logits in unrolled] == [(2, 9 - STEPS, R)] * STEPS
+
+
+def test_a_step_sees_the_tokens_up_to_its_own_and_none_behind(method):
+    """Step k at place t follows token t + k, so a change of token 5 is seen from t + k = 5 on, and by nobody else."""
+    features, tokens = text(batch=1)
+    other = tokens.clone()
+    other[0, 5] = (other[0, 5] + 1) % 61
+    network = made(method)
+    for step, (one, changed) in enumerate(
+        zip(network.unroll(features, tokens, STEPS), network.unroll(features, other, STEPS), strict=True), 1
+    ):
+        for place in range(9 - STEPS):
+            same = torch.equal(one[0, place], changed[0, place])
+            assert same or place + step >= 5
+            if place + 1 == 5 or (place + step == 5 and method != "medusa"):
+                assert not same, "the token that is followed is seen"
+
+
+def test_a_step_sees_no_state_of_the_target_behind_its_place(method):
+    features, tokens = text(batch=1)
+    other = features.clone()
+    other[0, 3] += 1
+    network = made(method)
+    for one, changed in zip(network.unroll(features, tokens, STEPS), network.unroll(other, tokens, STEPS), strict=True):
+        assert torch.equal(one[0, :3], changed[0, :3])
+        assert not torch.equal(one[0, 3], changed[0, 3])
+
+
+def test_one_more_step_changes_nothing_before_it(method):
+    features, tokens = text()
+    network = made(method)
+    shorter, longer = network.unroll(features[:, :-1], tokens[:, :-1], 2), network.unroll(features, tokens, 3)
+    for one, other in zip(shorter, longer, strict=False):
+        torch.testing.assert_close(one, other)
+
+
+def test_all_trained_tensors_get_a_gradient_and_nothing_shared_does(method):
+    features, tokens = text()
+    network = made(method)
+    sum(logits.square().sum() for logits in network.unroll(features, tokens, STEPS)).backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in network.parameters())
+    assert not network.shared.head.requires_grad
+
+
+def test_the_gradient_is_the_slope(method):
+    features, tokens = text(length=5, batch=1)
+    network = made(method).double()
+    common = network.shared
+    network.shared = SharedWeights(lambda t: common.embed(t).double(), common.tokens, common.head.double())
+    weight = next(iter(network.parameters()))
+
+    def loss():
+        return sum(logits.log_softmax(-1)[..., 3].sum() for logits in network.unroll(features.double(), tokens, STEPS))
+
+    loss().backward()
+    direction, step = torch.randn_like(weight), 1e-6
+    with torch.no_grad():
+        weight += step * direction
+        above = loss()
+        weight -= 2 * step * direction
+        below = loss()
+    torch.testing.assert_close((weight.grad * direction).sum(), (above - below) / (2 * step), rtol=1e-5, atol=1e-6)
+
+
+def test_a_saved_network_is_the_same_when_it_is_loaded(method, tmp_path):
+    network = made(method)
+    for parameter in network.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    save_weights(network, tmp_path / "weights.safetensors")
+    loaded = load_network(method, SIZES[method].options(), tmp_path / "weights.safetensors", share)
+    features, tokens = text()
+    for one, other in zip(network.unroll(features, tokens, 2), loaded.unroll(features, tokens, 2), strict=True):
+        assert torch.equal(one, other)
+    assert not any(parameter.requires_grad for parameter in loaded.parameters())
+
+
+def test_the_same_seed_makes_the_same_network(method):
+    one, other, third = (made(method, seed).state_dict() for seed in (5, 5, 6))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not all(torch.equal(one[name], third[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.pop("norm"), "has no tensor norm"),
+        (lambda t: t.update(extra=torch.zeros(2)), "tensor 'extra' is not asked for"),
+        (lambda t: t.update(norm=torch.zeros(D + 1)), r"tensor norm is \(33,\), not \(32,\)"),
+        (lambda t: t.update(norm=torch.zeros(D, dtype=torch.int32)), "tensor norm is in I32"),
+        (lambda t: t.update(norm=torch.full((D,), torch.nan)), "tensor norm has numbers that are not finite"),
+        (lambda t: t.pop("tokens"), "has no list of tokens"),
+        (lambda t: t.update(tokens=torch.zeros(3, dtype=torch.int32)), "names a token twice"),
+        (lambda t: t.update(tokens=torch.tensor([-1, 2], dtype=torch.int32)), "or one below 0"),
+        (lambda t: t.update(tokens=torch.zeros(3)), "has no list of tokens"),
+    ],
+)
+def test_a_file_with_other_tensors_is_refused(method, change, said, tmp_path):
+    file = tmp_path / "weights.safetensors"
+    save_weights(made(method), file)
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file)
+    with pytest.raises(WeightsError, match=said) as refused:
+        load_network(method, SIZES[method].options(), file, share)
+    assert str(file) in str(refused.value)
+
+
+def test_a_token_that_the_target_does_not_have_is_refused():
+    with pytest.raises(ModelError, match="token 61 can be guessed, and the target has 61 tokens"):
+        SharedWeights.of(ScriptedModel(61, random_says(61)), torch.tensor([3, 61]))
+
+
+def test_the_target_shares_its_embedding_and_the_rows_of_its_head():
+    target = ReferenceModel(shared_network("llama"), 64)
+    of_it = SharedWeights.of(target, torch.tensor([7, 3]))
+    tokens = torch.tensor([[3, 9], [9, 1]])
+    assert torch.equal(of_it.embed(tokens), target.embed(tokens.flatten().tolist()).view(2, 2, -1))
+    states = torch.nn.functional.rms_norm(torch.randn(2, target.hidden_size), (target.hidden_size,))
+    torch.testing.assert_close(of_it.logits(states), target.head(states)[:, [7, 3]], rtol=1e-3, atol=1e-3)
+
+
+def test_a_damaged_file_is_refused(method, tmp_path):
+    file = tmp_path / "weights.safetensors"
+    save_weights(made(method), file)
+    file.write_bytes(file.read_bytes()[:-7])
+    with pytest.raises(WeightsError, match="bytes of weights, its header says"):
+        load_network(method, SIZES[method].options(), file, share)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"hidden": None}, "has no hidden"),
+        ({"hiden": 3}, "unknown key 'hiden'; did you mean 'hidden'?"),
+        ({"hidden": 1 << 40}, "hidden = 1099511627776 is not a whole number from 1 to 65536"),
+        ({"hidden": True}, "hidden = True is not a whole number"),
+        ({"taps": []}, "taps"),
+        ({"taps": [2, 1]}, r"taps = \[2, 1\] are not ascending layers"),
+        ({"taps": ["a"]}, "taps = .* is not a list of whole numbers"),
+        ({"taps": 3}, "taps = 3 is not a list of whole numbers"),
+        ({"hidden": [3]}, "hidden = .* is not a whole number"),
+        ({"epsilon": float("inf")}, "epsilon = inf is no number above 0"),
+        ({"epsilon": "x"}, "epsilon = 'x' is no number above 0"),
+    ],
+)
+def test_sizes_that_are_none_are_refused(method, change, said):
+    options = SIZES[method].options() | change
+    options = {key: value for key, value in options.items() if value is not None}
+    with pytest.raises(ConfigError, match=said) as refused:
+        NETWORKS[method].sizes.read(options, "drafter.toml, [options]")
+    assert str(refused.value).startswith("drafter.toml, [options]")
+
+
+@pytest.mark.parametrize(("change", "said"), [({"kv_heads": 3}, "multiple of kv_heads"), ({"head_dim": 7}, "is odd")])
+def test_heads_that_do_not_go_together_are_refused(change, said):
+    with pytest.raises(ConfigError, match=said):
+        EagleSizes.read(SIZES["eagle"].options() | change, "drafter.toml, [options]")

@@ -1,0 +1,127 @@
+"""Products and heads of small networks in C: torch's, within what 8 bits round, and refused where sizes disagree."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from contracts.models import shared_network
+from contracts.tiny_networks import tiny_trained
+
+from specchat.compiled.build import NativeUnavailable
+from specchat.core.states import StateTap, TextStates
+from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.errors import ModelError
+from specchat.models.base.shape import Shape
+from specchat.models.files.tensor_source import TensorSource
+from specchat.models.learned.loading import trained_network
+from specchat.models.learned.networks import NETWORKS
+from specchat.models.native.arena import Arena
+from specchat.models.native.linear import NativeHead, NativeLinear, small_network_kernels
+from specchat.models.native.network import NativeNetwork
+from specchat.models.other.reference import ReferenceModel
+from specchat.models.own.decoder import Decoder
+
+TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
+
+
+@pytest.fixture
+def kernels():
+    try:
+        return small_network_kernels()
+    except NativeUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(("inputs", "out"), [(64, 48), (70, 17), (576, 100)])
+@pytest.mark.parametrize("rows", [1, 3, 20])
+def test_a_product_is_torchs_within_8_bits(kernels, inputs, out, rows):
+    generator = torch.Generator().manual_seed(rows)
+    weight = torch.randn(out, inputs, generator=generator)
+    x = torch.randn(rows, inputs, generator=generator)
+    exact = x @ weight.t()
+    got = NativeLinear(kernels, weight, Arena())(x)
+    assert (got - exact).abs().max() < 0.05 * exact.std()
+    assert (got - exact).abs().max() > 0, "nothing was rounded, so this is another product"
+
+
+def test_a_row_has_the_same_bits_whatever_rows_are_beside_it(kernels):
+    product = NativeLinear(kernels, torch.randn(40, 64), Arena())
+    x = torch.randn(9, 64)
+    assert torch.equal(product(x)[4], product(x[4:5])[0])
+    assert torch.equal(product(x.view(3, 3, 64)).view(9, 40), product(x))
+    assert product(x[:0]).shape == (0, 40)
+
+
+def test_a_head_grows_and_says_what_torch_would_say(kernels):
+    norm, rows = torch.rand(64) + 0.5, torch.randn(83, 64)
+    head = NativeHead(kernels, norm, 1e-5)
+    for start, end in ((0, 5), (5, 6), (6, 40), (40, 83)):
+        head.append(rows[start:end])
+        states = torch.randn(3, 64) * 3
+        exact = torch.nn.functional.rms_norm(states, (64,), norm, 1e-5) @ rows[:end].t()
+        logits, best, totals = head.scores(states)
+        assert logits.shape == (3, end)
+        assert (logits - exact).abs().max() < 0.05 * exact.std()
+        torch.testing.assert_close(totals, logits.logsumexp(-1))
+        assert torch.equal(best.long(), logits.argsort(-1, descending=True)[:, : best.shape[1]])
+
+
+def test_a_head_grown_row_by_row_has_the_same_bits_as_one_made_at_once(kernels):
+    rows, states = torch.randn(37, 64), torch.randn(2, 64)
+    one, other = (NativeHead(kernels, torch.ones(64), 1e-5) for _ in range(2))
+    one.append(rows)
+    for row in rows:
+        other.append(row[None])
+    assert torch.equal(one.scores(states)[0], other.scores(states)[0])
+
+
+def test_sizes_that_do_not_agree_are_refused(kernels):
+    product = NativeLinear(kernels, torch.randn(40, 64), Arena())
+    wrong = product._product.as_c()
+    wrong.out = 60
+    with pytest.raises(ModelError, match="bytes"):
+        kernels.check_linear(wrong)
+    with pytest.raises(ModelError, match="states"):
+        product(torch.randn(3, 65)[:, :64].new_zeros(2, 63))
+    head = NativeHead(kernels, torch.ones(64), 1e-5)
+    head.append(torch.randn(20, 64))
+    head._c.vocab_size = 40
+    with pytest.raises(ModelError, match="head"):
+        kernels.check_head(head._c)
+
+
+@pytest.mark.parametrize("method", NETWORKS)
+def test_drafting_through_c_is_drafting_through_torch_within_8_bits(kernels, method):
+    network = shared_network("llama")
+    native = Decoder(NativeNetwork(Shape.of(network.config), TensorSource(network.state_dict()), "int8"), 64)
+    exact = ReferenceModel(network, 64)
+    trained = tiny_trained(method, exact)
+    through_c, through_torch = (trained_network(target, trained, 4096) for target in (native, exact))
+    assert any(isinstance(part, NativeLinear) for part in through_c._network.children())
+    assert not any(isinstance(part, NativeLinear) for part in through_torch._network.children())
+    states: list[TextStates] = []
+    exact.prefill(TEXT[:-1], tap=StateTap(through_c.layers, states.append))
+    said = []
+    for drafting in (through_c, through_torch):
+        for some in states:
+            drafting.take(some)
+        assert drafting.begin(TEXT)
+        tree = TokenTree(TEXT[-1], exact.vocab_size)
+        levels = [drafting.read(tree, [ROOT])]
+        levels.append(drafting.read(tree, [tree.add(ROOT, Guess(token)) for token in (5, 9)]))
+        levels.append(drafting.read(tree, [tree.add(2, Guess(token)) for token in (3, 7, 11)]))
+        said.append(levels)
+    for one, other in zip(*said, strict=True):
+        assert one.possible.tolist() == other.possible.tolist()
+        assert (one.logits - other.logits).abs().max() < 0.1 * other.logits.std()
+        assert (one.logits - other.logits).abs().max() > 0
+
+
+def test_a_network_for_a_target_of_other_sizes_is_refused():
+    target = ReferenceModel(shared_network("llama"), 64)
+    trained = tiny_trained("hydra", target)
+    wrong = dataclasses.replace(trained, options={**trained.options, "taps": [0, 3]})
+    with pytest.raises(ModelError, match="after layers up to 3; the target has 32 and 3 layers"):
+        trained_network(target, wrong, 4096)

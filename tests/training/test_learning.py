@@ -1,0 +1,262 @@
+"""Learning: losses have the right gradients, a tiny network gets better, nothing is lost when it is cut off."""
+
+import dataclasses
+
+import pytest
+import torch
+from training_kit import REPLY, USER, V, some_texts, subject, target
+
+from specchat.config import data_dir
+from specchat.config.trained_drafters import read_drafter
+from specchat.core.noise import Noise
+from specchat.core.sampling import Sampling
+from specchat.errors import NotEnoughMemory, TrainingError
+from specchat.models.learned.networks import NETWORKS, load_network, new_network
+from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.own.text_batch import TextBatch
+from specchat.training import fitting, job, losses, needs, writing
+from specchat.training.batch_writer import BatchWriter, Writing
+from specchat.training.corpus import Corpus
+from specchat.training.files import only_user
+from specchat.training.fitting import Fitting, Schedule, columns_of
+from specchat.training.job import Job
+from specchat.training.losses import divergence, followed, labels_of
+from specchat.training.order import Order
+from specchat.training.recipes import RECIPES, STEPS
+from specchat.training.state_reading import StateReading
+from specchat.training.target_weights import shared_with
+from specchat.training.text_store import TrainingText
+from specchat.training.unrolling import acceptance, chain_loss
+
+
+def own_texts(model, count=60, reply=24):
+    done = []
+    writer = BatchWriter(TextBatch(model, 16, 64), 16, {0})
+    for index in range(count):
+        prompt = [USER, 3 + index % 7, 3 + index // 7, 9, REPLY]
+        writer.waiting.append(Writing(index, prompt, Sampling(), Noise(0), reply, done.append))
+    while writer.busy:
+        writer.step()
+    return [TrainingText(text.index, text.prompt, text.written, True) for text in sorted(done, key=lambda t: t.index)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return target(forgetful=True)
+
+
+@pytest.fixture(scope="module")
+def shard(model, tmp_path_factory):
+    return StateReading(model, "ab" * 32, tmp_path_factory.mktemp("states")).shard(own_texts(model))
+
+
+def network_for(method, model, corpus):
+    layers = StateReading(model, "", None).layers
+    sizes = RECIPES[method].sizes(model.network.shape, layers)
+    shared = shared_with(model, corpus, V)
+    return new_network(method, sizes, shared, torch.Generator().manual_seed(0))
+
+
+def labels(rows, vocab_size, kept=5):
+    noise = torch.Generator().manual_seed(2)
+    scores = torch.randn(rows, vocab_size, generator=noise, dtype=torch.float64)
+    top = scores.softmax(1).topk(kept, dim=1)
+    return top.indices, top.values.log(), 1 - top.values.sum(1)
+
+
+def test_the_loss_has_the_gradient_of_finite_differences():
+    columns = torch.arange(11)
+    columns[4] = -1
+    found = labels_of(*labels(6, 11), columns)
+    logits = torch.randn(6, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: divergence(x, found), (logits,))
+
+
+def test_the_loss_is_zero_where_the_network_says_what_the_target_says():
+    likeliest, log_p, rest = labels(4, 11, kept=11)
+    found = labels_of(likeliest, log_p, rest.clamp_min(0), torch.arange(11))
+    law = torch.zeros(4, 11, dtype=torch.float64).scatter(1, likeliest, log_p)
+    assert float(divergence(law, found).abs().max()) < 1e-4
+    assert float(divergence(law.flip(1), found).min()) > 0.1
+
+
+def test_what_cannot_be_guessed_shares_out_its_probability():
+    columns = torch.tensor([0, -1, 1])
+    found = labels_of(torch.tensor([[1, 0]]), torch.tensor([[0.6, 0.3]]).log(), torch.tensor([0.1]), columns)
+    torch.testing.assert_close(found.p, torch.tensor([[0.0, 0.75]]))
+    torch.testing.assert_close(found.rest, torch.tensor([0.25]))
+
+
+def test_chains_go_on_where_they_were_right_and_where_near_misses_are_drawn():
+    logits = torch.tensor([[9.0, 8, 7, 6, 5, 0]]).expand(4, 6)
+    wanted = torch.tensor([0, 1, 1, 5])
+    chance = torch.tensor([0.99, 0.2, 0.5, 0.0])
+    assert followed(logits, wanted, chance).tolist() == [True, True, False, False]
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_the_gradient_of_a_whole_unrolled_chain_is_that_of_finite_differences(method, model, shard, monkeypatch):
+    monkeypatch.setattr(losses, "_NEAR_SHARE", 1.0)
+    monkeypatch.setattr(losses, "_NEAR", V)  # every chain goes on
+    corpus = Corpus([shard], STEPS, RECIPES[method].reads_back)
+    network = network_for(method, model, corpus).double()
+    shared = network.shared
+    network.shared = SharedWeights(lambda t: shared.embed(t).double(), shared.tokens, shared.head.double())
+    batch, _ = next(corpus.epoch(0, 0, 2))
+    batch, columns = dataclasses.replace(batch, features=batch.features.double()), columns_of(shared.tokens, V)
+
+    def loss():
+        return chain_loss(network, batch, columns, STEPS, torch.Generator().manual_seed(0))[0]
+
+    for name, parameter in network.named_parameters():
+        place = int(parameter.abs().argmax())
+        network.zero_grad()
+        loss().backward()
+        found, step = float(parameter.grad.flatten()[place]), 1e-5
+        with torch.no_grad():
+            flat = parameter.view(-1)
+            flat[place] += step
+            above = float(loss())
+            flat[place] -= 2 * step
+            below = float(loss())
+            flat[place] += step
+        assert found == pytest.approx((above - below) / (2 * step), rel=2e-3, abs=1e-6), name
+
+
+def fitted(method, model, shard, folder, tokens, **changes):
+    corpus = Corpus([shard], STEPS, RECIPES[method].reads_back)
+    schedule = Schedule(tokens, 0.0, 4e-3, 2000)
+    about = {"method": method, **changes}
+    return Fitting(network_for(method, model, corpus), corpus, schedule, folder, V, STEPS, 0, about)
+
+
+@pytest.mark.parametrize("method", RECIPES)
+def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_path):
+    fit = fitted(method, model, shard, tmp_path, 12_000)
+    standing = fit.run(lambda standing: None)
+    before, after = standing.curve[0]["tau"], standing.best
+    assert after > before + 0.3, standing.curve
+    kept = load_network(method, fit.network.sizes.options(), fit.best_weights, lambda tokens: fit.network.shared)
+    corpus = Corpus([shard], STEPS, RECIPES[method].reads_back)
+    columns = columns_of(fit.network.shared.tokens, V)
+    [batch] = corpus.unseen(16)
+    assert acceptance(kept, batch, columns, 4).tau == pytest.approx(after, abs=0.1)
+    shuffled = {name: t.flatten()[torch.randperm(t.numel())].view(t.shape) for name, t in kept.state_dict().items()}
+    kept.load_state_dict(shuffled)
+    assert acceptance(kept, batch, columns, 4).tau < after - 0.2, "a shuffled network guesses no better than chance"
+
+
+def test_learning_that_was_cut_off_goes_on_to_the_same_weights(model, shard, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "_CHECKPOINT_S", 0.0)
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    whole = fitted("hydra", model, shard, tmp_path / "whole", 4000)
+    whole.run(lambda standing: None)
+
+    class Killed(BaseException):
+        pass
+
+    def kill(standing):
+        if standing.batches == 17:
+            monkeypatch.setattr(Fitting, "_save", lambda self: None)  # a sudden end writes nothing more
+            raise Killed
+
+    save = Fitting._save
+    with pytest.raises(Killed):
+        fitted("hydra", model, shard, tmp_path / "parts", 4000).run(kill)
+    monkeypatch.setattr(Fitting, "_save", save)
+    again = fitted("hydra", model, shard, tmp_path / "parts", 4000)
+    assert again.standing.batches == 17
+    again.run(lambda standing: None)
+    assert again.standing.curve == whole.standing.curve
+    for one, other in zip(whole.network.parameters(), again.network.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_checkpoint_of_another_training_or_a_damaged_one_is_named(model, shard, tmp_path):
+    fitted("hydra", model, shard, tmp_path, 300).run(lambda standing: None)
+    with pytest.raises(TrainingError, match=r"checkpoint\.safetensors was made with data = None, not 2"):
+        fitted("hydra", model, shard, tmp_path, 300, data=2)
+    file = tmp_path / "checkpoint.safetensors"
+    for damaged in (file.read_bytes()[:-9], b"", b"\xff" * 20):
+        file.write_bytes(damaged)
+        with pytest.raises(TrainingError, match=r"checkpoint\.safetensors is damaged.*--name"):
+            fitted("hydra", model, shard, tmp_path, 300)
+
+
+def test_learning_ends_where_it_no_longer_helps(model, shard, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "_PATIENCE", 2)
+    fit = fitted("hydra", model, shard, tmp_path, 10**9)
+    fit._schedule = Schedule(10**9, 0.0, 0.0, 500)  # a rate of 0 learns nothing
+    assert fit.run(lambda standing: None).tokens < 3000
+
+
+def test_every_network_has_a_recipe():
+    assert RECIPES.keys() == NETWORKS.keys()
+
+
+def order(tmp_path, **changes):
+    file = tmp_path / "prompts.txt"
+    file.write_text("\n".join(f"w{a} w{b} w5 w{a}" for a in range(3, 12) for b in range(20, 28)))
+    known = {"pair": "tiny", "drafter": "hydra", "prompts": str(file), "tokens": 1500, "hours": 0.0, "name": "mine"}
+    return Order(**{**known, **changes})
+
+
+def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "_MEASUREMENTS", 4)
+    monkeypatch.setattr(writing, "REPLY_TOKENS", 24)
+    said = []
+    trained = Job(order(tmp_path), subject(), said.append).run()
+    assert trained == read_drafter(data_dir() / "drafters" / "mine", ("hydra",))
+    assert list(dict.fromkeys(stage.name for stage in said)) == ["replies", "states", "learning"]
+    assert trained.target_sha256 == "ab" * 32
+    assert trained.data["reply_tokens"] >= 1200
+    assert trained.figures["curve_tokens"][-1] == trained.figures["tokens_seen"]
+    assert trained.figures["chain_tau_held_out"] == max(trained.figures["curve_tau"])
+    with pytest.raises(TrainingError, match="'mine' is there already"):
+        Job(order(tmp_path), subject(), said.append)
+
+
+def test_what_a_job_takes_is_known_and_refused_before_it_begins(tmp_path, monkeypatch):
+    asked = Job(order(tmp_path, tokens=100_000), subject(), lambda stage: None)
+    network = network_for("hydra", asked._subject.model, Corpus([asked_shard(asked, tmp_path)], STEPS, False))
+    assert asked.needs.weights == sum(parameter.numel() for parameter in network.parameters())
+    assert asked.needs.disk_bytes > 100_000 * 4 * 64 * 2
+    monkeypatch.setattr(needs, "available_bytes", lambda device: 1 << 20)
+    with pytest.raises(NotEnoughMemory, match=r"training needs about 1\.\d GB of memory and 0\.0 GB are free"):
+        asked.run()
+
+
+def asked_shard(asked, tmp_path):
+    return StateReading(asked._subject.model, "", tmp_path).shard(some_texts(3))
+
+
+def test_an_interrupt_keeps_the_best_and_resume_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "_MEASUREMENTS", 4)
+    monkeypatch.setattr(writing, "REPLY_TOKENS", 24)
+
+    def interrupt(stage):
+        if stage.name == "learning" and stage.done > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Job(order(tmp_path), subject(), interrupt).run()
+    early = read_drafter(data_dir() / "drafters" / "mine", ("hydra",))
+    trained = Job(order(tmp_path, resume=True), subject(), lambda stage: None).run()
+    assert trained.figures["tokens_seen"] > early.figures["tokens_seen"] > 0
+    assert trained.figures["curve_tau"][: len(early.figures["curve_tau"])] == early.figures["curve_tau"]
+
+
+def test_two_trainings_do_not_write_to_the_same_data(tmp_path):
+    asked = Job(order(tmp_path), subject(), lambda stage: None)
+    with only_user(asked.places.data), pytest.raises(TrainingError, match="another training uses"):
+        asked.run()
+
+
+@pytest.mark.parametrize("what", ["best.safetensors", "checkpoint.safetensors"])
+def test_a_disk_that_fills_up_while_it_learns_is_told_in_one_line(model, shard, tmp_path, what):
+    fit = fitted("hydra", model, shard, tmp_path, 300)
+    (tmp_path / what).mkdir()  # nothing can take its place
+    with pytest.raises(TrainingError, match=rf"{what} cannot be written"):
+        fit.run(lambda standing: None)
+    assert not list(tmp_path.glob("*.partial"))

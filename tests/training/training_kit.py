@@ -1,0 +1,67 @@
+"""A tiny target, its vocabulary of words, and texts of its own, made in memory."""
+
+from __future__ import annotations
+
+import torch
+import transformers
+
+from specchat.core.sampling import Sampling
+from specchat.models.base.shape import Shape
+from specchat.models.files import families
+from specchat.models.files.tensor_source import TensorSource
+from specchat.models.own.decoder import Decoder
+from specchat.models.own.eager import EagerNetwork
+from specchat.models.own.layer_weights import Builder
+from specchat.training.job import Subject
+from specchat.training.text_store import TrainingText
+
+V = 64
+END, USER, REPLY = 0, 1, 2
+CHECKSUM = "ab" * 32
+
+
+class Words:
+    """Every token from 3 on is a word of its own; a turn is `USER words REPLY`."""
+
+    size = V
+    eos_ids = frozenset({END})
+
+    def token_bytes(self, token):
+        return b"" if token < 3 else f" w{token}".encode()
+
+    def encode_chat(self, messages):
+        [message] = messages
+        return [USER, *(self.word(word) for word in message["content"].split()), REPLY]
+
+    def word(self, word):
+        return int(word[1:]) if word[1:].isdigit() else 3 + sum(word.encode()) % (V - 3)
+
+
+def target(seed=0, spread=0.25, forgetful=False):
+    """A random network; the wider its weights are spread, the surer it is. A forgetful one hardly attends to the text,
+    so that each token follows from the one before: that can be learnt from a few texts."""
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(
+        vocab_size=V, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=1024, pad_token_id=None,
+    )  # fmt: skip
+    net = transformers.AutoModelForCausalLM.from_config(config).eval().float()
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=0.01 if forgetful and "o_proj" in name else spread)
+        net.lm_head.weight[END] = 0.0  # replies seldom end by themselves
+    source = TensorSource(net.state_dict(), families.FAMILIES["llama"])
+    weights = Builder(Shape.of(config), source, "float32", torch.device("cpu")).build()
+    return Decoder(EagerNetwork(weights), 1024)
+
+
+def subject(model=None, checksum=CHECKSUM):
+    return Subject("tiny", checksum, "Apache-2.0", model or target(), Words(), Sampling())
+
+
+def some_texts(count, reply=12):
+    """Texts that need not be the target's own."""
+    noise = torch.Generator().manual_seed(5)
+    draw = lambda n: [int(t) for t in torch.randint(3, V, (n,), generator=noise)]  # noqa: E731
+    return [TrainingText(index, [USER, *draw(4 + index % 3), REPLY], draw(reply), True) for index in range(count)]
