@@ -7,6 +7,7 @@ round with many kept guesses; `clip.svg` is what the app's own `/clip` writes at
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from typing import Any
 from textual.pilot import Pilot
 
 from specchat.engine.near.replay import FASTEST, Player, Recording
+from specchat.engine.protocol.events import RoundDone
 from specchat.tui.app import SpecchatApp
 
 HERE = Path(__file__).parent
-KEPT = 3
-"""Guesses that the round in the screenshot kept, or more."""
+KEPT, FORKS = 3, 3
+"""The round in the screenshot kept so many guesses, or one more, and so many nodes of its tree have several children."""
 
 
 async def main() -> None:
@@ -49,12 +51,19 @@ def ended(app: SpecchatApp, replies: int) -> bool:
     return len(turns) >= replies and turns[replies - 1].reply.stop is not None
 
 
+def tells(round: RoundDone) -> bool:
+    """Whether the tree of the round has something to show."""
+    parents = Counter(round.tree.parents)
+    forks = sum(count > 1 for count in parents.values())
+    return round.id == 1 and len(round.verdict.path) in (KEPT, KEPT + 1) and forks >= FORKS
+
+
 async def turn_back(app: SpecchatApp, pilot: Pilot[Any]) -> None:
-    """Select the last round that kept enough guesses and rejected some."""
+    """Select the last round of the first reply that kept enough guesses and branched often enough."""
     panel = app.views.tree_panel
     panel.focus()
     await pilot.press("pageup", "pageup")
-    while len(panel.round.verdict.path) < KEPT or panel.round.verdict.reasons.count("rejected") < 2:
+    while not tells(panel.round):
         await pilot.press("pageup")
     await pilot.pause(0.5)
 
