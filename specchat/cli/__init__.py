@@ -87,9 +87,9 @@ def chat(
 ) -> None:
     """Open the chat."""
     if context.invoked_subcommand is not None:
+        gc.enable()
         refuse_options_before_command(context)
     else:
-        gc.disable()  # until the first picture stands: collecting what was only just imported takes a tenth of a second
         from specchat.cli.chat import open_chat
 
         start = "" if resume is None and not last else _chosen_chat(resume, last)
@@ -196,6 +196,7 @@ def _chosen_chat(resume: str | None, last: bool) -> str | None:
 
 def main() -> None:
     """Run the command line: exit code 0 done, 1 failed, 2 usage, 130 interrupted."""
+    gc.disable()  # until the first picture stands: collecting what was only just imported takes a tenth of a second
     open_missing_streams()
     guard_terminals()
     try:
