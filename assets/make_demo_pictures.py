@@ -20,7 +20,7 @@ from specchat.tui.app import SpecchatApp
 
 HERE = Path(__file__).parent
 KEPT, FORKS = 3, 3
-"""The round in the screenshot kept so many guesses, or one more, and so many nodes of its tree have several children."""
+"""The round in the screenshot kept so many guesses, or one more; so many nodes of its tree have several children."""
 
 
 async def main() -> None:
