@@ -42,8 +42,8 @@ async def until(pilot: Pilot[Any], true: Callable[[], bool]) -> None:
 
 async def say(app: SpecchatApp, pilot: Pilot[Any], text: str) -> None:
     """Type something and send it."""
-    app.prompt.focus()
-    app.prompt.write(text)
+    app.views.prompt.focus()
+    app.views.prompt.write(text)
     await pilot.press("enter")
     await pilot.pause(0.2)
 
@@ -91,9 +91,9 @@ async def walking(app: SpecchatApp, pilot: Pilot[Any]) -> None:
     for _ in range(60):  # back to a round that has something to show
         if telling(app):
             break
-        app.tree_panel.focus()
+        app.views.tree_panel.focus()
         await pilot.press("pageup")
-    app.tree_panel.focus()
+    app.views.tree_panel.focus()
     await pilot.press("pageup", "right", "right", "down")
     await pilot.pause(0.5)
 
@@ -134,7 +134,6 @@ def text_of(app: SpecchatApp) -> str:
 
 
 PICTURES: dict[str, tuple[tuple[int, int], Scene]] = {
-    "chat-120x40": (WIDE, talk),
     "chat-80x24": (SMALL, talk),
     "chat-60x20": (NARROW, talk),
     "chat-light": (WIDE, then(command="/theme specchat-light")),
@@ -170,12 +169,12 @@ async def picture(name: str, home: Path) -> None:
         questions=shipped_questions,
     )
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: app.chat.ready is not None)
+        await until(pilot, lambda: app.chat.engine.ready is not None)
         await scene(app, pilot)
         (HERE / f"screenshot-{name}.svg").write_text(app.export_screenshot(title="specchat"))
-    app.archive.close()
-    if app.talk.link is not None:
-        app.talk.link.close()
+    app.control.archive.close()
+    if app.control.session.link is not None:
+        app.control.session.link.close()
     print(name)
 
 

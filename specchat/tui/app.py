@@ -88,13 +88,9 @@ class SpecchatApp(TerminalApp):
         super().__init__(options, guard, keys or {})
         self.chat = Chat(engine=EngineState(wanted=dict(settings)))
         self.views = chat_views(
-            self.chat,
-            history,
-            self.key_of,
-            lambda line: self.control.prompt_controller.complete(line),
-            COMMANDS,
+            self.chat, history, self.key_of, lambda line: self.control.prompt_controller.complete(line), COMMANDS,
             ascii=options.ascii,
-        )
+        )  # fmt: skip
         self.views.tree_panel.mode = tree_mode
         self._first_chat = chat
         self.ports = app_ports(

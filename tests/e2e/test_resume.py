@@ -60,7 +60,7 @@ def test_a_program_that_is_killed_leaves_the_question_and_what_was_written(termi
     first = start(terminals, "--max-tokens", "4000")
     first.type("/speed 4" + ENTER)  # so that it is killed in the middle of the reply
     first.type("never ending" + ENTER)
-    first.until(lambda text: "tree w" in text)
+    first.until(lambda text: " guess" in text)
     time.sleep(1.5)
     os.kill(first.process.pid, signal.SIGKILL)
     again = start(terminals, "-c")

@@ -35,7 +35,7 @@ def ready(text: str) -> bool:
 
 
 def drafting(text: str) -> bool:
-    return re.search(r"tree w\d+ d\d+ · \d+ node", text) is not None
+    return re.search(r"\d+ guess", text) is not None
 
 
 def finished(text: str) -> bool:
@@ -52,7 +52,7 @@ def test_start_ask_watch_stop_change_the_width_ask_again_quit(chat: Terminal) ->
     assert "hello" in stopped
     chat.type("/set width 4" + ENTER)
     chat.type("tell me more" + ENTER)
-    chat.until(lambda text: "tree w4" in text)
+    chat.until(drafting)
     chat.until(lambda text: len(re.findall(FIGURES, text)) == 2)
     chat.type(CTRL_C)
     chat.type(CTRL_C)

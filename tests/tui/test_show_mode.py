@@ -99,6 +99,14 @@ async def test_a_reply_that_runs_goes_on_while_the_window_changes():
         assert "".join(text for text, _ in d.app.chat.turns[-1].reply.pieces) == d.app.chat.turns[-1].reply.text
 
 
+async def test_without_a_pair_the_window_stays_as_it_is():
+    async with driving(loaded=False) as d:
+        await d.pilot.press("ctrl+l")
+        await d.pilot.pause()
+        assert "no pair is ready" in d.screen()
+        assert not d.app.control.show.active
+
+
 def test_the_subtitle_is_the_end_of_the_reply_in_whole_rows():
     rows = last_rows([("one two three ", "drafted"), ("four\n", "target"), ("five", "drafted")], 10, 2)
     assert ["".join(text for text, _ in row).strip() for row in rows] == ["three four", "five"]

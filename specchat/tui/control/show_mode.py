@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from specchat.errors import UsageError
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.ports import AppPorts
@@ -42,8 +43,13 @@ class ShowMode:
         return TITLE if self.active and self._gap_before_s is not None else ""
 
     async def enter(self, prompt: str = "") -> None:
-        """Fill the window with the tree, and ask this; a mode that is on stays on."""
+        """Fill the window with the tree, and ask this; a mode that is on stays on.
+
+        Raises UsageError while there is no pair that could write.
+        """
         if not self.active:
+            if self._session.player is None and self._chat.engine.phase != "ready":
+                raise UsageError("no pair is ready; its trees can be shown once it is loaded")
             self.active = True
             self._ports.chat_screen().set_class(True, "-show")
             if self._session.player is None:
@@ -80,8 +86,7 @@ class ShowMode:
 
     def _change_settings(self) -> None:
         engine = self._chat.engine
-        if engine.phase != "ready" or engine.ready is None:
-            return
+        assert engine.ready is not None, "an engine that is ready has a pair"
         wanted = {"drafter": "draft_model" if engine.ready.draft else WITHOUT_DRAFT_MODEL, **SHAPE}
         self._pair = engine.pair
         self._changed = {

@@ -1,0 +1,72 @@
+"""Make the pictures of the README from the demo recording: `python assets/make_demo_pictures.py`.
+
+Plays `demo.jsonl` in the real app. `screenshot-chat-120x40.svg` is the screen after the first reply, turned back to a
+round with many kept guesses; `clip.svg` is what the app's own `/clip` writes at the end. Nothing is drawn by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from textual.pilot import Pilot
+
+from specchat.engine.near.replay import FASTEST, Player, Recording
+from specchat.engine.protocol.events import RoundDone
+from specchat.tui.app import SpecchatApp
+
+HERE = Path(__file__).parent
+KEPT, FORKS = 3, 3
+"""The round in the screenshot kept so many guesses, or one more; so many nodes of its tree have several children."""
+
+
+async def main() -> None:
+    """Play the whole recording, and take both pictures on the way."""
+    recording = Recording.read(HERE / "demo.jsonl")
+    app = SpecchatApp(lambda wake: Player(recording, wake, speed=FASTEST), settings={})
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: ended(app, 1))
+        app.control.session.player.pause()
+        await turn_back(app, pilot)
+        (HERE / "screenshot-chat-120x40.svg").write_text(app.export_screenshot(title="specchat"))
+        app.views.tree_panel.action_leave()
+        app.control.session.player.resume()
+        await until(pilot, lambda: ended(app, len(list(recording.replies()))))
+        (HERE / "clip.svg").unlink(missing_ok=True)
+        app.control.actions.clips.write("svg", HERE / "clip.svg")
+
+
+async def until(pilot: Pilot[Any], true: Callable[[], bool]) -> None:
+    """Let the app run until something is so."""
+    while not true():
+        await pilot.pause(0.05)
+
+
+def ended(app: SpecchatApp, replies: int) -> bool:
+    """Whether so many replies have been played to their end."""
+    turns = [turn for turn in app.chat.turns if turn.reply is not None]
+    return len(turns) >= replies and turns[replies - 1].reply.stop is not None
+
+
+def tells(round: RoundDone) -> bool:
+    """Whether the tree of the round has something to show."""
+    parents = Counter(round.tree.parents)
+    forks = sum(count > 1 for count in parents.values())
+    return round.id == 1 and len(round.verdict.path) in (KEPT, KEPT + 1) and forks >= FORKS
+
+
+async def turn_back(app: SpecchatApp, pilot: Pilot[Any]) -> None:
+    """Select the last round of the first reply that kept enough guesses and branched often enough."""
+    panel = app.views.tree_panel
+    panel.focus()
+    await pilot.press("pageup", "pageup")
+    while not tells(panel.round):
+        await pilot.press("pageup")
+    await pilot.pause(0.5)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
