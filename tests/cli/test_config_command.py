@@ -23,7 +23,7 @@ def test_a_default_is_set_read_and_forgotten():
     assert run("set", "temperature", "0.7") == f"wrote temperature in {users_config()} [settings]\n"
     assert run("get", "temperature") == "0.7\n"
     assert "removed temperature" in run("unset", "temperature")
-    assert run("get", "temperature") == "0.0\n"
+    assert run("get", "temperature") == "0.5\n"
     assert "was not set" in run("unset", "temperature")
 
 

@@ -214,7 +214,7 @@ def test_a_draft_model_that_is_the_target_is_always_right(policy, settings):
     text, rounds = speculate(drafter, sampling, policy=policy, budget=Budget(5, 5, 1))
     assert text == plain_text(scripted_target(), 30, sampling)
     assert all(round.accepted == round.tree.drafted for round in rounds)
-    assert len(rounds) <= 10
+    assert len(rounds) <= 15, "a policy that learns what nodes cost may plan fewer of them at first"
 
 
 def test_uncoupled_drafts_are_right_less_often():

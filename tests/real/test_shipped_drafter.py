@@ -36,12 +36,12 @@ def pair():
 
 def replies(pair, trained, **settings):
     """The tokens of every reply, and τ over all of them."""
-    supplies = dataclasses.replace(pair.supplies, trained=trained)
+    resources = dataclasses.replace(pair.resources, trained=trained)
     said = []
     for question in QUESTIONS:
         prompt = pair.vocabulary.encode_chat([{"role": "user", "content": question}])
         conversation = Conversation(
-            pair.target.model, None, pair.vocabulary, Settings().but(settings), supplies=supplies
+            pair.target.model, None, pair.vocabulary, Settings().but(settings), resources=resources
         )
         pair.target.model.prefill(())
         said.append(collect(conversation.reply(prompt, 1)))
@@ -50,7 +50,7 @@ def replies(pair, trained, **settings):
 
 
 def test_the_shipped_drafter_is_accepted_and_a_shuffled_one_is_not(pair, tmp_path):
-    shipped = next(one for one in pair.supplies.trained.fitting if one.name == "smol-hydra")
+    shipped = next(one for one in pair.resources.trained.fitting if one.name == "smol-hydra")
     plain, _ = replies(pair, TrainedDrafters(), controller="off", max_tokens=64)
     texts, tau = replies(pair, TrainedDrafters(fitting=(shipped,)), **CHAIN)
     assert texts == plain

@@ -91,7 +91,7 @@ async def test_each_request_begins_with_the_servers_settings_not_with_the_last_o
             await ticket.begun()
             desk.link.finish()
         first, second = (command.settings for command in desk.link.sent if isinstance(command, co.Change))
-        assert (first["temperature"], first["stop"], first["max_tokens"]) == (0.5, ["\n"], 512)
+        assert (first["temperature"], first["stop"], first["max_tokens"]) == (0.5, ["\n"], 2048)
         assert (second["temperature"], second["stop"], second["max_tokens"]) == (0.0, [], 3)
 
 

@@ -282,7 +282,7 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost_when_there_is_roo
 async def test_a_file_that_breaks_is_put_aside_and_the_whole_chat_written_again(store, monkeypatch):
     monkeypatch.setattr(writer, "RETRY_S", 0.05)
     async with driving(store=store) as d:
-        await d.say("hi " + "long " * 2_000)
+        await d.say("hi " + "long " * 400)
         await d.reply("an answer")
         await until(d, lambda: kept(store)[0][1][1].status == "done")
         sqlite3.connect(store).execute("PRAGMA wal_checkpoint(TRUNCATE)")
