@@ -13,7 +13,7 @@ import socket
 from typing import Any
 
 import pytest
-from distribution import TerminalTestsLast, wants_workers
+from distribution import TerminalTestsLast, wants_workers, workers
 from hypothesis import settings as hypothesis_settings
 
 hypothesis_settings.register_profile("specchat", deadline=None, derandomize=True)
@@ -24,7 +24,7 @@ hypothesis_settings.load_profile("specchat")
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Use all cores, unless asked otherwise; pytest-xdist reads these options after this."""
     if config.pluginmanager.hasplugin("xdist") and wants_workers(config):
-        config.option.numprocesses, config.option.dist = "auto", "loadfile"
+        config.option.numprocesses, config.option.dist = workers(), "loadfile"
 
 
 @pytest.hookimpl(optionalhook=True)

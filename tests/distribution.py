@@ -26,6 +26,12 @@ def wants_workers(config: pytest.Config) -> bool:
     return all(Path(argument).is_dir() for argument in config.args) and chosen.markexpr != "e2e"
 
 
+def workers() -> int:
+    """One more than there are cores: the app's tests wait for a third of their time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
+
+
 @cache
 def drives_terminal(file: Path) -> bool:
     """Whether a file holds a test marked e2e, by its text: only workers collect tests."""
