@@ -242,11 +242,11 @@ class SpecchatApp(TerminalApp):
 
     def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
         """Put this message into the prompt, to be sent in another wording."""
-        self.control.session.edit(event.turn, reply=event.reply)
+        self.control.branches.edit(event.turn, reply=event.reply)
 
     async def on_transcript_switch_asked(self, event: Transcript.SwitchAsked) -> None:
         """Show another branch of the chat."""
-        await self.control.session.switch(event.turn, event.step)
+        await self.control.branches.switch(event.turn, event.step)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Actions that cannot be done now have no keys."""

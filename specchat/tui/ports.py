@@ -105,3 +105,8 @@ class AppPorts:
     bell: Callable[[], None]
     app_focused: Callable[[], bool]  # whether the terminal's window has the focus
     tick: Callable[[], object]  # asks the app to look for events
+
+    @property
+    def busy_reason(self) -> str:
+        """The remark that something has to wait for the running reply."""
+        return "a reply is being written" + self.key_hint("stop", "stops it", "; ")

@@ -181,7 +181,7 @@ async def test_an_edit_that_cannot_be_sent_yet_stays_in_the_prompt():
         await two_questions(d)
         await d.say("question 3")
         await d.reply(upto=3, finish=False)
-        d.app.control.session.edit()
+        d.app.control.branches.edit()
         d.app.views.prompt.write("question 3b")
         await d.pilot.press("enter")
         assert d.app.views.prompt.text == "question 3b"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specchat.tui.control.branches import Branches
 from specchat.tui.control.clips import Clips
 from specchat.tui.control.current_chat import CurrentChat
 from specchat.tui.control.engine_session import EngineSession
@@ -30,6 +31,7 @@ class Actions:
     views: ViewPorts
     ports: AppPorts
     session: EngineSession
+    branches: Branches
     current_chat: CurrentChat
     archive: ChatArchive
     pairs: PairLibrary

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from specchat.config import AppOptions
 from specchat.tui.control.actions import Actions
+from specchat.tui.control.branches import Branches
 from specchat.tui.control.clips import Clips
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.current_chat import CurrentChat
@@ -77,11 +78,13 @@ class Controllers:
             call_later=ports.call_later,
             listening=lambda: not self.session.replaying,
         )
+        self.branches = Branches(chat, views, self.archive, ports)
         self.session = EngineSession(
             chat,
             views,
             self.pump,
             self.archive,
+            self.branches,
             self.tour,
             self.garbage,
             ports,
@@ -113,6 +116,7 @@ class Controllers:
             views=views,
             ports=ports,
             session=self.session,
+            branches=self.branches,
             current_chat=self.current_chat,
             archive=self.archive,
             pairs=self.pairs,

@@ -11,6 +11,7 @@ from specchat.engine.near.client import Engine, Link
 from specchat.engine.near.replay import Player, Recording
 from specchat.engine.protocol.commands import Cancel, Command, Generate
 from specchat.errors import SpecchatError, UsageError
+from specchat.tui.control.branches import Branches
 from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.tour import Tour
 from specchat.tui.ports import AppPorts
@@ -34,6 +35,7 @@ class EngineSession:
         views: ViewPorts,
         pump: EventPump,
         archive: ChatArchive,
+        branches: Branches,
         tour: Tour,
         garbage: GarbageCollection,
         ports: AppPorts,
@@ -46,7 +48,7 @@ class EngineSession:
         self.link: Link | None = None
         self.player: Player | None = None
         self._chat, self._views, self._pump, self._archive, self._ports = chat, views, pump, archive, ports
-        self._tour, self._garbage, self._before_reply = tour, garbage, before_reply
+        self._branches, self._tour, self._garbage, self._before_reply = branches, tour, garbage, before_reply
         self._factory = factory
         self._priority = EnginePriority()
         self._demo = demo
@@ -61,11 +63,6 @@ class EngineSession:
         """The engine's process, if it runs on this machine; else 0."""
         hello, link = self._chat.engine.hello, self.link
         return link.pid if isinstance(link, Engine) and hello is not None and hello.pid == link.pid else 0
-
-    @property
-    def busy_reason(self) -> str:
-        """The remark that something has to wait for the running reply."""
-        return "a reply is being written" + self._ports.key_hint("stop", "stops it", "; ")
 
     def lower_priority_if_shared(self) -> None:
         """Draw less, and at a lower priority, if the engine of the loaded pair uses every core of this machine."""
@@ -152,23 +149,6 @@ class EngineSession:
         await self._views.transcript.change(self._chat.turns[:-1])  # it is shown anew as it grows
         await self._begin(command, 1)
 
-    def edit(self, turn: Turn | None = None, *, reply: bool = False) -> None:
-        """Put a message, or a reply, into the prompt; what is sent next begins a branch beside it."""
-        found = self._chat.reply_turn(turn) if reply else self._chat.question(turn)
-        if found is None:
-            self._ports.notify("nothing has been said yet that could be said differently")
-            return
-        self._chat.editing = found
-        self._views.prompt.write(found.editable)
-        self._views.prompt.focus()
-        self._ports.notify("")
-
-    def leave_edit(self) -> None:
-        """Stop editing: the next message goes to the end of the chat."""
-        self._chat.editing = None
-        self._views.prompt.clear()
-        self._ports.notify("")
-
     async def ask_in_place_of(self, turn: Turn, text: str) -> None:
         """Begin a branch with this message beside another one; raises UsageError if nothing can be sent now.
 
@@ -178,34 +158,16 @@ class EngineSession:
         self._chat.editing = None
         if turn.reply is not None:
             self._chat.replace_reply(turn, text)
-            await self._show_branch("the reply is edited; /continue goes on from here")
+            await self._branches.show("the reply is edited; /continue goes on from here")
             return
         self._chat.branches.cut(turn)
         await self._views.transcript.change(self._chat.turns)
         await self._begin(self._chat.ask(text), 2)
 
-    async def switch(self, turn: Turn | None, step: int) -> None:
-        """Show another branch at this turn, or at the last turn that has siblings."""
-        if self._chat.running is not None:
-            self._ports.notify(self.busy_reason, "warn")
-        elif (turn := turn or self._chat.last_branching_turn()) is None or turn.place[1] < 2:
-            again, edit = (self._ports.key_of(f"transcript.{id}") for id in ("retry", "edit"))
-            self._ports.notify(f"nothing else was said here; {again} answers again, {edit} says it differently")
-        elif (other := self._chat.switch(turn, step)) is None:
-            self._ports.notify("this is the first branch" if step < 0 else "this is the last branch")
-        else:
-            await self._show_branch(f"branch {other.place[0]} of {other.place[1]}")
-
-    async def _show_branch(self, remark: str) -> None:
-        await self._views.transcript.change(self._chat.turns)
-        self._archive.save()
-        self._ports.notify(remark)
-        self._ports.redraw()
-
     def _require_free(self) -> None:
         """Raise UsageError with the reason if no reply can be requested now."""
         if not self._chat.can_generate:
-            raise UsageError(self.busy_reason if self._chat.running else "no pair is ready")
+            raise UsageError(self._ports.busy_reason if self._chat.running else "no pair is ready")
 
     def stop(self) -> bool:
         """Stop loading, or the reply at its next round; False if there is nothing to stop."""

@@ -162,7 +162,7 @@ class Races:
         if self._session.player is not None:
             raise UsageError("a recording cannot race: there is no engine")
         if chat.running is not None:
-            raise UsageError(self._session.busy_reason)
+            raise UsageError(self._ports.busy_reason)
         if not chat.can_generate:
             raise UsageError("no pair is ready")
         refuse_plain(self._chat.engine.settings)

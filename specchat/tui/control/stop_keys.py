@@ -47,7 +47,7 @@ class StopKeys:
             await session.leave_replay()
             self._actions.side_panel.show_fields()
         elif self._chat.editing is not None:
-            session.leave_edit()
+            self._actions.branches.leave_edit()
         elif self._context_limit.problem or self._context_limit.waiting:
             await self._context_limit.answered("back")
         elif (

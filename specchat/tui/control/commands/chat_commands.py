@@ -45,13 +45,13 @@ async def go_on(actions: Actions, _: str) -> None:
 async def edit(actions: Actions, what: str) -> None:
     if what not in ("", "message", "reply"):
         raise UsageError(f"{what!r} cannot be edited{nearest(what, ('message', 'reply'))}")
-    actions.session.edit(actions.views.transcript.chosen_turn(), reply=what == "reply")
+    actions.branches.edit(actions.views.transcript.chosen_turn(), reply=what == "reply")
 
 
 async def fork(actions: Actions, text: str) -> None:
     question = actions.chat.question()
     if not text or question is None:
-        actions.session.edit(question)
+        actions.branches.edit(question)
     else:
         await actions.session.ask_in_place_of(question, text)
 
