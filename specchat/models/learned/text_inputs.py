@@ -10,6 +10,9 @@ from torch import Tensor
 from specchat.core.states import TextStates
 from specchat.models.base.cache_rows import common_prefix
 
+_MOST_WAITING_TOKENS = 256
+"""States of so many tokens are kept as they came; a round in which nobody asks for rows then costs next to nothing."""
+
 
 class TextInputs:
     """Rows by position in the text. What comes again replaces what was known from there on: the text was changed."""
@@ -19,20 +22,18 @@ class TextInputs:
         self._taps, self._fuse = taps, fuse
         self._text: list[int] = []
         self._rows = torch.empty(0, 0)
+        self._waiting: list[tuple[int, Tensor]] = []  # positions of the first, and (n, taps, width) states
+        self._waiting_tokens = 0
 
     @torch.inference_mode()
     def take(self, states: TextStates) -> None:
         """The states of some tokens; those before them are known."""
         assert states.first <= len(self._text), "states of a text have no gap"
-        features = torch.stack([states.layers[layer] for layer in self._taps], dim=1)
-        rows = self._fuse(features.to("cpu", torch.float32))
-        if states.end > len(self._rows):
-            room = rows.new_zeros(max(states.end, 2 * len(self._rows), 256), rows.shape[1])
-            if states.first:
-                room[: states.first] = self._rows[: states.first]
-            self._rows = room
-        self._rows[states.first : states.end] = rows
+        self._waiting.append((states.first, torch.stack([states.layers[layer] for layer in self._taps], dim=1)))
+        self._waiting_tokens += len(states.tokens)
         self._text[states.first :] = states.tokens
+        if self._waiting_tokens > _MOST_WAITING_TOKENS:
+            self._make_rows()
 
     def known(self, text: Sequence[int]) -> int:
         """How many leading tokens of this text there are rows of."""
@@ -41,4 +42,29 @@ class TextInputs:
     def rows(self, first: int, end: int) -> Tensor:
         """(end − first, d) rows of these positions."""
         assert end <= len(self._text), "these rows are known"
+        self._make_rows()
         return self._rows[first:end]
+
+    @torch.inference_mode()
+    def _make_rows(self) -> None:
+        """Make rows of the states that wait, in the order they came in; what goes on from what came before, with it."""
+        together: list[Tensor] = []
+        for at, (first, features) in enumerate(self._waiting):
+            together.append(features)
+            end = first + len(features)
+            if at + 1 == len(self._waiting) or self._waiting[at + 1][0] != end:
+                self._write(end, torch.cat(together))
+                together.clear()
+        self._waiting.clear()
+        self._waiting_tokens = 0
+
+    def _write(self, end: int, features: Tensor) -> None:
+        """Rows of (n, taps, width) states, the last of which is at `end` − 1."""
+        rows = self._fuse(features.to("cpu", torch.float32))
+        first = end - len(rows)
+        if end > len(self._rows):
+            room = rows.new_zeros(max(end, 2 * len(self._rows), 256), rows.shape[1])
+            if first:
+                room[:first] = self._rows[:first]
+            self._rows = room
+        self._rows[first:end] = rows
