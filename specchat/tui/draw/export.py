@@ -79,7 +79,7 @@ def write(text: str, file: Path) -> None:
         with file.open("x", encoding="utf-8", errors="replace", newline="\n") as out:
             out.write(text)
     except FileExistsError:
-        raise UsageError(f"{file} is there already; choose another name") from None
+        raise UsageError(f"that file is there already; choose another name: {file}") from None
     except OSError as error:
         raise SpecchatError(f"{file}: {error.strerror or error}") from None
 
