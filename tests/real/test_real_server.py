@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     fetched("smollm2-135m-instruct")
-    running = Server("--pair", "smol", "--temperature", "0", home=HOME)
+    running = Server("--pair", "smol", "--temperature", "0", "--controller", "fixed", home=HOME)
     yield running
     assert running.close() == 0
 

@@ -56,7 +56,7 @@ async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatc
         transcript = d.app.views.transcript
         left = weakref.ref(transcript.views[-1])
         transcript.scroll_home(animate=False)
-        for _ in range(60):
+        for _ in range(300):
             await d.settle()
             await asyncio.sleep(0.02)
             if left() is None:
