@@ -1,4 +1,4 @@
-"""Where a server of ours listens: on this machine alone unless the user insists, on a port that is free."""
+"""Where a server of ours listens, and the options that say so: here alone unless the user insists, on a free port."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import errno
 import ipaddress
 import socket
 import sys
+from typing import Annotated
+
+import typer
 
 from specchat.errors import SpecchatError, UsageError
 
@@ -13,6 +16,15 @@ _TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 _PORTS = 20
 """How many ports are tried, from the one asked for."""
+
+Host = Annotated[str, typer.Option(help="Address to serve on; others than this machine's own are refused.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port to serve on, or the next one that is free.")]
+AllowRemote = Annotated[
+    bool, typer.Option("--allow-remote", help="Let other machines in, with --host 0.0.0.0 for example.")
+]
+EngineOption = Annotated[
+    str, typer.Option("--engine", envvar="SPECCHAT_ENGINE", help="As in the chat.", show_default=False)
+]
 
 
 def refuse_remote(host: str, allow_remote: bool, why: str) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from specchat.cli.flags import takes_settings
-from specchat.cli.listening import address_of, is_here, listening, refuse_remote
+from specchat.cli.listening import AllowRemote, EngineOption, Host, Port, address_of, is_here, listening, refuse_remote
 from specchat.cli.start_engine import check_pair, engine_log, start_engine
 from specchat.errors import UsageError
 
@@ -24,20 +24,14 @@ _EXTRA = ("starlette", "uvicorn", "anyio", "h11")
 @takes_settings
 def serve(
     settings: dict[str, Any],
-    host: Annotated[str, typer.Option(help="Address to serve on; others than this machine's own are refused.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to serve on, or the next one that is free.")] = 8000,
-    allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Let other machines in, with --host 0.0.0.0 for example.")
-    ] = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    allow_remote: AllowRemote = False,
     queue: Annotated[
         int, typer.Option(min=0, max=10_000, help="Requests that may wait while another is answered.")
     ] = 64,
     watch: Annotated[bool, typer.Option("--watch", help="Draw the token trees of whoever is asking.")] = False,
-    engine: Annotated[
-        str, typer.Option("--engine", envvar="SPECCHAT_ENGINE", help="As in the chat.", show_default=False)
-    ] = "",
+    engine: EngineOption = "",
 ) -> None:
     """Serve OpenAI's API: chat completions, completions, models.
 

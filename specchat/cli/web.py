@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from specchat.cli.flags import as_flags, takes_settings
-from specchat.cli.listening import is_here, listening, refuse_remote
+from specchat.cli.listening import AllowRemote, EngineOption, Host, Port, is_here, listening, refuse_remote
 from specchat.cli.start_engine import check_pair
 from specchat.errors import UsageError
 
@@ -22,16 +20,10 @@ _WHY = (
 @takes_settings
 def web(
     settings: dict[str, Any],
-    host: Annotated[str, typer.Option(help="Address to serve on; others than this machine's own are refused.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to serve on, or the next one that is free.")] = 8000,
-    allow_remote: Annotated[
-        bool, typer.Option("--allow-remote", help="Let other machines in, with --host 0.0.0.0 for example.")
-    ] = False,
-    engine: Annotated[
-        str, typer.Option("--engine", envvar="SPECCHAT_ENGINE", help="As in the chat.", show_default=False)
-    ] = "",
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    allow_remote: AllowRemote = False,
+    engine: EngineOption = "",
 ) -> None:
     """Open the chat in a browser. Every page is a chat of its own, with an engine of its own.
 
