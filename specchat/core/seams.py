@@ -14,7 +14,7 @@ from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, LayerHook, PassRequest, Rider
 from specchat.core.round import Round
 from specchat.core.states import StateTap, TextStates
-from specchat.core.trained import Guessed
+from specchat.core.trained_network import Guessed
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 

@@ -20,12 +20,12 @@ from specchat.decoding.begun_reply import tokens_of
 from specchat.decoding.combinations import Losslessness, check_settings, losslessness
 from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.emission import Emission, Limits
-from specchat.decoding.guided import with_reference
 from specchat.decoding.plain_rounds import PlainRounds
 from specchat.decoding.speculate import Speculator
 from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.decoding.with_reference import with_reference
 from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply
 from specchat.errors import ModelError, PromptTooLong, UsageError

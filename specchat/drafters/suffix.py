@@ -13,7 +13,7 @@ from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import SuffixOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.points import points_alone
+from specchat.drafters.points_alone import points_alone
 from specchat.structures.suffix_draft import Draft, DraftLimits
 from specchat.structures.suffix_trees import suffix_trees
 

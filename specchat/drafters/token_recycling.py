@@ -14,7 +14,7 @@ from specchat.core.states import StateTap
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import TokenRecyclingOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.points import points_alone
+from specchat.drafters.points_alone import points_alone
 from specchat.structures.successors import Successors
 
 _HABIT = 32

@@ -15,12 +15,12 @@ from specchat.core.sampling import penalise
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.top_tokens import best_tokens
-from specchat.core.trained import Guessed
+from specchat.core.trained_network import Guessed
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
-from specchat.drafters.points import points_alone
+from specchat.drafters.points_alone import points_alone
 
 _CANDIDATES = 64
 

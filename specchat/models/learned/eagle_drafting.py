@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.states import TextStates
-from specchat.core.trained import Guessed
+from specchat.core.trained_network import Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.base.cache_rows import CHUNK_TOKENS, common_prefix
 from specchat.models.learned.eagle import Eagle

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.states import TextStates
-from specchat.core.trained import Guessed
+from specchat.core.trained_network import Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.learned.ground import Ground
 from specchat.models.learned.hydra import Hydra

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from specchat.core.states import TextStates
-from specchat.core.trained import Guessed
+from specchat.core.trained_network import Guessed
 from specchat.core.tree import TokenTree
 from specchat.models.learned.ground import Ground
 from specchat.models.learned.medusa import Medusa

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specchat.core.seams import Weights
 from specchat.core.top_tokens import best_tokens
-from specchat.core.trained import Guessed
+from specchat.core.trained_network import Guessed
 from specchat.models.learned.shared_weights import SharedWeights, unit
 
 _MOST_ADDED = 1024
