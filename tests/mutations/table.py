@@ -182,7 +182,7 @@ MUTATIONS = (
     Mutation(
         "drafter merge",
         "puts the least trusted first",
-        "drafters/merge.py",
+        "drafters/merged_guesses.py",
         "believed.sort(key=_first, reverse=True)",
         "believed.sort(key=_first)",
         (MERGE,),
