@@ -1,6 +1,7 @@
 """Drafters guess what the target will say. This table is all that listing them needs."""
 
 from specchat.drafters.options import (
+    CascadeOptions,
     DraftModelOptions,
     MergeOptions,
     PromptLookupOptions,
@@ -77,6 +78,13 @@ DRAFTERS = Table(
         "several drafters in one tree, each guess weighted by how often its like was right",
         "SpecInfer arXiv:2305.09781",
         options=MergeOptions,
+    ),
+    Method(
+        "cascade",
+        "specchat.drafters.cascade:Cascade",
+        "several drafters in order: the first that has something to say about a node is the only one heard",
+        "specchat's own, after SuffixDecoding arXiv:2411.04975",
+        options=CascadeOptions,
     ),
 )
 

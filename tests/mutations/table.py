@@ -195,6 +195,14 @@ MUTATIONS = (
         "or self._is_sure(said[node])",
         (MERGE,),
     ),
+    Mutation(
+        "drafter cascade",
+        "hears the last member that has something to say",
+        "drafters/cascade.py",
+        "open_nodes = [node for node in frontier if node not in said]",
+        "open_nodes = list(frontier)",
+        ("tests/drafters/test_cascade.py",),
+    ),
     # ------------------------------------------------------------------------------------------ tree policies
     Mutation(
         "policy chain",
