@@ -2,6 +2,7 @@
 
 from specchat.drafters.options import (
     CascadeOptions,
+    DatastoreOptions,
     DraftModelOptions,
     MergeOptions,
     PromptLookupOptions,
@@ -9,7 +10,7 @@ from specchat.drafters.options import (
     TokenRecyclingOptions,
     TrainedNetworkOptions,
 )
-from specchat.registry import DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
+from specchat.registry import DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
     "drafter",
@@ -47,6 +48,14 @@ DRAFTERS = Table(
         "continues as the text, or an earlier reply, went on after the same words, by counting",
         "SuffixDecoding arXiv:2411.04975",
         options=SuffixOptions,
+    ),
+    Method(
+        "datastore",
+        "specchat.drafters.datastore:DatastoreDrafter",
+        "continues as the text, or a store of other texts, went on after the same words",
+        "SSSD arXiv:2411.05894",
+        options=DatastoreOptions,
+        requires=(DATASTORE,),
     ),
     Method(
         "hydra",

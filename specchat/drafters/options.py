@@ -69,6 +69,14 @@ class SuffixOptions:
 
 
 @dataclass(frozen=True)
+class DatastoreOptions:
+    """Options of `datastore`."""
+
+    store: str = option("", "which datastore, by name; the newest with the target's tokens where it is empty")
+    longest: int = option(8, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
+
+
+@dataclass(frozen=True)
 class TrainedNetworkOptions:
     """Options of the drafters that are trained networks: `hydra`, `medusa` and `eagle`."""
 
