@@ -118,6 +118,9 @@ DRAFT_MODEL = "draft_model"
 TRAINED_WEIGHTS = "trained_weights"
 """What a method requires that is built from a drafter trained for the target."""
 
+DATASTORE = "datastore"
+"""What a method requires that looks into a datastore with the target's tokens."""
+
 
 @dataclass(frozen=True)
 class NoOptions:
@@ -132,8 +135,8 @@ class Method:
     is lossless is computed by `decoding.combinations` from what the draws carry, never read from here.
 
     Args:
-        requires: what a pair must have for it besides a target: `DRAFT_MODEL`, or `TRAINED_WEIGHTS`, of which the
-            method's option `weights` names the drafter to use.
+        requires: what a pair must have for it besides a target: `DRAFT_MODEL`; `TRAINED_WEIGHTS`, of which the method's
+            option `weights` names the drafter to use; or `DATASTORE`, which the option `store` names.
     """
 
     name: str
@@ -145,7 +148,7 @@ class Method:
     requires: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        unknown = set(self.requires) - {DRAFT_MODEL, TRAINED_WEIGHTS}
+        unknown = set(self.requires) - {DRAFT_MODEL, TRAINED_WEIGHTS, DATASTORE}
         assert not unknown, f"{self.name} requires what no pair has: {unknown}"
 
     @property
@@ -157,6 +160,11 @@ class Method:
     def needs_weights(self) -> bool:
         """Whether it is built from a drafter that was trained for the target."""
         return TRAINED_WEIGHTS in self.requires
+
+    @property
+    def needs_datastore(self) -> bool:
+        """Whether it looks into a datastore with the target's tokens."""
+        return DATASTORE in self.requires
 
     @property
     def runs_a_network(self) -> bool:

@@ -1,6 +1,8 @@
 """Drafters guess what the target will say. This table is all that listing them needs."""
 
 from specchat.drafters.options import (
+    CascadeOptions,
+    DatastoreOptions,
     DraftModelOptions,
     MergeOptions,
     PromptLookupOptions,
@@ -8,7 +10,7 @@ from specchat.drafters.options import (
     TokenRecyclingOptions,
     TrainedNetworkOptions,
 )
-from specchat.registry import DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
+from specchat.registry import DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
     "drafter",
@@ -48,6 +50,14 @@ DRAFTERS = Table(
         options=SuffixOptions,
     ),
     Method(
+        "datastore",
+        "specchat.drafters.datastore:DatastoreDrafter",
+        "continues as the text, or a store of other texts, went on after the same words",
+        "SSSD arXiv:2411.05894",
+        options=DatastoreOptions,
+        requires=(DATASTORE,),
+    ),
+    Method(
         "hydra",
         "specchat.drafters.trained_network:TrainedNetworkDrafter",
         "a small trained network guesses token after token from the target's last state",
@@ -77,6 +87,13 @@ DRAFTERS = Table(
         "several drafters in one tree, each guess weighted by how often its like was right",
         "SpecInfer arXiv:2305.09781",
         options=MergeOptions,
+    ),
+    Method(
+        "cascade",
+        "specchat.drafters.cascade:Cascade",
+        "several drafters in order: the first that has something to say about a node is the only one heard",
+        "specchat's own, after SuffixDecoding arXiv:2411.04975",
+        options=CascadeOptions,
     ),
 )
 

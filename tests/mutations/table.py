@@ -182,7 +182,7 @@ MUTATIONS = (
     Mutation(
         "drafter merge",
         "puts the least trusted first",
-        "drafters/merge.py",
+        "drafters/merged_guesses.py",
         "believed.sort(key=_first, reverse=True)",
         "believed.sort(key=_first)",
         (MERGE,),
@@ -194,6 +194,38 @@ MUTATIONS = (
         "or not self._is_sure(said[node])",
         "or self._is_sure(said[node])",
         (MERGE,),
+    ),
+    Mutation(
+        "drafter cascade",
+        "hears the last member that has something to say",
+        "drafters/cascade.py",
+        "open_nodes = [node for node in frontier if node not in said]",
+        "open_nodes = list(frontier)",
+        ("tests/drafters/test_cascade.py",),
+    ),
+    Mutation(
+        "drafter datastore",
+        "hears the datastore before longer matches of the text",
+        "drafters/datastore.py",
+        "if other.length < match.length)",
+        "if True)",
+        ("tests/drafters/test_datastore_drafter.py",),
+    ),
+    Mutation(
+        "drafter datastore",
+        "counts only one of the places where a run occurs",
+        "structures/datastore.py",
+        "end = bisect.bisect_right(self._rows, run, first, match.end, key=read)",
+        "end = first + 1",
+        ("tests/structures/test_datastore.py",),
+    ),
+    Mutation(
+        "drafter datastore",
+        "sorts suffixes by their first two tokens alone",
+        "structures/suffix_array.py",
+        "while n and int(rank[order[-1]]) < n - 1:",
+        "while n and size < 2 and int(rank[order[-1]]) < n - 1:",
+        ("tests/structures/test_suffix_array.py",),
     ),
     # ------------------------------------------------------------------------------------------ tree policies
     Mutation(
