@@ -21,9 +21,7 @@ from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
-
-_HABIT = 8.0
-"""Weight of a guess's own probability, in observed trials."""
+from specchat.structures.learnt_rates import LearntRates
 
 _first = itemgetter(0)
 
@@ -61,7 +59,7 @@ class Merge:
         self._models = {index for index, choice in enumerate(parts.choices) if choice.runs_a_network}
         self._numbers = _numbers([choice.name for choice in parts.choices])
         self._sure = options.sure
-        self._trust = _Trust()
+        self._trust = LearntRates()  # by cell
         self._riders = [0] * len(self._members)  # how many of each member ride along in this round
         self._said: dict[tuple[int, ...], list[_Candidate]] = {}  # this round's points, by path below the root
 
@@ -133,7 +131,7 @@ class Merge:
 
     def _is_sure(self, said: Sequence[Sequence[Guess]]) -> bool:
         """Whether one of these points is so likely that no model need be asked."""
-        return any(self._trust.probability(candidate) >= self._sure for candidate in _by_token(said))
+        return any(self._trust.rate(candidate.cell, candidate.claimed) >= self._sure for candidate in _by_token(said))
 
     def _merged(self, path: tuple[int, ...], said: Sequence[Sequence[Guess]], width: int) -> list[Guess]:
         draws = [guess for guesses in said for guess in guesses if guess.kind is not DrawKind.POINT]
@@ -141,7 +139,7 @@ class Merge:
         self._said[path] = candidates
         if draws and candidates:
             draws = draws[: max(1, width // 2)]
-        believed = [(self._trust.probability(candidate), candidate) for candidate in candidates]
+        believed = [(self._trust.rate(candidate.cell, candidate.claimed), candidate) for candidate in candidates]
         believed.sort(key=_first, reverse=True)
         points = [
             Guess(token, q=q, logprob=math.log(probability), proposer=_names(cell))
@@ -152,7 +150,7 @@ class Merge:
     def _learn(self, emitted: Sequence[int]) -> None:
         for place, following in enumerate(emitted):
             for candidate in self._said.get(tuple(emitted[:place]), ()):
-                self._trust.count(candidate, candidate.token == following)
+                self._trust.count(candidate.cell, candidate.token == following)
 
 
 class _Candidate(NamedTuple):
@@ -163,21 +161,6 @@ class _Candidate(NamedTuple):
     cell: Cell
     claimed: float
     q: Tensor | None = None
-
-
-class _Trust:
-    """How often guesses of a cell were right, beginning with what their proposers claim."""
-
-    def __init__(self) -> None:
-        self._seen: dict[Cell, tuple[int, int]] = {}  # hits, trials
-
-    def count(self, candidate: _Candidate, right: bool) -> None:
-        hits, trials = self._seen.get(candidate.cell, (0, 0))
-        self._seen[candidate.cell] = hits + right, trials + 1
-
-    def probability(self, candidate: _Candidate) -> float:
-        hits, trials = self._seen.get(candidate.cell, (0, 0))
-        return (hits + _HABIT * candidate.claimed) / (trials + _HABIT)
 
 
 def _numbers(names: Sequence[str]) -> dict[int, int]:
