@@ -2,6 +2,8 @@
 
 from specchat.drafters.options import (
     DraftModelOptions,
+    JacobiOptions,
+    LookaheadOptions,
     MergeOptions,
     PromptLookupOptions,
     SuffixOptions,
@@ -46,6 +48,20 @@ DRAFTERS = Table(
         "continues as the text, or an earlier reply, went on after the same words, by counting",
         "SuffixDecoding arXiv:2411.04975",
         options=SuffixOptions,
+    ),
+    Method(
+        "lookahead",
+        "specchat.drafters.lookahead:Lookahead",
+        "n-grams that the target computes in parallel some places ahead, in extra rows of its own passes",
+        "Lookahead Decoding arXiv:2402.02057",
+        options=LookaheadOptions,
+    ),
+    Method(
+        "jacobi",
+        "specchat.drafters.jacobi:Jacobi",
+        "what the target said after its own last guesses, iterated towards a fixed point",
+        "Jacobi decoding arXiv:2305.10427",
+        options=JacobiOptions,
     ),
     Method(
         "hydra",
