@@ -2,6 +2,7 @@
 
 from specchat.drafters.options import (
     DraftModelOptions,
+    LayerSkipOptions,
     MergeOptions,
     PromptLookupOptions,
     SuffixOptions,
@@ -70,6 +71,14 @@ DRAFTERS = Table(
         "EAGLE-3 arXiv:2503.01840",
         options=TrainedNetworkOptions,
         requires=(TRAINED_WEIGHTS,),
+    ),
+    Method(
+        "layer_skip",
+        "specchat.drafters.layer_skip:LayerSkip",
+        "the target without some attention and MLP sub-layers, which are searched while chatting",
+        "SWIFT arXiv:2410.06916",
+        options=LayerSkipOptions,
+        runs_the_target=True,
     ),
     Method(
         "merge",
