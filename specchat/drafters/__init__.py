@@ -2,6 +2,7 @@
 
 from specchat.drafters.options import (
     DraftModelOptions,
+    EarlyExitOptions,
     LayerSkipOptions,
     MergeOptions,
     PromptLookupOptions,
@@ -78,6 +79,14 @@ DRAFTERS = Table(
         "the target without some attention and MLP sub-layers, which are searched while chatting",
         "SWIFT arXiv:2410.06916",
         options=LayerSkipOptions,
+        runs_the_target=True,
+    ),
+    Method(
+        "early_exit",
+        "specchat.drafters.early_exit:EarlyExit",
+        "the target's first layers; exit and length follow from what each exit would have guessed",
+        "DEL arXiv:2504.05598, LayerSkip arXiv:2404.16710",
+        options=EarlyExitOptions,
         runs_the_target=True,
     ),
     Method(

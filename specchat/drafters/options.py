@@ -95,6 +95,18 @@ class LayerSkipOptions:
 
 
 @dataclass(frozen=True)
+class EarlyExitOptions:
+    """Options of `early_exit`."""
+
+    exits: int = option(
+        8, "layers that are compared as exits, at equal distances", unit="layers", minimum=1, maximum=64
+    )
+    decay: float = option(
+        0.97, "what a token weighs in an exit's record, for every newer one", minimum=0.5, maximum=0.999
+    )
+
+
+@dataclass(frozen=True)
 class MergeOptions:
     """Options of `merge`."""
 

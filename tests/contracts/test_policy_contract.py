@@ -196,7 +196,8 @@ def test_every_node_pays_its_own_price(method, drafter):
     )
     assert all(worth >= price for worth, price in zip(worths(tree), prices, strict=False))
     free = make_policy(method, **OPEN.get(method.name, {})).grow(made, context, WIDE)
-    assert tree.drafted < free.drafted or free.drafted <= 2, "the later nodes were too dear"
+    paying = all(worth >= price for worth, price in zip(worths(free), prices, strict=False))
+    assert tree.drafted < free.drafted or paying, "the later nodes were too dear"
 
 
 def test_a_guess_without_a_probability_pays_too(method):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 CONTRACTS = "tests/contracts/test_{}_contract.py"
 DRAFTER, POLICY = (CONTRACTS.format(family) for family in ("drafter", "policy"))
 GOODPUT, MERGE = "tests/controllers/test_goodput.py", "tests/drafters/test_merge.py"
+EARLY_EXIT = "tests/drafters/test_early_exit.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
 
@@ -131,6 +132,30 @@ MUTATIONS = (
         "return self._least(-(effect + _OPTIMISM * covariance.diagonal().sqrt()))",
         "return self._least(covariance.diagonal())",
         ("tests/drafters/test_layer_search.py",),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "compares shadow tokens with the wrong token",
+        "drafters/early_exit.py",
+        "decided = [best for (best,) in reading.best_after(path, 1)]",
+        "decided = [0 for _ in path]",
+        (EARLY_EXIT, "-k", "shadow"),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "takes the exit that is right most often",
+        "drafters/shadow_tokens.py",
+        "worth = expected / (length * (layer + 1) + self.layers)",
+        "worth = expected / (length + self.layers)",
+        (EARLY_EXIT, "-k", "choice or text"),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "never forgets",
+        "drafters/shadow_tokens.py",
+        "self.right = decay * self.right + hit",
+        "self.right = self.right + hit",
+        (EARLY_EXIT, "-k", "choice or text"),
     ),
     Mutation(
         "controller search",
