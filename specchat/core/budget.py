@@ -15,6 +15,7 @@ class Budget:
             nodes cost nothing.
         why: what made the controller choose so, in a few words for the screen.
         passes: whether drafters may run passes of draft models.
+        search: whether a drafter may look for a better form of itself after this round.
     """
 
     nodes: int
@@ -23,6 +24,7 @@ class Budget:
     prices: tuple[float, ...] = ()
     why: str = field(default="", compare=False)
     passes: bool = True
+    search: bool = False
 
     @property
     def floor(self) -> float:

@@ -115,6 +115,31 @@ class LookaheadOptions:
 
 
 @dataclass(frozen=True)
+class LayerSkipOptions:
+    """Options of `layer_skip`."""
+
+    ratio: float = option(0.3, "share of all attention and MLP sub-layers that is left out", minimum=0.0, maximum=1.0)
+    sure: float = option(
+        0.8, "nothing is guessed after a guess where the likeliest one was less likely", minimum=0.0, maximum=1.0
+    )
+    window: int = option(
+        32, "tokens of the reply on which sets of sub-layers are tried", unit="tokens", minimum=4, maximum=256
+    )
+
+
+@dataclass(frozen=True)
+class EarlyExitOptions:
+    """Options of `early_exit`."""
+
+    exits: int = option(
+        8, "layers that are compared as exits, at equal distances", unit="layers", minimum=1, maximum=64
+    )
+    decay: float = option(
+        0.97, "what a token weighs in an exit's record, for every newer one", minimum=0.5, maximum=0.999
+    )
+
+
+@dataclass(frozen=True)
 class MergeOptions:
     """Options of `merge`."""
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 DRAFTER = "tests/contracts/test_drafter_contract.py"
 GOODPUT, MERGE = "tests/controllers/test_goodput.py", "tests/drafters/test_merge.py"
+EARLY_EXIT = "tests/drafters/test_early_exit.py"
+LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
 
@@ -98,6 +100,78 @@ MUTATIONS = (
         "followed * probability / value",
         "0.0 * value",
         ("tests/drafters/test_suffix.py", "-k", "unlikely"),
+    ),
+    Mutation(
+        "drafter layer_skip",
+        "scores its guesses against the tokens before",
+        "drafters/layer_skip.py",
+        "zip(said, following[1:], strict=True)",
+        "zip(said, following, strict=False)",
+        (LAYER_SKIP, "-k", "scores"),
+    ),
+    Mutation(
+        "drafter layer_skip",
+        "reads the text again instead of borrowing it",
+        "drafters/target_view.py",
+        "self.view.borrow(text, range(len(text)))",
+        "self.view.prefill(text)",
+        (LAYER_SKIP, "-k", "never_reads"),
+    ),
+    Mutation(
+        "drafter layer_skip",
+        "takes every set for a better one",
+        "drafters/layer_search.py",
+        "better = score > self.score",
+        "better = True",
+        ("tests/drafters/test_layer_search.py",),
+    ),
+    Mutation(
+        "drafter layer_skip",
+        "chooses sets at random alone",
+        "drafters/layer_search.py",
+        "return self._least(-(effect + _OPTIMISM * covariance.diagonal().sqrt()))",
+        "return self._least(covariance.diagonal())",
+        ("tests/drafters/test_layer_search.py",),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "compares shadow tokens with the wrong token",
+        "drafters/early_exit.py",
+        "decided = [best for (best,) in reading.best_after(path, 1)]",
+        "decided = [0 for _ in path]",
+        (EARLY_EXIT, "-k", "shadow"),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "takes the exit that is right most often",
+        "drafters/shadow_tokens.py",
+        "worth = expected / (length * (layer + 1) + self.layers)",
+        "worth = expected / (length + self.layers)",
+        (EARLY_EXIT, "-k", "choice or text"),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "never forgets",
+        "drafters/shadow_tokens.py",
+        "self.right = decay * self.right + hit",
+        "self.right = self.right + hit",
+        (EARLY_EXIT, "-k", "choice or text"),
+    ),
+    Mutation(
+        "controller search",
+        "searches without end",
+        "controllers/search.py",
+        "if self._searching_s > self._share * self._all_s:",
+        "if False:",
+        ("tests/controllers/test_search.py",),
+    ),
+    Mutation(
+        "controller search",
+        "never lets the drafter search",
+        "controllers/search.py",
+        "search=True, why",
+        "search=False, why",
+        ("tests/controllers/test_search.py",),
     ),
     Mutation(
         "drafter draft_model",

@@ -79,26 +79,33 @@ class KVCache:
             self._move_(torch.tensor(moved))
         return end
 
-    def copy_rows_(self, source: KVCache, rows: Sequence[int]) -> None:
-        """Copy these rows of another cache to the front, for the layers that this one has. In place."""
+    def copy_rows_(self, source: KVCache, rows: Sequence[int], known: int = 0) -> None:
+        """Copy these rows of another cache to the front, for the layers that this one has. In place.
+
+        Args:
+            known: the first so many lie there already, and are not copied again.
+        """
+        start = known - known % self._together  # whole blocks
+        rows = rows[start:]
         if not rows or not self.place_of:
             return
         assert source._keys is not None, "rows were written"
         assert source._values is not None, "rows were written"
         together = self._together
-        wanted = torch.tensor([*rows, *[rows[-1]] * (-len(rows) % together)])  # whole blocks
+        wanted = torch.tensor([*rows, *[rows[-1]] * (-len(rows) % together)])
         among = torch.unique(wanted // together)  # rows that lie together are moved together
         inside = torch.searchsorted(among, wanted // together) * together + wanted % together
         last = self._pair - 1
         swapped = (inside ^ last).view(-1, self._pair).flip(1).flatten()  # pairs of values lie the other way round
-        own = self.room_for(len(wanted), source._values[0].transpose(0, 1))
+        own = self.room_for(start + len(wanted), source._values[0].transpose(0, 1))
+        blocks = slice(start // together, (start + len(wanted)) // together)
         among, *orders = (to_device(index, own[0].device) for index in (among, inside, swapped))
         theirs = source._by_row(source._keys, source._values)
         for to, of, order in zip(self._by_row(*own), theirs, orders, strict=True):
             for layer, place in self.place_of.items():
                 taken = of[source.place_of[layer]].index_select(1, among).flatten(1, 3).index_select(1, order)
-                front = to[place, :, : len(wanted) // together]
-                front.copy_(taken.view(front.shape))
+                written = to[place, :, blocks]
+                written.copy_(taken.view(written.shape))
 
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows.
