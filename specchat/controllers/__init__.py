@@ -24,4 +24,10 @@ CONTROLLERS = Table(
         "SmartSpec arXiv:2406.14066",
         options=GoodputOptions,
     ),
+    Method(
+        "memory",
+        "specchat.controllers.memory:Memory",
+        "no more nodes than memory has room for: a round's peak is predicted, and the limit of `memory` never exceeded",
+        "SpecMemo arXiv:2506.01986",
+    ),
 )

@@ -449,6 +449,31 @@ MUTATIONS = (
     ),
     # ------------------------------------------------------------------------------------------- controllers
     Mutation(
+        "controller memory",
+        "forgets what the last round left",
+        "controllers/memory.py",
+        "+ self._unforeseen_bytes + kept",
+        "+ self._unforeseen_bytes",
+        ("tests/controllers/test_memory.py", "-k", "never_exceeded"),
+    ),
+    Mutation(
+        "controller memory",
+        "does not learn what was not foreseen",
+        "controllers/memory.py",
+        "self._limit.peak() - self._foreseen_bytes)",
+        "0)",
+        ("tests/controllers/test_memory.py", "-k", "foreseen"),
+    ),
+    Mutation(
+        "several controllers",
+        "takes the larger number of nodes",
+        "core/budget.py",
+        "nodes=min(first.nodes, second.nodes),",
+        "nodes=max(first.nodes, second.nodes),",
+        ("tests/controllers/test_several.py",),
+        quick=True,
+    ),
+    Mutation(
         "controller off",
         "speculates",
         "controllers/off.py",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
+from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.drafters.parts import PairResources
 from specchat.models.loading import Loaded
@@ -29,6 +30,7 @@ class LoadedPair:
     load_s: float
     threads: int = 1
     trained: TrainedDrafters = NO_TRAINED
+    memory: MemoryLimit | None = None
 
     def using(self, threads: int) -> LoadedPair:
         """The same models with so many threads; 0 chooses.
@@ -49,7 +51,7 @@ class LoadedPair:
         own, draft = self.vocabulary, self.draft
         shared = draft is None or draft.tokenizer is None or draft.tokenizer is self.target.tokenizer
         other = own if shared or draft is None else TransformersVocabulary(draft.tokenizer, draft.eos_ids)
-        return PairResources(own, other if draft else None, self.trained)
+        return PairResources(own, other if draft else None, self.trained, memory=self.memory)
 
     @property
     def key(self) -> str:

@@ -17,6 +17,7 @@ from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
 from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
 from specchat.engine.protocol.events import Event, Loading
 from specchat.errors import TokenizerMismatch
 from specchat.models import fetch
@@ -56,6 +57,7 @@ class Loader:
             draft = self._load(specs[1], device, settings, progress.say, beside=target)
             compare_tokenizers(target, draft)
         _set_aside()
+        memory, limited = limit_memory(settings, device, target, draft)
         progress.ended()
         return LoadedPair(
             name=pair.name,
@@ -64,9 +66,10 @@ class Loader:
             vocabulary=self._vocabulary(target),
             device=device,
             precision=target.precision,
-            notes=[note for one in (target, draft) if one is not None for note in one.notes],
+            notes=[note for one in (target, draft) if one is not None for note in one.notes] + list(limited),
             load_s=time.perf_counter() - began,
             trained=trained,
+            memory=memory,
         ).using(settings.threads)
 
     def trained_drafters(self, settings: Settings) -> TrainedDrafters:
@@ -102,6 +105,7 @@ class Loader:
             return load_scripted(spec, "draft" if guesses else "target")
         say(spec.name)
         path = fetch.locate(spec)
+        refuse_by_size(spec.name, path, settings)
 
         def say_part(what: str) -> None:
             say(f"{spec.name}: {what}")
