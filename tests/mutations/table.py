@@ -449,6 +449,22 @@ MUTATIONS = (
     ),
     # ------------------------------------------------------------------------------------------- controllers
     Mutation(
+        "controller cost_model",
+        "counts guesses that were never reached as wrong",
+        "controllers/cost_model.py",
+        "(ROOT, *path) if round.verdict.bonus is not None else (ROOT, *path)[:-1]",
+        "range(len(tree))",
+        ("tests/controllers/test_cost_model.py", "-k", "rank"),
+    ),
+    Mutation(
+        "controller cost_model",
+        "believes that nodes cost nothing",
+        "controllers/cost_model.py",
+        "self._verify_s.at(1.0 + nodes * self._rows_each.value)",
+        "self._verify_s.at(1.0)",
+        ("tests/controllers/test_cost_model.py",),
+    ),
+    Mutation(
         "controller memory",
         "forgets what the last round left",
         "controllers/memory.py",
