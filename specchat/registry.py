@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,12 +24,17 @@ def option(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     live: bool = True,
+    check: Callable[[str], object] | None = None,
 ) -> Any:
     """One field of an options dataclass: its default, what it means, and which values it takes.
 
-    `live` says whether a change acts between two rounds (True) or needs the models loaded again.
+    `live` says whether a change acts between two rounds (True) or needs the models loaded again. `check` refuses a
+    text that says nothing.
     """
-    about = {"help": help, "unit": unit, "minimum": minimum, "maximum": maximum, "choices": choices, "live": live}
+    about = {
+        "help": help, "unit": unit, "minimum": minimum, "maximum": maximum,
+        "choices": choices, "live": live, "check": check,
+    }  # fmt: skip
     return field(default=default, metadata=about)
 
 
@@ -46,6 +51,7 @@ class Option:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     live: bool = True
+    check: Callable[[str], object] | None = None
 
     def parse(self, value: Any, owner: str) -> Any:
         """The value as this option's kind and within its range, or a UsageError that says what is allowed."""
@@ -53,6 +59,8 @@ class Option:
         converted = self._converted(value, name)
         if self.choices and converted not in self.choices:
             raise UsageError(f"{name} = {short(value)} is not one of its values{nearest(str(value), self.choices)}")
+        if self.check is not None:
+            self.check(converted)
         low, high = self.minimum, self.maximum
         if isinstance(converted, int | float) and not isinstance(converted, bool):
             outside = (low is not None and converted < low) or (high is not None and converted > high)

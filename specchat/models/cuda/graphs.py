@@ -78,6 +78,7 @@ class GraphNetwork:
         self.kernels = "torch, CUDA graphs"
         self.keys_together = eager.keys_together
         self.threads = eager.threads
+        self.like = eager.like
         self.trouble = ""  # why no more is recorded
         self._eager = eager
         self._layers = EagerNetwork(eager.weights, ops)
@@ -96,6 +97,9 @@ class GraphNetwork:
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         return self._eager.head(hidden, totals)
+
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        return self._eager.pass_bytes(rows, seen, logits)  # buffers of recordings stay: they count as held
 
     def run(self, running: Pass) -> Tensor:
         plan = running.plan

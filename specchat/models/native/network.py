@@ -125,7 +125,7 @@ class NativeNetwork:
             self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
             self._head = packer.product("embed" if shape.tied else "head", share_out=pool.map)
         self._norm = self._source.dense("norm")
-        self._like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
+        self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
         self.weights = sum(product.out * product.inputs for product in products)
@@ -156,8 +156,14 @@ class NativeNetwork:
             self._kernels.head(self.threads, self._c, states, rows, *said)
         return HeadOutput(logits, best if vocab_size >= BEST else best[:, :vocab_size], summed)
 
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        shape = self.shape
+        states, masks = 4 * rows * shape.hidden, len(shape.attention_kinds) * rows * seen
+        said = 4 * rows * (shape.vocab_size + BEST) if logits else 0
+        return states + masks + said + self._kernels.working_bytes(self.threads, self._c, rows, seen)
+
     def run(self, running: Pass) -> Tensor:
-        rows = _Rows(running, self.shape, self._like, self._adapters)
+        rows = _Rows(running, self.shape, self.like, self._adapters)
         for layers in running.segments(self.shape.layers):
             running.counters.node_layers += running.parts.computed(layers) * len(rows.hidden)
             self._kernels.layers(self.threads, self._c, rows.as_c(), layers)
