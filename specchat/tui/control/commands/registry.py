@@ -122,7 +122,7 @@ def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, l
     """The help page, with the user's own keys in it."""
     slashed = [(f"/{command.name} {command.usage}".strip(), command.help) for command in COMMANDS.values()]
     marks = [("● accepted  ★ bonus", "drafted and kept · the target's own token"),
-             ("✕ rejected  ○ unseen", "the target wrote another · never got there"),
+             ("✕ rejected  ○ not reached", "the target wrote another · never got there"),
              ("⊘ pruned  ◐ cut off", "dropped in the middle of a pass · the reply ended"),
              ("◌ pending  ² agreed", "not told yet · proposed by two drafters"),
              ("τ", "mean tokens per round, the bonus included"),
