@@ -36,7 +36,7 @@ async def main() -> None:
         app.control.session.player.resume()
         await until(pilot, lambda: ended(app, len(list(recording.replies()))))
         (HERE / "clip.svg").unlink(missing_ok=True)
-        app.control.actions.clips.write("svg", HERE / "clip.svg")
+        await app.control.actions.clips.write("svg", HERE / "clip.svg")
 
 
 async def until(pilot: Pilot[Any], true: Callable[[], bool]) -> None:
