@@ -73,16 +73,13 @@ def ribbon(columns: Sequence[Column], width: int, height: int, shown: int | None
     """
     titled = height > 2
     lines = range(1, height - 1) if titled else range(height)
-    room = len(lines) * width
-    first = max(0, len(columns) - room)
+    first_line = -(-len(columns) // width) - len(lines)
     if shown is not None:
-        first = min(first, shown)
-    first -= first % width if first else 0
-    if len(columns) - first > room and shown is None:
-        first += width
+        first_line = min(first_line, shown // width)
+    first = max(0, first_line) * width
     top = max(TOP_TOKENS, max((column.tokens for column in columns), default=0))
     roles = _roles(columns)
-    begins = range(first, first + room, width)
+    begins = range(first, first + len(lines) * width, width)
     rows = [_line(columns, begin, min(len(columns), begin + width), top, roles, shown) for begin in begins]
     if titled:
         rows = [titled_rule(_title(columns, shown), width), *rows, _legend(roles, width)]
@@ -91,7 +88,7 @@ def ribbon(columns: Sequence[Column], width: int, height: int, shown: int | None
 
 def _line(columns: Sequence[Column], begin: int, end: int, top: int, roles: dict[str, str], shown: int | None) -> Row:
     cells = [
-        (spark([columns[at].tokens], top), "selected" if at == shown else roles[columns[at].proposer])
+        (spark([columns[at].tokens], top), "column" if at == shown else roles[columns[at].proposer])
         for at in range(begin, end)
     ]
     return [("".join(text for text, _ in run), role) for role, run in groupby(cells, key=lambda cell: cell[1])]
