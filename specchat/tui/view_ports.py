@@ -107,6 +107,8 @@ class TreePanelPort(FocusablePort, Protocol):
         frozen: bool = False,
         animating: bool = False,
         pace: str = "",
+        looks_back: bool = False,
+        empty: str = "",
     ) -> None: ...
 
 

@@ -12,9 +12,13 @@ from specchat.tui.control.round_animation import RoundAnimation
 from specchat.tui.control.show_mode import ShowMode
 from specchat.tui.draw.stats_rows import Facts, plan_of
 from specchat.tui.services.terminal_window import TerminalWindow
+from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.session import Chat
 from specchat.tui.system.cpu_meter import CpuMeter
 from specchat.tui.view_ports import SettingsFormPort, ViewPorts
+
+NOTHING_YET, NO_ROUNDS = "each round's token tree", "no rounds were kept of this reply"
+"""What stands in place of a tree."""
 
 TREE_S, FIGURES_S = 1 / 8, 1 / 3
 """The shortest time between two drawings of the tree, and of the figures, while a reply is written."""
@@ -67,18 +71,30 @@ class ScreenUpdate:
         self._draw_alert()
 
     def _draw_tree(self) -> None:
-        chat, speed = self._chat, self._speed
-        pace = self._show.title + speed.caption
+        chat, speed, shown = self._chat, self._speed, self._chat.shown_rounds
+        over = chat.running is None and chat.last_reply() is not None
         self._views.tree_panel.show(
-            chat.rounds, chat.figures, frozen=speed.halted, animating=not self._animation.finished, pace=pace
+            shown.reply.rounds.list if shown.reply else (),
+            self._figures,
+            frozen=speed.halted or shown.looks_back,
+            animating=not self._animation.finished and not shown.looks_back,
+            pace="earlier reply · " if shown.looks_back else self._show.title + speed.caption,
+            looks_back=shown.looks_back,
+            empty=NO_ROUNDS if over or shown.looks_back else NOTHING_YET,
         )
         self._views.subtitle.repaint()
         self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.caption)
 
+    @property
+    def _figures(self) -> Figures | None:
+        """Those of the reply that the user looks back at, else of the newest one."""
+        shown = self._chat.shown_rounds
+        return shown.reply.figures if shown.looks_back and shown.reply else self._chat.figures
+
     def _facts(self) -> Facts:
         chat, meter = self._chat, self._cpu_meter
         return Facts(
-            figures=chat.figures,
+            figures=self._figures,
             loss=chat.engine.loss,
             context_tokens=chat.context_tokens,
             context_limit=chat.engine.ready.context_tokens if chat.engine.ready else 0,
