@@ -31,6 +31,7 @@ from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.session import Chat
+from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.chat_views import chat_views
@@ -38,6 +39,7 @@ from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript import Transcript
+from specchat.tui.widgets.welcome import Welcome
 
 
 class SpecchatApp(TerminalApp):
@@ -97,22 +99,10 @@ class SpecchatApp(TerminalApp):
             self, self.views.notice.say, lambda: self.control, lambda: self.post_message(self.Tick())
         )
         self.control = Controllers(
-            self.chat,
-            self.views,
-            self.ports,
-            options,
-            self.keys,
-            link_factory=link_factory,
-            demo=demo,
-            pairs=pairs,
-            judge=judge,
-            sizes=sizes,
-            finds_models=finds_models,
-            engine_here=engine_here,
-            store=store,
-            toured=toured,
+            self.chat, self.views, self.ports, options, self.keys, link_factory=link_factory, demo=demo, pairs=pairs,
+            judge=judge, sizes=sizes, finds_models=finds_models, engine_here=engine_here, store=store, toured=toured,
             questions=questions,
-        )
+        )  # fmt: skip
         self.after_copy = self.control.terminal.copied
 
     def compose(self) -> ComposeResult:
@@ -147,6 +137,7 @@ class SpecchatApp(TerminalApp):
         first_start = await self.control.tour.first_start()
         self.call_after_refresh(self.control.garbage.begin)
         self.call_after_refresh(self.control.session.connect)
+        self.call_after_refresh(self.control.starting_page.show_tree)
         if first_start:
             self.call_after_refresh(lambda: self.ports.run_in_background(self.control.pairs.offer_found()))
         if self._first_chat is None:
@@ -180,6 +171,10 @@ class SpecchatApp(TerminalApp):
     async def _turn_tour_page(self) -> None:
         """Enter in an empty prompt, or a click on the tour, turns the tour's page."""
         await self.control.tour.next()
+
+    async def on_welcome_question_chosen(self, event: Welcome.QuestionChosen) -> None:
+        """Ask a question of the empty page."""
+        await self.ports.attempt(self.control.starting_page.ask(event.question))
 
     def on_prompt_taken_back(self) -> None:
         """Put the queued message back into the prompt."""
@@ -252,11 +247,17 @@ class SpecchatApp(TerminalApp):
         """Actions that cannot be done now have no keys."""
         if action == "suspend_process":
             return self.can_suspend
+        if action == "ask_question":
+            return self.control.starting_page.asks
         return self.control.speed.can(str(parameters[0])) if action == "pace" else True
 
     async def action_command(self, name: str) -> None:
         """Run a slash command without arguments."""
         await self.ports.attempt(COMMANDS[name].run(self.control.actions, ""))
+
+    async def action_ask_question(self, number: int) -> None:
+        """Ask a question of the empty page."""
+        await self.ports.attempt(self.control.starting_page.ask(QUESTIONS[number]))
 
     async def action_interrupt(self) -> None:
         """Copy what is selected; else stop; else ask once more and quit."""

@@ -21,6 +21,7 @@ from specchat.tui.control.round_animation import RoundAnimation
 from specchat.tui.control.screen_update import ScreenUpdate
 from specchat.tui.control.show_mode import ShowMode
 from specchat.tui.control.side_panel import SidePanel
+from specchat.tui.control.starting_page import StartingPage
 from specchat.tui.control.stop_keys import StopKeys
 from specchat.tui.control.tour import Tour
 from specchat.tui.ports import AppPorts
@@ -129,6 +130,7 @@ class Controllers:
             clips=Clips(chat, self.session),
             keys=keys,
         )
+        self.starting_page = StartingPage(views, self.session, self.context_limit, ports, demo)
         self.prompt_controller = PromptController(self.actions, self.context_limit)
         self.stop_keys = StopKeys(self.actions, self.context_limit, self.prompt_controller)
         self.round_animation = RoundAnimation(chat, views, self.speed, self.pump, ports)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from specchat.tui.draw.token_tree import ASCII, UNICODE
 from specchat.tui.ports import KeyNames
 from specchat.tui.state.completion import Completion
 from specchat.tui.state.prompt_history import History
@@ -57,7 +58,7 @@ def chat_views(
     transcript = Transcript(id="transcript")
     views = ChatViews(
         transcript=transcript,
-        start_pages=StartPages(chat, transcript),
+        start_pages=StartPages(chat, transcript, ASCII if ascii else UNICODE),
         tree_panel=TreePanel(ascii_marks=ascii, id="tree"),
         tree_strip=TreeStrip(ascii_marks=ascii, id="strip"),
         subtitle=Subtitle(chat, id="subtitle"),
