@@ -24,6 +24,7 @@ from specchat.tui.control.controllers import Controllers
 from specchat.tui.control.engine_session import LinkFactory
 from specchat.tui.control.terminal_app import TerminalApp
 from specchat.tui.draw.token_tree import Mode
+from specchat.tui.ports import StartServer
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.pair_library import Judge, Pairs, Sizes
@@ -72,6 +73,7 @@ class SpecchatApp(TerminalApp):
         toured: Path | None = None,
         questions: Callable[[], Sequence[BenchQuestion]] = tuple,
         guard: ExitGuard | None = None,
+        server: StartServer | None = None,
     ) -> None:
         """The app, not yet running.
 
@@ -79,11 +81,10 @@ class SpecchatApp(TerminalApp):
             link_factory: starts an engine, or whatever answers like one.
             pairs, judge, sizes: the pairs there are, and what tells more about one; see `PairLibrary`.
             demo: a recording to offer where weights cannot be had.
-            engine_here: whether the engine reads this machine's files.
-            store: the file the chats are in; None keeps nothing.
+            engine_here, store: whether the engine reads this machine's files; where chats are kept, None keeps none.
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
             toured: the file that says the tour was taken; None takes no tour.
-            questions: what a benchmark asks.
+            questions, server: what a benchmark asks; what lets other programs use the engine, None lets none.
             guard: what ends the app when it is told to from outside; None leaves that to whoever runs it.
         """
         options = options or AppOptions()
@@ -101,7 +102,7 @@ class SpecchatApp(TerminalApp):
         self.control = Controllers(
             self.chat, self.views, self.ports, options, self.keys, link_factory=link_factory, demo=demo, pairs=pairs,
             judge=judge, sizes=sizes, finds_models=finds_models, engine_here=engine_here, store=store, toured=toured,
-            questions=questions,
+            questions=questions, server=server,
         )  # fmt: skip
         self.after_copy = self.control.terminal.copied
 
@@ -117,6 +118,7 @@ class SpecchatApp(TerminalApp):
         yield views.subtitle
         yield views.tree_strip
         yield views.alert
+        yield views.served_line
         yield views.notice
         yield views.queued_message
         yield views.command_list
@@ -157,9 +159,9 @@ class SpecchatApp(TerminalApp):
         redraw = self.control.pump.begin()
         events = self.control.session.link.drain() if self.control.session.link else []
         with self.batch_update():
-            await self.control.events.apply(
-                self.control.round_animation.release(self.control.races.dispatch(events)), redraw
-            )
+            served, own = self.control.served.dispatch(self.control.races.dispatch(events))
+            await self.control.events.apply(self.control.round_animation.release(own), redraw or served)
+            self.control.served.ask_next()
         self.call_after_refresh(self.control.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
@@ -292,6 +294,7 @@ def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
     try:
         app.run(mouse=mouse)
     finally:
+        app.control.server.stop()
         app.control.archive.close()
         app.control.terminal.restore_title()
         app.control.session.close()

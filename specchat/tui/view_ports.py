@@ -163,6 +163,12 @@ class QueuedMessagePort(Protocol):
     def update(self) -> None: ...
 
 
+class ServedLinePort(Protocol):
+    """The line about other programs."""
+
+    def update(self) -> None: ...
+
+
 class AlertPort(Protocol):
     """The alert with its buttons."""
 
@@ -206,6 +212,8 @@ class ViewPorts(Protocol):
     def notice(self) -> NoticePort: ...
     @property
     def queued_message(self) -> QueuedMessagePort: ...
+    @property
+    def served_line(self) -> ServedLinePort: ...
     @property
     def alert(self) -> AlertPort: ...
     @property

@@ -49,7 +49,7 @@ class ScreenUpdate:
     def __call__(self) -> None:
         """Update all widgets; tree and figures at limited rates while a reply is written."""
         chat, views = self._chat, self._views
-        writing = chat.running is not None
+        writing = chat.writing
         if not writing or self._pump.is_due("tree", TREE_S):
             self._draw_tree()
         self._animation.redraw()
@@ -59,6 +59,7 @@ class ScreenUpdate:
             views.status.repaint()
         self._terminal.update_title()
         views.queued_message.update()
+        views.served_line.update()
         views.prompt.waiting = chat.queued or ""
         views.notice.update(welcomed=views.start_pages.welcome_shown)
         views.start_pages.repaint_welcome()
@@ -68,25 +69,26 @@ class ScreenUpdate:
 
     def _draw_tree(self) -> None:
         chat, speed = self._chat, self._speed
-        pace = self._show.title + speed.caption
+        pace = ("served · " if chat.served else "") + self._show.title + speed.caption
+        rounds, figures = chat.shown_rounds, chat.shown_figures
         self._views.tree_panel.show(
-            chat.rounds, chat.figures, frozen=speed.halted, animating=not self._animation.finished, pace=pace
+            rounds, figures, frozen=speed.halted, animating=not self._animation.finished, pace=pace
         )
         self._views.subtitle.repaint()
-        self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.caption)
+        self._views.tree_strip.show(rounds[-1] if rounds else None, figures, speed.caption)
 
     def _facts(self) -> Facts:
         chat, meter = self._chat, self._cpu_meter
         return Facts(
-            figures=chat.figures,
+            figures=chat.shown_figures,
             loss=chat.engine.loss,
             context_tokens=chat.context_tokens,
             context_limit=chat.engine.ready.context_tokens if chat.engine.ready else 0,
             memory_bytes=chat.engine.ready.memory_bytes if chat.engine.ready else 0,
-            writing=chat.running is not None,
+            writing=chat.writing,
             effect=chat.engine.effect,
-            shares=meter.read(self._session.engine_pid) if chat.running else meter.shares,
-            plan=plan_of(chat.rounds[-1] if chat.rounds else None),
+            shares=meter.read(self._session.engine_pid) if chat.writing else meter.shares,
+            plan=plan_of(chat.shown_rounds[-1] if chat.shown_rounds else None),
         )
 
     def _draw_alert(self) -> None:

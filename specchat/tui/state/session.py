@@ -20,6 +20,7 @@ from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.message_tree import Branches
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.served_reply import ServedReply
 from specchat.tui.state.turn import Reply, Turn
 
 KEPT_ROUNDS = 200
@@ -28,7 +29,7 @@ KEPT_ROUNDS = 200
 _REMEMBERED_ROUNDS = 3 * KEPT_ROUNDS
 """Rounds of all branches that are kept for when a branch is shown again."""
 
-_OF_THE_APP = ("fetching", "fetched", "unsaved")
+_OF_THE_APP = ("fetching", "fetched", "unsaved", "serving", "served")
 """What belongs to no chat and goes on while one is set aside."""
 
 _COMPLETE = {
@@ -47,6 +48,8 @@ class Chat:
     fetching: str = ""  # the downloads in the background and their progress
     found: str = ""  # models of other programs, offered on the welcome page
     fetched: str = ""  # the pair that was downloaded last, until it is loaded
+    serving: str = ""  # the address at which other programs may use the engine
+    served: ServedReply | None = None  # the reply for one of them that is shown in place of the chat's last
     engine: EngineState = field(default_factory=EngineState)
     id: str = field(default_factory=new_id)
     title: str = ""
@@ -75,7 +78,27 @@ class Chat:
 
     @property
     def can_generate(self) -> bool:
-        return self.engine.phase == "ready" and self.running is None
+        return self.engine.phase == "ready" and not self.writing
+
+    @property
+    def writing(self) -> bool:
+        """Whether the engine writes a reply, be it for another program."""
+        return self.running is not None or (self.served is not None and self.served.running)
+
+    @property
+    def shown_rounds(self) -> Sequence[RoundDone]:
+        """The rounds of the replies that are shown."""
+        return self.served.rounds if self.served is not None else self.rounds
+
+    @property
+    def shown_figures(self) -> Figures | None:
+        """The figures of the reply that is shown."""
+        return self.served.figures if self.served is not None else self.figures
+
+    @property
+    def shown_reply(self) -> Reply | None:
+        """The newest reply, be it for another program."""
+        return self.served.reply if self.served is not None else self.last_reply()
 
     @property
     def context_tokens(self) -> int:
@@ -111,7 +134,7 @@ class Chat:
         seed = None if reply.stop == "edited" else reply.facts.seed
         self._ids += 1
         begun = reply.go_on(self._ids)
-        self.running, self.figures = reply, reply.figures
+        self.running, self.figures, self.served = reply, reply.figures, None
         return Generate(self._ids, self.messages(self.sent_turns()[:-1]), seed, begun=begun)
 
     def replace_reply(self, turn: Turn, text: str) -> None:
@@ -263,7 +286,7 @@ class Chat:
     def _begin_reply(self, id: int) -> Reply:
         if (before := self.last_reply()) is not None:
             before.drop_pieces()
-        self.figures = Figures()
+        self.figures, self.served = Figures(), None
         self.running = Reply(id, self.figures)
         self.branches.add(Turn("assistant", reply=self.running))
         return self.running

@@ -14,6 +14,7 @@ from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.command_list import CommandList, Described
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.queued_message import QueuedMessage
+from specchat.tui.widgets.served_line import ServedLine
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.start_pages import StartPages
 from specchat.tui.widgets.stats_panel import StatsPanel
@@ -40,6 +41,7 @@ class ChatViews:
     status: StatusBar
     notice: Notice
     queued_message: QueuedMessage
+    served_line: ServedLine
     alert: Alert
     replay_bar: ReplayBar
 
@@ -69,6 +71,7 @@ def chat_views(
         status=StatusBar(chat, key_of, id="status"),
         notice=Notice(chat, id="notice"),
         queued_message=QueuedMessage(chat, key_of, id="waiting"),
+        served_line=ServedLine(chat, id="served"),
         alert=Alert(key_of, id="alert"),
         replay_bar=ReplayBar(key_of, id="replay"),
     )
