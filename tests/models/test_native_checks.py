@@ -168,6 +168,44 @@ def test_parts_and_adapters_that_are_not_there_are_refused(monkeypatch, change, 
 FAR = WHICH(*[7] * 8)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: setattr(c, "tapped", 99), "tapped layers is 99"),
+        (lambda c: setattr(c, "tap_of", ctypes.addressof(FAR)), "a tapped layer's place is 7, not -1 to 0"),
+        (lambda c: setattr(c, "taps", None), "no room for tapped states"),
+    ],
+)
+def test_taps_without_room_are_refused(monkeypatch, change, said):
+    own = native(network("llama"))
+    own.prefill(prompt())
+    layers = kernels.Kernels.layers
+
+    def changed(self, threads, decoder, rows, which):
+        change(rows)
+        return layers(self, threads, decoder, rows, which)
+
+    monkeypatch.setattr(kernels.Kernels, "layers", changed)
+    with pytest.raises(ModelError, match=said):
+        own.read(TokenTree(5, V).freeze(), request=PassRequest(taps=frozenset({1})))
+
+
+def test_taps_take_no_call_of_their_own(monkeypatch):
+    own = native(network("llama"))
+    own.prefill(prompt())
+    calls: list[range] = []
+    layers = kernels.Kernels.layers
+
+    def counted(self, threads, decoder, rows, which):
+        calls.append(which)
+        return layers(self, threads, decoder, rows, which)
+
+    monkeypatch.setattr(kernels.Kernels, "layers", counted)
+    reading = own.read(TokenTree(5, V).freeze(), request=PassRequest(taps=frozenset({0, 1})))
+    assert calls == [range(own.layers)]
+    assert not torch.equal(reading.taps[0], reading.taps[1])
+
+
 @pytest.mark.parametrize("place", [-1, 10_000, 3])
 def test_a_row_written_elsewhere_than_it_sees_is_refused(monkeypatch, place):
     own = native(network("llama"))

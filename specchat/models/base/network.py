@@ -65,13 +65,13 @@ class Pass:
 
     def interrupted(self, layers: int) -> bool:
         """Whether a hook must answer before the pass is over."""
-        return self.watch is not None and any(self.watch.interrupts(layer) for layer in range(layers))
+        return self.watch is not None and any(layer < layers for layer in self.watch.hooked)
 
     def segments(self, layers: int) -> list[range]:
-        """Runs of layers without taps or hooks between them; each ends with a layer that has one, or with the last."""
-        watch = self.watch
-        ends = [] if watch is None or watch.idle else [layer + 1 for layer in range(layers) if watch.wants(layer)]
-        cuts = sorted({0, *ends, layers})
+        """Runs of layers without hooks between them; each ends with a layer that has one, or with the last."""
+        if self.watch is None or not self.watch.hooked:
+            return [range(layers)]
+        cuts = sorted({0, *(layer + 1 for layer in self.watch.hooked if layer < layers), layers})
         return [range(first, last) for first, last in pairwise(cuts)]
 
 

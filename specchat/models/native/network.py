@@ -75,6 +75,8 @@ class _CRows(ctypes.Structure):
         *[(name, ctypes.c_void_p) for name in ("place_of", "mlp")],
         *[(name, ctypes.c_int32) for name in ("kept", "adapters")],
         *[(name, ctypes.c_void_p) for name in ("low_rank", "adapter_of")],
+        ("tapped", ctypes.c_int32),
+        *[(name, ctypes.c_void_p) for name in ("tap_of", "taps")],
     ]
 
 
@@ -157,14 +159,19 @@ class NativeNetwork:
         return HeadOutput(logits, best if vocab_size >= BEST else best[:, :vocab_size], summed)
 
     def run(self, running: Pass) -> Tensor:
-        rows = _Rows(running, self.shape, self._like, self._adapters)
+        rows, watch = _Rows(running, self.shape, self._like, self._adapters), running.watch
         for layers in running.segments(self.shape.layers):
             running.counters.node_layers += running.parts.computed(layers) * len(rows.hidden)
-            self._kernels.layers(self.threads, self._c, rows.as_c(), layers)
-            if running.watch is not None and running.watch.wants(layers.stop - 1):
-                stay = running.watch.after_layer(layers.stop - 1, rows.hidden)
-                if stay is not None:
-                    rows.drop(stay)
+            taps = None if watch is None else rows.taps(watch.tapped(layers))
+            self._kernels.layers(self.threads, self._c, rows.as_c(taps), layers)
+            if watch is None:
+                continue
+            if taps is not None:
+                for layer, states in zip(taps.layers, taps.states, strict=True):
+                    watch.keep(layer, states)
+            stay = watch.ask_hooks(layers.stop - 1, rows.hidden)
+            if stay is not None:
+                rows.drop(stay)
         return rows.hidden
 
     def time_phases(self, timed: bool) -> None:
@@ -198,6 +205,15 @@ class NativeNetwork:
         )
 
 
+@dataclass(frozen=True)
+class _Taps:
+    """Layers whose states C copies, and the copies: `states` is (layers, rows, d), `places` (layers of the network,)."""
+
+    layers: tuple[int, ...]
+    places: array[int]
+    states: Tensor
+
+
 class _Rows:
     """The rows of one pass and where they lie."""
 
@@ -222,8 +238,17 @@ class _Rows:
         self._seen = [seen[stay] for seen in self._seen]
         self._adapter_of = None if self._adapter_of is None else self._adapter_of[stay]
 
-    def as_c(self) -> _CRows:
-        """The same for C; valid as long as this lives and nothing is dropped."""
+    def taps(self, layers: tuple[int, ...]) -> _Taps | None:
+        """Room for the states of the rows after these layers; None where there are none."""
+        if not layers:
+            return None
+        places = array("i", [-1]) * self._shape.layers
+        for place, layer in enumerate(layers):
+            places[layer] = place
+        return _Taps(layers, places, torch.empty(len(layers), *self.hidden.shape))
+
+    def as_c(self, taps: _Taps | None = None) -> _CRows:
+        """The same for C; valid as long as this and the taps live and nothing is dropped."""
         shape, rows, (kept, _, capacity, _) = self._shape, len(self.hidden), self._keys.shape
         if rows != len(self._places):
             raise ModelError(f"the native kernels refuse states: {rows} rows, not {len(self._places)}")
@@ -248,6 +273,8 @@ class _Rows:
             *(kept, 0 if self._adapters is None else self._adapters.count),
             None if self._adapters is None else ctypes.addressof(self._adapters.table),
             maybe_pointer("which adapters act", self._adapter_of, torch.int32, rows),
+            0 if taps is None else len(taps.layers),
+            *((None, None) if taps is None else (taps.places.buffer_info()[0], taps.states.data_ptr())),
         )
 
 

@@ -233,6 +233,10 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
             attention_half(&p);
         }
         if (rows->mlp == NULL || rows->mlp[i]) mlp_half(&p);
+        if (rows->tapped && rows->tap_of[i] >= 0) {
+            size_t states = (size_t)rows->rows * (size_t)decoder->hidden;
+            memcpy(rows->taps + (size_t)rows->tap_of[i] * states, p.hidden, states * sizeof(float));
+        }
     }
     free(memory);
     return DONE;
