@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import weakref
+from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.models.native.build import load
+from specchat.models.native.tensor_pointers import pointer
 
 PHASES = ("rounding", "products", "attention", "head", "waiting")
 """What the time of a pass goes into; team.h has the same in the same order."""
@@ -43,6 +47,7 @@ class Kernels:
         library.decoder_check.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
         library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 3]
+        library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
         library.linear_check.argtypes = library.head_alone_check.argtypes = [_POINTER]
         library.linear.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
         library.team_time.restype = None
@@ -73,6 +78,17 @@ class Kernels:
         with self._passing:
             about = ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop
             self._done(self._library.decoder_layers(self._team_of(threads), *about))
+
+    def move_rows(self, keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy rows of a cache onto others, one after another: (to, from) of each.
+
+        Args:
+            keys, values: (layers, heads, capacity, head_dim) bfloat16, as decoder.h lays them out.
+        """
+        layers, heads, capacity, head_dim = sizes = keys.shape
+        cache = pointer("keys", keys, torch.bfloat16, *sizes), pointer("values", values, torch.bfloat16, *sizes)
+        flat = (ctypes.c_int32 * (2 * len(moves)))(*itertools.chain.from_iterable(moves))
+        self._done(self._library.cache_move(*cache, layers * heads, capacity, head_dim, flat, len(moves)))
 
     def head(
         self, threads: int, decoder: Any, hidden: int, rows: int, logits: int, best: int, totals: int | None

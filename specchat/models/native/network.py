@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specchat.errors import ModelError
 from specchat.models.base.head_output import HeadOutput
-from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.kv_cache import KVCache, MoveRows
 from specchat.models.base.network import Pass
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
@@ -121,6 +121,7 @@ class NativeNetwork:
         self.keys_together = KEYS
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
+        self.move_rows: MoveRows | None = self._kernels.move_rows
         self._source: WeightSource = prepared(source, shape)
         packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:
@@ -207,7 +208,10 @@ class NativeNetwork:
 
 @dataclass(frozen=True)
 class _Taps:
-    """Layers whose states C copies, and the copies: `states` is (layers, rows, d), `places` (layers of the network,)."""
+    """Layers whose states C copies, and the copies: `states` is (layers, rows, d).
+
+    `places` says of each layer of the network where among them its states go, or −1.
+    """
 
     layers: tuple[int, ...]
     places: array[int]

@@ -8,6 +8,7 @@
  * Compiled on the user's machine for its own processor; specchat/models/native/build.py says how.
  */
 
+#include "cache.h"
 #include "check.h"
 #include "floor.h"
 #include "linear.h"

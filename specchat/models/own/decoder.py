@@ -47,7 +47,7 @@ class Decoder:
         self.context_tokens = context_tokens
         self.counters = Counters()
         self.device = network.device
-        self.cache = KVCache(self._parts.attention, context_tokens, network.keys_together)
+        self.cache = KVCache(self._parts.attention, context_tokens, network.keys_together, network.move_rows)
         self._text: CachedText = CachedText(self.cache, source._text if source else None)
         # A tree may reach a little past the end of the context before it is cut.
         rotations = shape.rotations(context_tokens + 1024) if source is None else source.rotations
