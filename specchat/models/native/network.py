@@ -21,7 +21,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
-from specchat.models.native.kernels import BEST, kernels_for
+from specchat.models.native.kernels import HeadRoom, kernels_for
 from specchat.models.native.packing import Packer
 from specchat.models.native.product import CProduct, Product
 from specchat.models.native.tensor_pointers import maybe_pointer, pointer
@@ -151,13 +151,11 @@ class NativeNetwork:
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         hidden = _floats(hidden)
         rows, vocab_size = len(hidden), self.shape.vocab_size
-        logits, best = torch.empty(rows, vocab_size), torch.empty(rows, BEST, dtype=torch.int32)
-        summed = torch.empty(rows) if totals else None
+        said = HeadRoom(rows, vocab_size, totals=totals)
         if rows:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
-            said = logits.data_ptr(), best.data_ptr(), None if summed is None else summed.data_ptr()
-            self._kernels.head(self.threads, self._c, states, rows, *said)
-        return HeadOutput(logits, best if vocab_size >= BEST else best[:, :vocab_size], summed)
+            self._kernels.head(self.threads, self._c, states, rows, said)
+        return said.output
 
     def run(self, running: Pass) -> Tensor:
         rows, watch = _Rows(running, self.shape, self._like, self._adapters), running.watch

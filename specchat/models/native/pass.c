@@ -11,6 +11,7 @@
 #include "cache.h"
 #include "check.h"
 #include "floor.h"
+#include "hydra.h"
 #include "linear.h"
 
 /* Rotate pairs of values by angles whose cosines and sines lie side by side. */
