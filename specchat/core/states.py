@@ -30,7 +30,9 @@ class TextStates:
 
     def since(self, position: int) -> TextStates:
         """Those from this position on."""
-        skipped = max(0, position - self.first)
+        skipped = position - self.first
+        if skipped <= 0:
+            return self
         rows = {layer: states[skipped:] for layer, states in self.layers.items()}
         return TextStates(self.first + skipped, self.tokens[skipped:], rows)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
-
-from specchat.core.device_copy import to_device
+from specchat.core.device_copy import rows_of
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.states import StateTap, TextStates
@@ -47,8 +45,8 @@ class StateFeed:
         if tap is None:
             return
         path = (ROOT, *round.verdict.path)
-        rows = to_device(torch.tensor([reading.row(node) for node in path]), reading.logits.device)
-        states = {layer: reading.taps[layer][rows] for layer in tap.layers}
+        rows = [reading.row(node) for node in path]
+        states = {layer: rows_of(reading.taps[layer], rows) for layer in tap.layers}
         tokens = tuple(round.tree.tokens[node] for node in path)
         read = TextStates(round.start - 1, tokens, states)
         before = reading.text_states
