@@ -22,7 +22,7 @@ from specchat.models.learned.loading import trained_network
 from specchat.models.learned.networks import NETWORKS, load_network
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.native.arena import Arena
-from specchat.models.native.hydra import NativeHydra
+from specchat.models.native.hydra import Named, NativeHydra
 from specchat.models.native.linear import NativeHead, NativeLinear, small_network_kernels
 from specchat.models.native.network import NativeNetwork
 from specchat.models.other.reference import ReferenceModel
@@ -142,7 +142,7 @@ def a_native_hydra(kernels):
         setattr(network, name, NativeLinear(kernels, getattr(network, name).weight, Arena()))
     head = NativeHead(kernels, network.norm, 1e-5)
     head.append(network.shared.head)
-    return NativeHydra(kernels, network), head
+    return NativeHydra(kernels, network), Named(head, network.shared.tokens)
 
 
 def test_a_level_has_the_same_bits_alone_and_beside_others(kernels):

@@ -11,8 +11,7 @@ from torch import Tensor
 from specchat.core.trained_network import Guessed
 from specchat.models.learned.ground import Ground
 from specchat.models.learned.hydra import Hydra
-from specchat.models.native.hydra import NativeHydra
-from specchat.models.native.kernels import HeadRoom
+from specchat.models.native.hydra import Named, NativeHydra
 from specchat.models.native.linear import NativeHead, NativeLinear
 
 
@@ -49,7 +48,7 @@ class TorchSteps:
 
 
 class NativeSteps:
-    """The same in C. The text's states are taken in where a tree begins, not wherever they come from."""
+    """The same in C. The text's states are fused where a tree begins, not wherever they come from."""
 
     def __init__(self, network: NativeHydra, ground: Ground) -> None:
         self._network, self._ground = network, ground
@@ -58,21 +57,18 @@ class NativeSteps:
     def first(self, position: int, root: int) -> Guessed:
         table, (place,) = self._ground.tokens.within([root])
         self._network.begin()
-        return self._named(self._network.first(self._head, self._ground.text.at(position), table, place))
+        return self._network.first(self._head, self._ground.text.at(position), table, place)
 
     @torch.inference_mode()
     def after(self, parents: Sequence[int], tokens: Sequence[int]) -> Guessed:
         table, places = self._ground.tokens.within(tokens)
-        return self._named(self._network.after(self._head, parents, table, places))
-
-    def _named(self, said: HeadRoom) -> Guessed:
-        return self._ground.head.named(said.output)
+        return self._network.after(self._head, parents, table, places)
 
     @property
-    def _head(self) -> NativeHead:
-        head = self._ground.head.product
-        assert isinstance(head, NativeHead), "loading gives kernels to all of a network or to nothing"
-        return head
+    def _head(self) -> Named:
+        head = self._ground.head
+        assert isinstance(head.product, NativeHead), "loading gives kernels to all of a network or to nothing"
+        return Named(head.product, head.tokens)
 
 
 def steps_of(network: Hydra, ground: Ground) -> HydraSteps:

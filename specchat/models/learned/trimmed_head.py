@@ -49,7 +49,12 @@ class TorchHead:
 
 
 class TrimmedHead:
-    """Rows of the target's head for the tokens that texts use most, and for those of the text being written."""
+    """Rows of the target's head for the tokens that texts use most, and for those of the text being written.
+
+    Attributes:
+        product: computes it.
+        tokens: (R,) int64, the token of each row.
+    """
 
     def __init__(self, product: Callable[[], HeadProduct], shared: SharedWeights, target: Weights | None) -> None:
         """The frequent tokens.
@@ -61,7 +66,7 @@ class TrimmedHead:
         """
         self._make, self._target, self._shared = product, target, shared
         self.product = self._frequent_rows()
-        self._tokens = shared.tokens.numpy()
+        self.tokens = shared.tokens
         self._known = set(shared.tokens.tolist())
 
     def add(self, tokens: Sequence[int]) -> None:
@@ -73,23 +78,21 @@ class TrimmedHead:
             return
         frequent = self._shared.tokens
         if len(self._known) + len(new) > len(frequent) + _MOST_ADDED:
-            self.product, self._tokens, self._known = self._frequent_rows(), frequent.numpy(), set(frequent.tolist())
+            self.product, self.tokens, self._known = self._frequent_rows(), frequent, set(frequent.tolist())
             new = [token for token in dict.fromkeys(tokens) if token not in self._known][-_MOST_ADDED:]
         self.product.append(self._target.head_rows(new))
         self._known.update(new)
-        self._tokens = np.concatenate([self._tokens, np.array(new, dtype=np.int64)])
+        self.tokens = torch.cat([self.tokens, torch.tensor(new)])
 
     def guessed(self, states: Tensor) -> Guessed:
         """What follows (n, d) states."""
-        return self.named(self.product.scores(states))
-
-    def named(self, said: HeadOutput) -> Guessed:
-        """The same with tokens in the place of places."""
+        said = self.product.scores(states)
         assert said.likeliest is not None, "every head that guesses names the likeliest"
         assert said.highest is not None, "and their logits"
         assert said.totals is not None, "and what makes log-probabilities of them"
         logprobs = said.highest.numpy().astype(np.float64) - said.totals.numpy()[:, None]
-        return Guessed(self._tokens[said.likeliest.numpy()], logprobs, self._tokens, said.logits)
+        tokens = self.tokens.numpy()
+        return Guessed(tokens[said.likeliest.numpy()], logprobs, tokens, said.logits)
 
     def _frequent_rows(self) -> HeadProduct:
         product = self._make()

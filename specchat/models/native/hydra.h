@@ -25,9 +25,10 @@ typedef struct {
     const float *tokens;     /* (token_rows, hidden), what steps take of tokens */
     int32_t token_rows;
     const int32_t *token_of; /* (rows), the row of each row's token */
-    float *logits;           /* what decoder_head writes */
-    int32_t *best;
-    float *highest, *totals;
+    const int64_t *names;    /* (vocabulary of the head), the token that each of its rows stands for */
+    float *logits;           /* (rows, vocabulary of the head) */
+    int32_t *best;           /* (rows, BEST) the likeliest tokens, best first */
+    float *logprobs;         /* (rows, BEST) theirs */
 } HydraStep;
 
 /* Whether a network's sizes agree: asked once, when it is made. */
@@ -51,6 +52,7 @@ static int hydra_step_check(const Decoder *head, const Hydra *h, const HydraStep
         if (follows && in_range("a row's parent", s->parents[row], 0, s->known - 1)) return REFUSED;
         if (in_range("a row's token", s->token_of[row], 0, s->token_rows - 1)) return REFUSED;
     }
+    if (s->names == NULL) return refuse("a head whose rows stand for no tokens");
     return head_check(head, s->rows);
 }
 
@@ -105,12 +107,23 @@ static void add_mlp(Stepping *p) {
     multiply(p->team, &h->down, 1, &p->x, p->rows, p->out, true);
 }
 
-/* One level: its states, and of each row what decoder_head says. An Outcome. */
+/* What decoder_head says of places and logits, said of tokens and log-probabilities. */
+static void name(const HydraStep *s, int vocab_size, const float *totals) {
+    int named = vocab_size < BEST ? vocab_size : BEST;
+    for (int row = 0; row < s->rows; row++)
+        for (int i = row * BEST; i < row * BEST + named; i++) {
+            s->best[i] = (int32_t)s->names[s->best[i]];
+            s->logprobs[i] -= totals[row];
+        }
+}
+
+/* One level: its states, and what follows each row. An Outcome. */
 int hydra_step(Team *team, const Decoder *head, const Hydra *hydra, const HydraStep *step) {
     if (hydra_step_check(head, hydra, step)) return REFUSED;
     size_t rows = (size_t)step->rows, d = (size_t)hydra->hidden, bytes = 0;
     size_t widest = (size_t)hydra->taps * d > (size_t)hydra->inner ? (size_t)hydra->taps * d : (size_t)hydra->inner;
     size_t tiles = (rows + TILE - 1) / TILE * TILE, groups = (widest + GROUP - 1) / GROUP;
+    float *totals;
     Stepping p = {.team = team, .hydra = hydra, .rows = step->rows, .out = step->states + (size_t)step->known * d};
     char *memory = NULL;
     for (int laid = 0; laid < 2; laid++) {
@@ -118,6 +131,7 @@ int hydra_step(Team *team, const Decoder *head, const Hydra *hydra, const HydraS
         bytes = 0;
         p.x = rounded_part(memory, &bytes, tiles, groups);
         p.inner = part(memory, &bytes, rows * 2 * (size_t)hydra->inner * sizeof(float));
+        totals = part(memory, &bytes, rows * sizeof(float));
         p.normed = part(memory, &bytes, (widest + LANES) * sizeof(float));
     }
     follow(&p, step);
@@ -126,6 +140,8 @@ int hydra_step(Team *team, const Decoder *head, const Hydra *hydra, const HydraS
         for (size_t i = 0; i < d; i++) p.out[row * d + i] += token[i];
     }
     add_mlp(&p);
+    int outcome = decoder_head(team, head, p.out, step->rows, step->logits, step->best, step->logprobs, totals);
+    if (outcome == DONE) name(step, head->vocab_size, totals);
     free(memory);
-    return decoder_head(team, head, p.out, step->rows, step->logits, step->best, step->highest, step->totals);
+    return outcome;
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from specchat.models.native.kernels import HeadRoom, Kernels
+from specchat.core.trained_network import Guessed
+from specchat.models.native.kernels import BEST, Kernels
 from specchat.models.native.linear import NativeHead
 from specchat.models.native.product import CProduct
 from specchat.models.native.tensor_pointers import pointer
@@ -38,8 +40,28 @@ class CHydraStep(ctypes.Structure):
         ("known", ctypes.c_int32),
         ("tokens", ctypes.c_void_p),
         ("token_rows", ctypes.c_int32),
-        *[(name, ctypes.c_void_p) for name in ("token_of", "logits", "best", "highest", "totals")],
+        *[(name, ctypes.c_void_p) for name in ("token_of", "names", "logits", "best", "logprobs")],
     ]
+
+
+class _Room:
+    """Room for what is said of a tree's nodes: states (n, d), the likeliest tokens and their log-probabilities."""
+
+    def __init__(self, nodes: int, hidden: int) -> None:
+        self.nodes = nodes
+        self.states = torch.empty(nodes, hidden)
+        self.best = torch.empty(nodes, BEST, dtype=torch.int32)
+        self.logprobs = torch.empty(nodes, BEST)
+        self.tokens_read, self.logprobs_read = self.best.numpy(), self.logprobs.numpy()
+        self.at = self.states.data_ptr(), self.best.data_ptr(), self.logprobs.data_ptr()
+
+
+@dataclass(frozen=True)
+class Named:
+    """A head, and the token that each of its rows stands for: (R,) int64."""
+
+    head: NativeHead
+    tokens: Tensor
 
 
 class NativeHydra:
@@ -57,15 +79,15 @@ class NativeHydra:
             *(product.as_c() for product in self._products),
         )
         kernels.check_hydra(self._c)
-        self._states = torch.zeros(_FIRST_ROOM, sizes.hidden)
+        self._room = _Room(_FIRST_ROOM, sizes.hidden)
         self._known = 0
 
     def begin(self) -> None:
-        """Forget the states of the last tree."""
+        """Forget the last tree; what was said of it may be written over."""
         self._known = 0
 
-    def first(self, head: NativeHead, inputs: Tensor, tokens: Tensor, token: int) -> HeadRoom:
-        """The root's state.
+    def first(self, named: Named, inputs: Tensor, tokens: Tensor, token: int) -> Guessed:
+        """What follows the root.
 
         Args:
             inputs: (taps, d) the target's states at the token before the root, or (d,) what was made of them.
@@ -74,35 +96,39 @@ class NativeHydra:
         """
         raw = inputs.dim() == 2
         given = pointer("states", inputs, torch.float32, *(self._taps,) * raw, self._hidden)
-        return self._step(head, 1, (given if raw else None, None if raw else given, None), tokens, [token])
+        return self._step(named, 1, (given if raw else None, None if raw else given, None), tokens, [token])
 
-    def after(self, head: NativeHead, parents: Sequence[int], tokens: Tensor, each: Sequence[int]) -> HeadRoom:
-        """States below others, which are counted in the order they were made; `each` token by its row."""
-        return self._step(head, len(parents), (None, None, array("i", parents)), tokens, each)
+    def after(self, named: Named, parents: Sequence[int], tokens: Tensor, each: Sequence[int]) -> Guessed:
+        """What follows tokens behind other states, which are counted in the order they were made; `each` by its row."""
+        return self._step(named, len(parents), (None, None, array("i", parents)), tokens, each)
 
     def _step(
         self,
-        head: NativeHead,
+        named: Named,
         rows: int,
         follows: tuple[int | None, int | None, array[int] | None],
         tokens: Tensor,
         each: Sequence[int],
-    ) -> HeadRoom:
+    ) -> Guessed:
         features, fused, parents = follows
-        self._make_room(self._known + rows)
-        said, token_of = head.room(rows), array("i", each)
+        first, end = self._known, self._known + rows
+        if end > self._room.nodes:
+            self._grow(end)
+        room, token_of, possible = self._room, array("i", each), named.tokens
+        logits = torch.empty(rows, len(named.head))
+        states_at, best_at, logprobs_at = room.at
         step = CHydraStep(
-            *(rows, features, fused, None if parents is None else parents.buffer_info()[0]),
-            *(self._states.data_ptr(), self._known),
+            *(rows, features, fused, None if parents is None else parents.buffer_info()[0], states_at, first),
             *(pointer("tokens", tokens, torch.float32, len(tokens), self._hidden), len(tokens)),
-            *(token_of.buffer_info()[0], *said.addresses),
+            *(token_of.buffer_info()[0], pointer("the tokens of a head", possible, torch.int64, len(named.head))),
+            *(logits.data_ptr(), best_at + 4 * BEST * first, logprobs_at + 4 * BEST * first),
         )
-        self._kernels.hydra_step(1, head.as_c, self._c, step)
-        self._known += rows
-        return said
+        self._kernels.hydra_step(1, named.head.as_c, self._c, step)
+        self._known = end
+        said = slice(first, end), slice(0, len(named.head))
+        return Guessed(room.tokens_read[said], room.logprobs_read[said], possible.numpy(), logits)
 
-    def _make_room(self, rows: int) -> None:
-        if rows > len(self._states):
-            room = torch.zeros(max(rows, 2 * len(self._states)), self._hidden)
-            room[: self._known] = self._states[: self._known]
-            self._states = room
+    def _grow(self, nodes: int) -> None:
+        room = _Room(max(nodes, 2 * self._room.nodes), self._hidden)
+        room.states[: self._known] = self._room.states[: self._known]
+        self._room = room
