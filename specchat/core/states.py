@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from specchat.core.device_copy import rows_of
+
+
+class PickedRows(Mapping[int, Tensor]):
+    """Some rows of every layer's states, copied where they are looked at: most states of a text never are."""
+
+    def __init__(self, layers: Mapping[int, Tensor], rows: Sequence[int]) -> None:
+        """Layer → (m, d) states, of which these rows count."""
+        self._layers, self._rows = layers, rows
+
+    def __getitem__(self, layer: int) -> Tensor:
+        return rows_of(self._layers[layer], self._rows)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._layers)
+
+    def __len__(self) -> int:
+        return len(self._layers)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from specchat.core.device_copy import rows_of
 from specchat.core.states import TextStates
 
-_MOST_WAITING_TOKENS = 256
-"""States of so many tokens are kept as they came; a round in which nobody asks for rows then costs next to nothing."""
+_MOST_WAITING_TOKENS = 32
+"""States of so many tokens are kept as they came, with all that was read beside them; a round in which nobody asks for
+rows then costs next to nothing."""
 
 
 class TextInputs:
@@ -38,15 +40,14 @@ class TextInputs:
         """Whether there are states of all of this text."""
         return self._text[: len(text)] == list(text)
 
-    @torch.inference_mode()
     def at(self, position: int) -> Tensor:
         """(taps, width) states at a position where they still wait, else (d,) its row: for who needs no other row."""
         assert position < len(self._text), "this position is known"
         for states in reversed(self._waiting):
             if states.first <= position:
-                row = position - states.first
-                each = [states.layers[layer][row] for layer in self._taps]
-                return torch.stack(each).to("cpu", torch.float32)
+                row = [position - states.first]
+                features = torch.cat([rows_of(states.layers[layer], row) for layer in self._taps])
+                return features.to("cpu", torch.float32)
         return self._rows[position]
 
     def rows(self, first: int, end: int) -> Tensor:
