@@ -11,6 +11,24 @@ from torch import Tensor
 from specchat.core.device_copy import rows_of
 
 
+class StackedStates(Mapping[int, Tensor]):
+    """States of several layers in one tensor, `stacked`: (layers, rows, d). A layer's are cut out when looked at."""
+
+    def __init__(self, layers: Sequence[int], stacked: Tensor) -> None:
+        """Layers in the order of the tensor."""
+        self.stacked = stacked
+        self._place = {layer: place for place, layer in enumerate(layers)}
+
+    def __getitem__(self, layer: int) -> Tensor:
+        return self.stacked[self._place[layer]]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._place)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+
 class PickedRows(Mapping[int, Tensor]):
     """Some rows of every layer's states, copied where they are looked at: most states of a text never are."""
 

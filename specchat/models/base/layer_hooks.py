@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import torch
@@ -34,7 +35,7 @@ class LayerWatch:
         self._alive: list[int] = list(plan.nodes)
         self._pruned: dict[int, int] = {}
         self._text: dict[int, Tensor] = {}
-        self._states: dict[int, Tensor] = {}
+        self._states: Mapping[int, Tensor] = {}
         self._rider_states: dict[int, Tensor] = {}
 
     @cached_property
@@ -64,18 +65,20 @@ class LayerWatch:
             hidden: (rows followed, d); may be written over afterwards.
         """
         if layer in self._request.taps:
-            self.keep(layer, hidden.clone())
+            self.keep({layer: hidden.clone()})
         return self.ask_hooks(layer, hidden)
 
-    def keep(self, layer: int, hidden: Tensor) -> None:
-        """Take the states of the rows followed, which nobody writes over."""
+    def keep(self, tapped: Mapping[int, Tensor]) -> None:
+        """Take the states of the rows followed after some layers, which nobody writes over."""
         missing, behind = self._plan.missing, self._plan.missing + len(self._alive)
-        if missing:
+        if not (missing or self._request.riders or self._pruned or self._states):
+            self._states = tapped  # as nearly always
+            return
+        self._states = dict(self._states)
+        for layer, hidden in tapped.items():
             self._text[layer] = hidden[:missing]
-        if behind < len(hidden):
+            self._states[layer] = self._spread(hidden[missing:behind])
             self._rider_states[layer] = hidden[behind:]
-        nodes_alone = not missing and behind == len(hidden)
-        self._states[layer] = self._spread(hidden if nodes_alone else hidden[missing:behind])
 
     def ask_hooks(self, layer: int, hidden: Tensor) -> list[int] | None:
         """Let the hooks of a layer look; the answer is as in `after_layer`."""

@@ -119,7 +119,7 @@ class NativeHydra:
         states_at, best_at, logprobs_at = room.at
         step = CHydraStep(
             *(rows, features, fused, None if parents is None else parents.buffer_info()[0], states_at, first),
-            *(pointer("tokens", tokens, torch.float32, len(tokens), self._hidden), len(tokens)),
+            *(pointer("tokens", tokens, torch.float32, tokens.shape[0], self._hidden), tokens.shape[0]),
             *(token_of.buffer_info()[0], pointer("the tokens of a head", possible, torch.int64, len(named.head))),
             *(logits.data_ptr(), best_at + 4 * BEST * first, logprobs_at + 4 * BEST * first),
         )

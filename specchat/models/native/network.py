@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specchat.core.states import StackedStates
 from specchat.errors import ModelError
 from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache, MoveRows
@@ -150,7 +151,7 @@ class NativeNetwork:
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         hidden = _floats(hidden)
-        rows, vocab_size = len(hidden), self.shape.vocab_size
+        rows, vocab_size = hidden.shape[0], self.shape.vocab_size
         said = HeadRoom(rows, vocab_size, totals=totals)
         if rows:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
@@ -160,14 +161,13 @@ class NativeNetwork:
     def run(self, running: Pass) -> Tensor:
         rows, watch = _Rows(running, self.shape, self._like, self._adapters), running.watch
         for layers in running.segments(self.shape.layers):
-            running.counters.node_layers += running.parts.computed(layers) * len(rows.hidden)
+            running.counters.node_layers += running.parts.computed(layers) * rows.hidden.shape[0]
             taps = None if watch is None else rows.taps(watch.tapped(layers))
             self._kernels.layers(self.threads, self._c, rows.as_c(taps), layers)
             if watch is None:
                 continue
             if taps is not None:
-                for layer, states in zip(taps.layers, taps.states, strict=True):
-                    watch.keep(layer, states)
+                watch.keep(taps.states)
             stay = watch.ask_hooks(layers.stop - 1, rows.hidden)
             if stay is not None:
                 rows.drop(stay)
@@ -206,14 +206,10 @@ class NativeNetwork:
 
 @dataclass(frozen=True)
 class _Taps:
-    """Layers whose states C copies, and the copies: `states` is (layers, rows, d).
+    """Layers whose states C copies; `places` says of each layer where among them its states go, or −1."""
 
-    `places` says of each layer of the network where among them its states go, or −1.
-    """
-
-    layers: tuple[int, ...]
+    states: StackedStates
     places: array[int]
-    states: Tensor
 
 
 class _Rows:
@@ -231,7 +227,7 @@ class _Rows:
         self._positions, self._places = array("i", plan.positions), array("i", plan.written)
         self._keys, self._values = running.cache.room_for(self._end, like)
         self._place_of, self._mlp = _left_out(running.parts, running.cache)
-        self._adapters, self._adapter_of = adapters.of(running.riders, len(self.hidden))
+        self._adapters, self._adapter_of = adapters.of(running.riders, self.hidden.shape[0])
 
     def drop(self, stay: list[int]) -> None:
         """Go on with these rows alone; `stay` are places among the rows so far."""
@@ -247,17 +243,17 @@ class _Rows:
         places = array("i", [-1]) * self._shape.layers
         for place, layer in enumerate(layers):
             places[layer] = place
-        return _Taps(layers, places, torch.empty(len(layers), *self.hidden.shape))
+        return _Taps(StackedStates(layers, torch.empty(len(layers), *self.hidden.shape)), places)
 
     def as_c(self, taps: _Taps | None = None) -> _CRows:
         """The same for C; valid as long as this and the taps live and nothing is dropped."""
-        shape, rows, (kept, _, capacity, _) = self._shape, len(self.hidden), self._keys.shape
+        shape, rows, (kept, _, capacity, _) = self._shape, self.hidden.shape[0], self._keys.shape
         if rows != len(self._places):
             raise ModelError(f"the native kernels refuse states: {rows} rows, not {len(self._places)}")
         cache = (torch.bfloat16, kept, shape.kv_heads, capacity, shape.head_dim)
         kinds = [
             _CAttentionKind(
-                *(common, 0 if table is None else len(table)),
+                *(common, 0 if table is None else table.shape[0]),
                 maybe_pointer("rotations", table, torch.complex64, *_sizes(table, shape)),
                 pointer("a mask", seen, torch.bool, rows, self._end),
             )
@@ -275,8 +271,8 @@ class _Rows:
             *(kept, 0 if self._adapters is None else self._adapters.count),
             None if self._adapters is None else ctypes.addressof(self._adapters.table),
             maybe_pointer("which adapters act", self._adapter_of, torch.int32, rows),
-            0 if taps is None else len(taps.layers),
-            *((None, None) if taps is None else (taps.places.buffer_info()[0], taps.states.data_ptr())),
+            0 if taps is None else len(taps.states),
+            *((None, None) if taps is None else (taps.places.buffer_info()[0], taps.states.stacked.data_ptr())),
         )
 
 
@@ -293,7 +289,7 @@ def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor |
 
 
 def _sizes(table: Tensor | None, shape: Shape) -> tuple[int, ...]:
-    return () if table is None else (len(table), 1, shape.head_dim // 2)
+    return () if table is None else (table.shape[0], 1, shape.head_dim // 2)
 
 
 def _floats(states: Tensor) -> Tensor:
