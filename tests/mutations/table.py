@@ -249,8 +249,8 @@ MUTATIONS = (
         "drafter hydra",
         "starts from the state of the token before",
         "models/learned/hydra_drafting.py",
-        "self._ground.text.rows(self._entries - 1, self._entries)",
-        "self._ground.text.rows(self._entries - 2, self._entries - 1)",
+        "self._last = {}, len(history) - 2",
+        "self._last = {}, len(history) - 3",
         ("tests/models/test_learned_drafting.py", "-k", "hydra"),
     ),
     Mutation(
