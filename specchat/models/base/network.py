@@ -90,6 +90,8 @@ class Network(Protocol):
     """Moves rows of a cache where `keys_together` says that C lays it out."""
     threads: int
     """How many threads it may use, where it has threads of its own."""
+    like: Tensor
+    """(kv_heads, head_dim), whose format and device the rows of the cache have."""
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) rows in the activations' format."""
@@ -99,6 +101,9 @@ class Network(Protocol):
 
     def run(self, running: Pass) -> Tensor:
         """(rows, d) states after the last layer, of the rows that stayed."""
+
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        """What a pass of so many rows over so many cache rows takes, embeddings, masks and results included."""
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         """What the final norm and the head make of (n, d) states; `totals` are computed only for draft models."""

@@ -11,8 +11,8 @@ from specchat.core.device_copy import rows_of
 from specchat.core.states import TextStates
 
 _MOST_WAITING_TOKENS = 32
-"""States of so many tokens are kept as they came, with all that was read beside them; a round in which nobody asks for
-rows then costs next to nothing."""
+"""States of so many tokens are kept as they came, with all that was read beside them; a round in which no rows are
+asked for then costs next to nothing."""
 
 
 class TextInputs:

@@ -53,6 +53,15 @@ static bool all_named(const int32_t *tokens, int rows, int vocab_size) {
     return true;
 }
 
+/* Bytes of the best tokens that each thread found, and of the sums. */
+static size_t head_lists(const Team *team, int rows) {
+    return up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
+}
+
+static size_t head_sums(const Decoder *decoder, int rows) {
+    return up_to_64((size_t)rows * (size_t)stretches_of(decoder->head.out) * sizeof(float));
+}
+
 /* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
  * BEST), the highest first, of equals the one with the lower number; and, unless NULL, those logits, (rows, BEST), and the
  * logarithm of the sum of the exponentials of all, (rows). An Outcome: logits that are no numbers are refused. */
@@ -64,8 +73,8 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     size_t bytes;
     lay_out(&p, NULL, &bytes);
     int stretches = stretches_of(decoder->head.out);
-    size_t lists = up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
-    char *memory = aligned_alloc(64, bytes + lists + up_to_64((size_t)rows * (size_t)stretches * sizeof(float)));
+    size_t lists = head_lists(team, rows);
+    char *memory = aligned_alloc(64, bytes + lists + head_sums(decoder, rows));
     if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},

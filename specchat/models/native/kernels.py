@@ -73,6 +73,8 @@ class Kernels:
         library.team_free.argtypes = [_POINTER]
         library.decoder_check.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
+        library.decoder_bytes.restype = ctypes.c_size_t
+        library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
         library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 4]
         library.hydra_check.argtypes = [_POINTER]
         library.hydra_step.argtypes = [_POINTER] * 4
@@ -124,6 +126,10 @@ class Kernels:
         with self._passing:
             about = ctypes.byref(decoder), hidden, rows, *said.addresses
             self._done(self._library.decoder_head(self._team_of(threads), *about))
+
+    def working_bytes(self, threads: int, decoder: Any, rows: int, seen: int) -> int:
+        """What layers and head work in, in a pass of so many rows over so many cache rows."""
+        return int(self._library.decoder_bytes(threads, ctypes.byref(decoder), rows, seen))
 
     def check_hydra(self, hydra: Any) -> None:
         """Make sure that the sizes of a sequential MLP agree with one another; `hydra` as hydra.h declares it."""

@@ -22,7 +22,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
-from specchat.models.native.kernels import HeadRoom, kernels_for
+from specchat.models.native.kernels import BEST, HeadRoom, kernels_for
 from specchat.models.native.packing import Packer
 from specchat.models.native.product import CProduct, Product
 from specchat.models.native.tensor_pointers import maybe_pointer, pointer
@@ -129,7 +129,7 @@ class NativeNetwork:
             self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
             self._head = packer.product("embed" if shape.tied else "head", share_out=pool.map)
         self._norm = self._source.dense("norm")
-        self._like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
+        self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
         self.weights = sum(product.out * product.inputs for product in products)
@@ -158,8 +158,14 @@ class NativeNetwork:
             self._kernels.head(self.threads, self._c, states, rows, said)
         return said.output
 
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        shape = self.shape
+        states, masks = 4 * rows * shape.hidden, len(shape.attention_kinds) * rows * seen
+        said = 4 * rows * (shape.vocab_size + BEST) if logits else 0
+        return states + masks + said + self._kernels.working_bytes(self.threads, self._c, rows, seen)
+
     def run(self, running: Pass) -> Tensor:
-        rows, watch = _Rows(running, self.shape, self._like, self._adapters), running.watch
+        rows, watch = _Rows(running, self.shape, self.like, self._adapters), running.watch
         for layers in running.segments(self.shape.layers):
             running.counters.node_layers += running.parts.computed(layers) * rows.hidden.shape[0]
             taps = None if watch is None else rows.taps(watch.tapped(layers))

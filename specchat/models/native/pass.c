@@ -243,3 +243,15 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
     free(memory);
     return DONE;
 }
+
+/* What layers and head work in, in a pass of so many rows over so many cache rows: whichever takes more. */
+size_t decoder_bytes(int threads, const Decoder *decoder, int rows, int seen) {
+    Team team = {.threads = threads};
+    Rows read = {.rows = rows, .end = seen}, few = {.rows = rows};
+    Pass layers = {.team = &team, .decoder = decoder, .rows = &read}, head = {.team = &team, .decoder = decoder, .rows = &few};
+    size_t of_layers, of_head;
+    lay_out(&layers, NULL, &of_layers);
+    lay_out(&head, NULL, &of_head);
+    of_head += head_lists(&team, rows) + head_sums(decoder, rows);
+    return of_layers > of_head ? of_layers : of_head;
+}

@@ -16,6 +16,7 @@ from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, p
 from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import MoveRows
 from specchat.models.base.network import Pass
+from specchat.models.base.pass_sizes import PassSizes
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.own.attention import Attention, folded_mask, fused
 from specchat.models.own.fused_ops import PLAIN, FusedOps
@@ -83,6 +84,14 @@ class EagerNetwork:
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
         return HeadOutput(self.weights.head(normed))
+
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        shape = self.shape
+        sizes = PassSizes(
+            shape.hidden, shape.inner, shape.heads, shape.kv_heads, shape.head_dim, shape.vocab_size,
+            self.like.element_size(), masks=len(shape.attention_kinds),
+        )  # fmt: skip
+        return sizes.bytes(rows, seen, logits)
 
     def run(self, running: Pass) -> Tensor:
         hidden, watch = running.hidden, running.watch
