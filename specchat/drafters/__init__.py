@@ -4,8 +4,10 @@ from specchat.drafters.options import (
     CascadeOptions,
     DatastoreOptions,
     DraftModelOptions,
+    FuseOptions,
     MergeOptions,
     PromptLookupOptions,
+    SeveralOptions,
     SuffixOptions,
     TokenRecyclingOptions,
     TrainedNetworkOptions,
@@ -94,6 +96,21 @@ DRAFTERS = Table(
         "several drafters in order: the first that has something to say about a node is the only one heard",
         "specchat's own, after SuffixDecoding arXiv:2411.04975",
         options=CascadeOptions,
+    ),
+    Method(
+        "several",
+        "specchat.drafters.several:Several",
+        "several drafters that grow a tree each; one tree holds them all",
+        "SpecInfer arXiv:2305.09781",
+        options=SeveralOptions,
+    ),
+    Method(
+        "fuse",
+        "specchat.drafters.fuse:Fuse",
+        "a draft model's tree, with those looked-up guesses grafted on that it finds likely",
+        "RASD arXiv:2503.03434",
+        options=FuseOptions,
+        requires=(DRAFT_MODEL,),
     ),
 )
 
