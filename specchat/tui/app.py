@@ -23,6 +23,7 @@ from specchat.tui.control.controllers import Controllers
 from specchat.tui.control.engine_session import LinkFactory
 from specchat.tui.control.terminal_app import TerminalApp
 from specchat.tui.draw.token_tree import Mode
+from specchat.tui.ports import StartServer
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.pair_library import Judge, Pairs, Sizes
@@ -30,6 +31,7 @@ from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.session import Chat
+from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.chat_views import chat_views
@@ -38,6 +40,7 @@ from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript_messages import CopyAsked, EditAsked, Pointed, RegenerateAsked, SwitchAsked
 from specchat.tui.widgets.tree_panel import TreePanel
+from specchat.tui.widgets.welcome import Welcome
 
 
 class SpecchatApp(TerminalApp):
@@ -70,6 +73,7 @@ class SpecchatApp(TerminalApp):
         toured: Path | None = None,
         questions: Callable[[], Sequence[BenchQuestion]] = tuple,
         guard: ExitGuard | None = None,
+        server: StartServer | None = None,
     ) -> None:
         """The app, not yet running.
 
@@ -77,11 +81,10 @@ class SpecchatApp(TerminalApp):
             link_factory: starts an engine, or whatever answers like one.
             pairs, judge, sizes: the pairs there are, and what tells more about one; see `PairLibrary`.
             demo: a recording to offer where weights cannot be had.
-            engine_here: whether the engine reads this machine's files.
-            store: the file the chats are in; None keeps nothing.
+            engine_here, store: whether the engine reads this machine's files; where chats are kept, None keeps none.
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
             toured: the file that says the tour was taken; None takes no tour.
-            questions: what a benchmark asks.
+            questions, server: what a benchmark asks; what lets other programs use the engine, None lets none.
             guard: what ends the app when it is told to from outside; None leaves that to the caller.
         """
         options = options or AppOptions()
@@ -97,22 +100,10 @@ class SpecchatApp(TerminalApp):
             self, self.views.notice.say, lambda: self.control, lambda: self.post_message(self.Tick())
         )
         self.control = Controllers(
-            self.chat,
-            self.views,
-            self.ports,
-            options,
-            self.keys,
-            link_factory=link_factory,
-            demo=demo,
-            pairs=pairs,
-            judge=judge,
-            sizes=sizes,
-            finds_models=finds_models,
-            engine_here=engine_here,
-            store=store,
-            toured=toured,
-            questions=questions,
-        )
+            self.chat, self.views, self.ports, options, self.keys, link_factory=link_factory, demo=demo, pairs=pairs,
+            judge=judge, sizes=sizes, finds_models=finds_models, engine_here=engine_here, store=store, toured=toured,
+            questions=questions, server=server,
+        )  # fmt: skip
         self.after_copy = self.control.terminal.copied
 
     def compose(self) -> ComposeResult:
@@ -127,6 +118,7 @@ class SpecchatApp(TerminalApp):
         yield views.subtitle
         yield views.tree_strip
         yield views.alert
+        yield views.served_line
         yield views.notice
         yield views.queued_message
         yield views.command_list
@@ -147,6 +139,7 @@ class SpecchatApp(TerminalApp):
         first_start = await self.control.tour.first_start()
         self.call_after_refresh(self.control.garbage.begin)
         self.call_after_refresh(self.control.session.connect)
+        self.call_after_refresh(self.control.starting_page.show_tree)
         if first_start:
             self.call_after_refresh(lambda: self.ports.run_in_background(self.control.pairs.offer_found()))
         if self._first_chat is None:
@@ -166,9 +159,9 @@ class SpecchatApp(TerminalApp):
         redraw = self.control.pump.begin()
         events = self.control.session.link.drain() if self.control.session.link else []
         with self.batch_update():
-            await self.control.events.apply(
-                self.control.round_animation.release(self.control.races.dispatch(events)), redraw
-            )
+            served, own = self.control.served.dispatch(self.control.races.dispatch(events))
+            await self.control.events.apply(self.control.round_animation.release(own), redraw or served)
+            self.control.served.ask_next()
         self.call_after_refresh(self.control.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
@@ -180,6 +173,10 @@ class SpecchatApp(TerminalApp):
     async def _turn_tour_page(self) -> None:
         """Enter in an empty prompt, or a click on the tour, turns the tour's page."""
         await self.control.tour.next()
+
+    async def on_welcome_question_chosen(self, event: Welcome.QuestionChosen) -> None:
+        """Ask a question of the empty page."""
+        await self.ports.attempt(self.control.starting_page.ask(event.question))
 
     def on_prompt_taken_back(self) -> None:
         """Put the queued message back into the prompt."""
@@ -258,11 +255,17 @@ class SpecchatApp(TerminalApp):
         """Actions that cannot be done now have no keys."""
         if action == "suspend_process":
             return self.can_suspend
+        if action == "ask_question":
+            return self.control.starting_page.asks
         return self.control.speed.can(str(parameters[0])) if action == "pace" else True
 
     async def action_command(self, name: str) -> None:
         """Run a slash command without arguments."""
         await self.ports.attempt(COMMANDS[name].run(self.control.actions, ""))
+
+    async def action_ask_question(self, number: int) -> None:
+        """Ask a question of the empty page."""
+        await self.ports.attempt(self.control.starting_page.ask(QUESTIONS[number]))
 
     async def action_interrupt(self) -> None:
         """Copy what is selected; else stop; else ask once more and quit."""
@@ -290,6 +293,7 @@ def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
     try:
         app.run(mouse=mouse)
     finally:
+        app.control.server.stop()
         app.control.archive.close()
         app.control.terminal.restore_title()
         app.control.session.close()

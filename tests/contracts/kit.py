@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from contracts.tiny_datastore import tiny_datastores
 from contracts.tiny_networks import all_tiny_trained
 from torch import Tensor
 
@@ -44,7 +45,7 @@ def every(table: Table) -> list[Any]:
 def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V, **options: Any) -> Drafter:
     """A drafter with its default options, some changed."""
     target = scripted_target(vocab_size)
-    resources = PairResources(trained=all_tiny_trained(target))
+    resources = PairResources(trained=all_tiny_trained(target), datastores=tiny_datastores(vocab_size))
     settings = Settings().but({"method_options": {f"{method.name}.{key}": value for key, value in options.items()}})
     return Parts(target, draft, resources=resources, make_network=trained_network).build(choose(method.name, settings))
 
@@ -197,7 +198,9 @@ def converse(
 ) -> Conversation:
     """A conversation with these settings."""
     vocabulary = vocabulary or Letters(target.vocab_size)
-    resources = resources or PairResources(trained=all_tiny_trained(target))
+    resources = resources or PairResources(
+        trained=all_tiny_trained(target), datastores=tiny_datastores(target.vocab_size)
+    )
     return Conversation(target, draft, vocabulary, Settings().but(settings), resources=resources)
 
 

@@ -19,10 +19,11 @@ from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.message_tree import Branches
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.served_reply import ServedReply
 from specchat.tui.state.shown_rounds import ShownRounds
 from specchat.tui.state.turn import Reply, Turn
 
-_OF_THE_APP = ("fetching", "fetched", "unsaved")
+_OF_THE_APP = ("fetching", "fetched", "unsaved", "serving", "served")
 """What belongs to no chat and goes on while one is set aside."""
 
 _COMPLETE = {
@@ -41,6 +42,8 @@ class Chat:
     fetching: str = ""  # the downloads in the background and their progress
     found: str = ""  # models of other programs, offered on the welcome page
     fetched: str = ""  # the pair that was downloaded last, until it is loaded
+    serving: str = ""  # the address at which other programs may use the engine
+    served: ServedReply | None = None  # the reply for one of them that is shown in place of the chat's last
     engine: EngineState = field(default_factory=EngineState)
     id: str = field(default_factory=new_id)
     title: str = ""
@@ -73,7 +76,36 @@ class Chat:
 
     @property
     def can_generate(self) -> bool:
-        return self.engine.phase == "ready" and self.running is None
+        return self.engine.phase == "ready" and not self.writing
+
+    @property
+    def writing(self) -> bool:
+        """Whether the engine writes a reply, be it for another program."""
+        return self.running is not None or (self.served is not None and self.served.running)
+
+    @property
+    def watched(self) -> ServedReply | None:
+        """The reply for another program that is shown; None where a reply of the chat is."""
+        return None if self.shown_rounds.looks_back else self.served
+
+    @property
+    def visible_rounds(self) -> Sequence[RoundDone]:
+        """The rounds of the reply that is shown."""
+        reply = self.watched.reply if self.watched else self.shown_rounds.reply
+        return reply.rounds.list if reply else ()
+
+    @property
+    def visible_figures(self) -> Figures | None:
+        """The figures of the reply that is shown."""
+        if self.watched:
+            return self.watched.figures
+        looked_at = self.shown_rounds.reply if self.shown_rounds.looks_back else None
+        return looked_at.figures if looked_at else self.figures
+
+    @property
+    def newest_reply(self) -> Reply | None:
+        """The newest reply, be it for another program."""
+        return self.served.reply if self.served is not None else self.last_reply()
 
     @property
     def context_tokens(self) -> int:
@@ -109,7 +141,7 @@ class Chat:
         seed = None if reply.stop == "edited" else reply.facts.seed
         self._ids += 1
         begun = reply.go_on(self._ids)
-        self.running, self.figures = reply, reply.figures
+        self.running, self.figures, self.served = reply, reply.figures, None
         return Generate(self._ids, self.messages(self.sent_turns()[:-1]), seed, begun=begun)
 
     def replace_reply(self, turn: Turn, text: str) -> None:
@@ -261,7 +293,7 @@ class Chat:
     def _begin_reply(self, id: int) -> Reply:
         if (before := self.last_reply()) is not None:
             before.drop_pieces()
-        self.figures = Figures()
+        self.figures, self.served = Figures(), None
         self.running = Reply(id, self.figures)
         self.branches.add(Turn("assistant", reply=self.running))
         return self.running
