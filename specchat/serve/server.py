@@ -37,7 +37,7 @@ class _Server(uvicorn.Server):
         self._on_stop, self._signals = on_stop, signals
 
     def stop(self) -> None:
-        """Answer nothing more; called again, wait for nobody."""
+        """Answer nothing more; called again, do not wait for running replies."""
         if not self.should_exit:
             self._on_stop()
         self.force_exit = self.should_exit

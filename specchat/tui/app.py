@@ -15,7 +15,6 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.config import AppOptions
-from specchat.errors import SpecchatError
 from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.control.app_ports import app_ports
 from specchat.tui.control.commands.palette import CommandsProvider
@@ -39,7 +38,8 @@ from specchat.tui.widgets.chat_views import chat_views
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
-from specchat.tui.widgets.transcript import Transcript
+from specchat.tui.widgets.transcript_messages import CopyAsked, EditAsked, Pointed, RegenerateAsked, SwitchAsked
+from specchat.tui.widgets.tree_panel import TreePanel
 from specchat.tui.widgets.welcome import Welcome
 
 
@@ -85,7 +85,7 @@ class SpecchatApp(TerminalApp):
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
             toured: the file that says the tour was taken; None takes no tour.
             questions, server: what a benchmark asks; what lets other programs use the engine, None lets none.
-            guard: what ends the app when it is told to from outside; None leaves that to whoever runs it.
+            guard: what ends the app when it is told to from outside; None leaves that to the caller.
         """
         options = options or AppOptions()
         super().__init__(options, guard, keys or {})
@@ -131,7 +131,7 @@ class SpecchatApp(TerminalApp):
         self.set_keymap(self.keys)
         self.listen_for_end()
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # others drew on the terminal
-        self.theme_changed_signal.subscribe(self, lambda theme: self._remember_theme(theme.name))
+        self.theme_changed_signal.subscribe(self, lambda theme: self.remember_theme(theme.name, self.ports.notify))
         self.control.pump.start()
         await self.views.start_pages.show_welcome()
         self.views.prompt.focus()
@@ -225,7 +225,13 @@ class SpecchatApp(TerminalApp):
         """Do what the pressed button of the alert says."""
         await self.control.events.answered(event.choice)
 
-    def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
+    @on(Pointed)
+    @on(TreePanel.FollowAsked)
+    def _look_at(self, event: Pointed | TreePanel.FollowAsked) -> None:
+        """Show the rounds of the reply that the user points at, or those of the newest one again."""
+        self.control.side_panel.look_at(event.turn if isinstance(event, Pointed) else None)
+
+    def on_transcript_copy_asked(self, event: CopyAsked) -> None:
         """Copy the text to the clipboard."""
         self.control.actions.copy(event.text, event.what)
 
@@ -233,15 +239,15 @@ class SpecchatApp(TerminalApp):
         """Collect the memory of removed messages, once the app is idle."""
         self.control.garbage.schedule()
 
-    async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
+    async def on_transcript_regenerate_asked(self, event: RegenerateAsked) -> None:
         """Generate another answer to this message."""
         await self.ports.attempt(self.control.session.ask_again(event.turn))
 
-    def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
+    def on_transcript_edit_asked(self, event: EditAsked) -> None:
         """Put this message into the prompt, to be sent in another wording."""
         self.control.branches.edit(event.turn, reply=event.reply)
 
-    async def on_transcript_switch_asked(self, event: Transcript.SwitchAsked) -> None:
+    async def on_transcript_switch_asked(self, event: SwitchAsked) -> None:
         """Show another branch of the chat."""
         await self.control.branches.switch(event.turn, event.step)
 
@@ -280,13 +286,6 @@ class SpecchatApp(TerminalApp):
     async def action_pace(self, what: str) -> None:
         """Hold, step, change the speed, or play again."""
         await self.ports.attempt(self.control.speed.act(what))
-
-    def _remember_theme(self, name: str) -> None:
-        """Start with this theme from now on."""
-        try:
-            self.remember_theme(name)
-        except SpecchatError as error:
-            self.ports.notify(f"the theme is not remembered: {error}", "warn")
 
 
 def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:

@@ -110,6 +110,8 @@ class TreePanelPort(FocusablePort, Protocol):
         frozen: bool = False,
         animating: bool = False,
         pace: str = "",
+        looks_back: bool = False,
+        empty: str = "",
     ) -> None: ...
 
 

@@ -16,6 +16,9 @@ from specchat.tui.state.session import Chat
 from specchat.tui.system.cpu_meter import CpuMeter
 from specchat.tui.view_ports import SettingsFormPort, ViewPorts
 
+NOTHING_YET, NO_ROUNDS = "each round's token tree", "no rounds were kept of this reply"
+"""What stands in place of a tree."""
+
 TREE_S, FIGURES_S = 1 / 8, 1 / 3
 """The shortest time between two drawings of the tree, and of the figures, while a reply is written."""
 
@@ -68,11 +71,18 @@ class ScreenUpdate:
         self._draw_alert()
 
     def _draw_tree(self) -> None:
-        chat, speed = self._chat, self._speed
-        pace = ("served · " if chat.served else "") + self._show.title + speed.caption
-        rounds, figures = chat.shown_rounds, chat.shown_figures
+        chat, speed, looks_back = self._chat, self._speed, self._chat.shown_rounds.looks_back
+        rounds, figures = chat.visible_rounds, chat.visible_figures
+        over = not chat.writing and chat.newest_reply is not None
+        served = "served · " if chat.watched else ""
         self._views.tree_panel.show(
-            rounds, figures, frozen=speed.halted, animating=not self._animation.finished, pace=pace
+            rounds,
+            figures,
+            frozen=speed.halted or looks_back,
+            animating=not self._animation.finished and not looks_back,
+            pace="earlier reply · " if looks_back else served + self._show.title + speed.caption,
+            looks_back=looks_back,
+            empty=NO_ROUNDS if over or looks_back else NOTHING_YET,
         )
         self._views.subtitle.repaint()
         self._views.tree_strip.show(rounds[-1] if rounds else None, figures, speed.caption)
@@ -80,7 +90,7 @@ class ScreenUpdate:
     def _facts(self) -> Facts:
         chat, meter = self._chat, self._cpu_meter
         return Facts(
-            figures=chat.shown_figures,
+            figures=chat.visible_figures,
             loss=chat.engine.loss,
             context_tokens=chat.context_tokens,
             context_limit=chat.engine.ready.context_tokens if chat.engine.ready else 0,
@@ -88,7 +98,7 @@ class ScreenUpdate:
             writing=chat.writing,
             effect=chat.engine.effect,
             shares=meter.read(self._session.engine_pid) if chat.writing else meter.shares,
-            plan=plan_of(chat.shown_rounds[-1] if chat.shown_rounds else None),
+            plan=plan_of(chat.visible_rounds[-1] if chat.visible_rounds else None),
         )
 
     def _draw_alert(self) -> None:

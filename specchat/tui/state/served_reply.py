@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from specchat.engine.protocol.events import Event, Failed, Finished, RoundDone, Started
 from specchat.engine.protocol.text import one_line
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply
-
-_KEPT_ROUNDS = 200
 
 
 @dataclass
@@ -26,7 +23,6 @@ class ServedReply:
     question: str = ""
     running: bool = True
     figures: Figures = field(default_factory=Figures)
-    rounds: deque[RoundDone] = field(default_factory=lambda: deque(maxlen=_KEPT_ROUNDS))
     reply: Reply = field(init=False)
 
     def __post_init__(self) -> None:
@@ -38,7 +34,7 @@ class ServedReply:
             case Started():
                 self.question = one_line(event.messages[-1].content if event.messages else event.text or "")
             case RoundDone():
-                self.rounds.append(event)
+                self.reply.rounds.list.append(event)
                 self.figures.add(event)
                 for piece in event.pieces:
                     self.reply.add(piece.text, piece.origin)
