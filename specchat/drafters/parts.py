@@ -40,7 +40,7 @@ class PairResources:
     memory: MemoryLimit | None = None
 
     def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
-        """The same with another who keeps drafters; None: nobody does, and they begin with nothing learnt."""
+        """The same with another keeper of drafters' states; None: none are kept, and drafters begin untaught."""
         return dataclasses.replace(self, keep=keep)
 
 

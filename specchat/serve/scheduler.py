@@ -183,7 +183,7 @@ class Scheduler:
         self._rest_s = 0.0
 
     def _leave(self, ticket: Ticket) -> None:
-        """Nobody waits for this reply: take it out of the queue, or stop it."""
+        """The client has left: take the request out of the queue, or stop its reply."""
         if ticket is self._current:
             if ticket.id:
                 self._engine.send(Cancel(ticket.id))

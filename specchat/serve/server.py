@@ -35,7 +35,7 @@ class _Server(uvicorn.Server):
         self._on_stop = on_stop
 
     def stop(self) -> None:
-        """Answer nothing more; called again, wait for nobody."""
+        """Answer nothing more; called again, do not wait for running replies."""
         if not self.should_exit:
             self._on_stop()
         self.force_exit = self.should_exit

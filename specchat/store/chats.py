@@ -64,7 +64,7 @@ class Chats:
         )  # fmt: skip
 
     def update(self, chat: str, message: Message, owner: str | None = None) -> None:
-        """Write what a reply has become so far, which `owner` writes on; or as it ended, and then nobody does."""
+        """Write what a reply has become so far, which `owner` writes on; or as it ended, and then it has no owner."""
         content, pieces, facts = _sound(message.content), _packed(message.pieces), _packed(message.facts)
         self._sql.execute(
             "UPDATE messages SET content = ?1, pieces = ?2, facts = ?3, status = ?4,"

@@ -82,7 +82,7 @@ class SpecchatApp(TerminalApp):
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
             toured: the file that says the tour was taken; None takes no tour.
             questions: what a benchmark asks.
-            guard: what ends the app when it is told to from outside; None leaves that to whoever runs it.
+            guard: what ends the app when it is told to from outside; None leaves that to the caller.
         """
         options = options or AppOptions()
         super().__init__(options, guard, keys or {})

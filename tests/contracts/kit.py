@@ -228,9 +228,11 @@ def context_for(
     return Context(list(prompt), len(prompt), vocab_size, sampling or Sampling(), Noise(seed))
 
 
-def plain_text(target: Model, count: int, sampling: Sampling | None = None, seed: int = 7) -> list[int]:
+def plain_text(
+    target: Model, count: int, sampling: Sampling | None = None, seed: int = 7, prompt: Sequence[int] = PROMPT
+) -> list[int]:
     """Plain decoding written down the long way: the law after the text, one draw by Gumbel-max, no tree at all."""
-    context = context_for(sampling, seed, target.vocab_size)
+    context = context_for(sampling, seed, target.vocab_size, prompt)
     began = len(context.history)
     for _ in range(count):
         target.prefill(context.history[:-1])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONTRACTS = "tests/contracts/test_{}_contract.py"
-DRAFTER, POLICY = (CONTRACTS.format(family) for family in ("drafter", "policy"))
+DRAFTER = "tests/contracts/test_drafter_contract.py"
 GOODPUT, MERGE = "tests/controllers/test_goodput.py", "tests/drafters/test_merge.py"
+PRICES = "tests/contracts/test_node_prices.py"
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
 
 
@@ -105,7 +105,7 @@ MUTATIONS = (
         "drafters/draft_model.py",
         "if tree.depths[node] <= room]",
         "if tree.depths[node] <= room + 1]",
-        (DRAFTER, "-k", "beyond_its_end and draft_model"),
+        ("tests/contracts/test_end_of_context.py", "-k", "draft_model"),
     ),
     Mutation(
         "drafter draft_model",
@@ -322,7 +322,7 @@ MUTATIONS = (
         "trees/ranks.py",
         "growth = Growth(context, budget)",
         "growth = Growth(context, Budget(budget.nodes, budget.depth, budget.width))",
-        (POLICY, "-k", "template and (price or prices)"),
+        (PRICES, "-k", "template"),
         quick=True,
     ),
     Mutation(
@@ -331,7 +331,7 @@ MUTATIONS = (
         "trees/levels.py",
         "growth = Growth(context, budget)",
         "growth = Growth(context, Budget(budget.nodes, budget.depth, budget.width))",
-        (POLICY, "-k", "chain and (price or prices)"),
+        (PRICES, "-k", "chain"),
     ),
     Mutation(
         "prices",
@@ -339,7 +339,7 @@ MUTATIONS = (
         "core/budget.py",
         "return self.prices[min(node, len(self.prices)) - 1] if self.prices else 0.0",
         "return 0.0",
-        (POLICY, "-k", "price or prices"),
+        (PRICES,),
     ),
     Mutation(
         "prices",
@@ -347,7 +347,7 @@ MUTATIONS = (
         "trees/growth.py",
         "self._budget.price(at[0])",
         "self._budget.price(1)",
-        (POLICY, "-k", "its_own_price"),
+        (PRICES, "-k", "its_own_price"),
     ),
     # --------------------------------------------------------------------------------------- acceptance rules
     Mutation(

@@ -120,7 +120,7 @@ class GraphNetwork:
             return self._eager.run(running)
         running.counters.node_layers += rows * running.parts.computed(range(self.shape.layers))
         for layer in taps:
-            assert running.watch is not None, "somebody asked for them"
+            assert running.watch is not None, "hooks were asked for"
             running.watch.after_layer(layer, self._tapped[layer][:rows])
         return out[:rows]
 

@@ -11,7 +11,7 @@ from specchat.core.states import TextStates
 from specchat.models.base.cache_rows import common_prefix
 
 _MOST_WAITING_TOKENS = 256
-"""States of so many tokens are kept as they came; a round in which nobody asks for rows then costs next to nothing."""
+"""States of so many tokens are kept as they came; a round in which no rows are asked for then costs next to nothing."""
 
 
 class TextInputs:
