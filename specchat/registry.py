@@ -142,6 +142,7 @@ class Method:
     Args:
         requires: what a pair must have for it besides a target: `DRAFT_MODEL`, or `TRAINED_WEIGHTS`, of which the
             method's option `weights` names the drafter to use.
+        runs_the_target: whether it drafts with the target's own weights, or some of them.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Method:
     lossless: str = "yes"
     options: type = NoOptions
     requires: tuple[str, ...] = ()
+    runs_the_target: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.requires) - {DRAFT_MODEL, TRAINED_WEIGHTS}
@@ -169,7 +171,7 @@ class Method:
     @property
     def runs_a_network(self) -> bool:
         """Whether guesses cost passes of a network."""
-        return self.needs_draft_model or self.needs_weights
+        return self.needs_draft_model or self.needs_weights or self.runs_the_target
 
     def load(self) -> Any:
         """The method's class, imported now."""

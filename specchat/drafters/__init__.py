@@ -4,6 +4,7 @@ from specchat.drafters.options import (
     DraftModelOptions,
     MergeOptions,
     PromptLookupOptions,
+    SparseContextOptions,
     SuffixOptions,
     TokenRecyclingOptions,
     TrainedNetworkOptions,
@@ -70,6 +71,14 @@ DRAFTERS = Table(
         "EAGLE-3 arXiv:2503.01840",
         options=TrainedNetworkOptions,
         requires=(TRAINED_WEIGHTS,),
+    ),
+    Method(
+        "sparse_context",
+        "specchat.drafters.sparse_context:SparseContext",
+        "the target with a retrieved part of its own cache, for which another drafter guesses in turn",
+        "TriForce arXiv:2404.11912",
+        options=SparseContextOptions,
+        runs_the_target=True,
     ),
     Method(
         "merge",
