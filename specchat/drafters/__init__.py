@@ -12,6 +12,7 @@ from specchat.drafters.options import (
     MergeOptions,
     PromptLookupOptions,
     SeveralOptions,
+    SparseContextOptions,
     SuffixOptions,
     TokenRecyclingOptions,
     TrainedNetworkOptions,
@@ -115,6 +116,14 @@ DRAFTERS = Table(
         "the target's first layers; exit and length follow from what each exit would have guessed",
         "DEL arXiv:2504.05598, LayerSkip arXiv:2404.16710",
         options=EarlyExitOptions,
+        runs_the_target=True,
+    ),
+    Method(
+        "sparse_context",
+        "specchat.drafters.sparse_context:SparseContext",
+        "the target with a retrieved part of its own cache, for which another drafter guesses in turn",
+        "TriForce arXiv:2404.11912",
+        options=SparseContextOptions,
         runs_the_target=True,
     ),
     Method(

@@ -24,6 +24,7 @@ from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.states import TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.decoding.assemble import nested_engines
 from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
@@ -47,7 +48,13 @@ def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V
     target = scripted_target(vocab_size)
     resources = PairResources(trained=all_tiny_trained(target), datastores=tiny_datastores(vocab_size))
     settings = Settings().but({"method_options": {f"{method.name}.{key}": value for key, value in options.items()}})
-    return Parts(target, draft, resources=resources, make_network=trained_network).build(choose(method.name, settings))
+    return Parts(
+        target,
+        draft,
+        resources=resources,
+        make_engine=nested_engines(settings, resources),
+        make_network=trained_network,
+    ).build(choose(method.name, settings))
 
 
 def begin(drafter: Drafter, history: Sequence[int]) -> None:

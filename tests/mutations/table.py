@@ -295,6 +295,22 @@ MUTATIONS = (
         ("tests/drafters/test_token_recycling.py",),
     ),
     Mutation(
+        "drafter sparse_context",
+        "keeps the chunks least like the end of the text",
+        "structures/text_chunks.py",
+        "(scores[chunk], chunk), reverse=True)",
+        "(scores[chunk], chunk))",
+        ("tests/structures/test_text_chunks.py",),
+    ),
+    Mutation(
+        "drafter sparse_context",
+        "reads the text itself instead of taking rows of the target's cache",
+        "drafters/sparse_context.py",
+        "self._view.borrow(text, ",
+        "(lambda *part: None)(text, ",
+        ("tests/drafters/test_sparse_context.py", "-k", "reads_nothing"),
+    ),
+    Mutation(
         "drafter merge",
         "puts the least trusted first",
         "drafters/merged_guesses.py",
