@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.pruning import Ranking
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, LayerHook, PassRequest, Rider
 from specchat.core.round import Round
@@ -216,6 +217,24 @@ class IdleWorker(Protocol):
 
     def idle(self, deadline: float) -> bool:
         """Work until `time.monotonic()` reaches the deadline; whether there is more to do. Never called in a reply."""
+
+
+class Prunable(Protocol):
+    """A target of whose weights a narrower network can be made. They are read from its file again."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Layers, heads and MLP channels."""
+
+    def by_magnitude(self) -> Ranking:
+        """Heads and channels by the size of their weights."""
+
+    def by_taylor(self, texts: Sequence[Sequence[int]]) -> Iterator[Ranking | None]:
+        """Heads and channels by what the loss on these texts, all of one length, would lose without them, to first
+        order. Yields None after every piece of work, then the ranking."""
+
+    def pruned(self, ranking: Ranking, ratio: float) -> Model:
+        """A model without this share of the heads and channels, those that matter least."""
 
 
 class TreePolicy(Protocol):

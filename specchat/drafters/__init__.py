@@ -6,6 +6,7 @@ from specchat.drafters.options import (
     LayerSkipOptions,
     MergeOptions,
     PromptLookupOptions,
+    PrunedOptions,
     SuffixOptions,
     TokenRecyclingOptions,
     TrainedNetworkOptions,
@@ -87,6 +88,14 @@ DRAFTERS = Table(
         "the target's first layers; exit and length follow from what each exit would have guessed",
         "DEL arXiv:2504.05598, LayerSkip arXiv:2404.16710",
         options=EarlyExitOptions,
+        runs_the_target=True,
+    ),
+    Method(
+        "pruned",
+        "specchat.drafters.pruned:Pruned",
+        "the target without the heads and MLP channels that matter least",
+        "LLM-Pruner arXiv:2305.11627",
+        options=PrunedOptions,
         runs_the_target=True,
     ),
     Method(

@@ -9,7 +9,7 @@ from typing import Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
 from specchat.core.noise import Noise
-from specchat.core.seams import Drafter, Engine, Model, TrainedNetwork, Weights
+from specchat.core.seams import Drafter, Engine, Model, Prunable, TrainedNetwork, Weights
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.choice import DrafterChoice, choose
 from specchat.settings import Settings
@@ -29,12 +29,14 @@ class PairResources:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model.
         trained: drafters that were trained for the target.
         keep: called with every drafter that is built, and the name under which its state is kept.
+        prunable: the target's weights, where narrower networks can be made of them.
     """
 
     vocabulary: TokenTable | None = None
     draft_vocabulary: TokenTable | None = None
     trained: TrainedDrafters = NO_TRAINED
     keep: Callable[[str, Drafter], None] | None = None
+    prunable: Prunable | None = None
 
     def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
         """The same with another keeper of drafters' states; None: none are kept, and drafters begin untaught."""
