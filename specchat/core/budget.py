@@ -34,3 +34,20 @@ class Budget:
     def price(self, node: int) -> float:
         """The least acceptance probability at which this node is worth its row; the first node is 1."""
         return self.prices[min(node, len(self.prices)) - 1] if self.prices else 0.0
+
+
+def smaller(first: Budget, second: Budget) -> Budget:
+    """What both budgets allow, and the search that either asks for.
+
+    Its reason is that of the one with fewer nodes, of equals the first one's.
+    """
+    last = max(len(first.prices), len(second.prices))
+    return Budget(
+        nodes=min(first.nodes, second.nodes),
+        depth=min(first.depth, second.depth),
+        width=min(first.width, second.width),
+        prices=tuple(max(first.price(node), second.price(node)) for node in range(1, last + 1)),
+        why=second.why if second.nodes < first.nodes else first.why,
+        passes=first.passes and second.passes,
+        search=first.search or second.search,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
-from specchat.core.pruning import Ranking
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, LayerHook, PassRequest, Rider
 from specchat.core.round import Round
@@ -112,6 +111,20 @@ class Model(Weights, Protocol):
 
     def pretend(self, tokens: int) -> None:
         """Act as if so many tokens had been read, with arbitrary contents: for measuring costs only."""
+
+    def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
+        """The most that its cache, and those of its twins and views, take until each holds so many tokens, of which
+        `longest` is the limit where given."""
+
+    def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
+        """What a pass of so many rows behind a text of so many tokens takes beside that, its result included.
+
+        Args:
+            logits: whether the head is computed, as it is not for a prompt.
+        """
+
+    def limit_context_(self, tokens: int) -> None:
+        """Take no longer texts than this. In place; its caches grow no further."""
 
 
 Proposal = Sequence[Sequence[Guess]]
@@ -217,24 +230,6 @@ class IdleWorker(Protocol):
 
     def idle(self, deadline: float) -> bool:
         """Work until `time.monotonic()` reaches the deadline; whether there is more to do. Never called in a reply."""
-
-
-class Prunable(Protocol):
-    """A target of whose weights a narrower network can be made. They are read from its file again."""
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Layers, heads and MLP channels."""
-
-    def by_magnitude(self) -> Ranking:
-        """Heads and channels by the size of their weights."""
-
-    def by_taylor(self, texts: Sequence[Sequence[int]]) -> Iterator[Ranking | None]:
-        """Heads and channels by what the loss on these texts, all of one length, would lose without them, to first
-        order. Yields None after every piece of work, then the ranking."""
-
-    def pruned(self, ranking: Ranking, ratio: float) -> Model:
-        """A model without this share of the heads and channels, those that matter least."""
 
 
 class TreePolicy(Protocol):

@@ -1,9 +1,13 @@
 """Drafters guess what the target will say. This table is all that listing them needs."""
 
 from specchat.drafters.options import (
+    CascadeOptions,
+    DatastoreOptions,
     DraftModelOptions,
     EarlyExitOptions,
+    JacobiOptions,
     LayerSkipOptions,
+    LookaheadOptions,
     MergeOptions,
     PromptLookupOptions,
     PrunedOptions,
@@ -11,7 +15,7 @@ from specchat.drafters.options import (
     TokenRecyclingOptions,
     TrainedNetworkOptions,
 )
-from specchat.registry import DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
+from specchat.registry import DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
     "drafter",
@@ -49,6 +53,28 @@ DRAFTERS = Table(
         "continues as the text, or an earlier reply, went on after the same words, by counting",
         "SuffixDecoding arXiv:2411.04975",
         options=SuffixOptions,
+    ),
+    Method(
+        "datastore",
+        "specchat.drafters.datastore:DatastoreDrafter",
+        "continues as the text, or a store of other texts, went on after the same words",
+        "SSSD arXiv:2411.05894",
+        options=DatastoreOptions,
+        requires=(DATASTORE,),
+    ),
+    Method(
+        "lookahead",
+        "specchat.drafters.lookahead:Lookahead",
+        "n-grams that the target computes in parallel some places ahead, in extra rows of its own passes",
+        "Lookahead Decoding arXiv:2402.02057",
+        options=LookaheadOptions,
+    ),
+    Method(
+        "jacobi",
+        "specchat.drafters.jacobi:Jacobi",
+        "what the target said after its own last guesses, iterated towards a fixed point",
+        "Jacobi decoding arXiv:2305.10427",
+        options=JacobiOptions,
     ),
     Method(
         "hydra",
@@ -104,6 +130,13 @@ DRAFTERS = Table(
         "several drafters in one tree, each guess weighted by how often its like was right",
         "SpecInfer arXiv:2305.09781",
         options=MergeOptions,
+    ),
+    Method(
+        "cascade",
+        "specchat.drafters.cascade:Cascade",
+        "several drafters in order: the first that has something to say about a node is the only one heard",
+        "specchat's own, after SuffixDecoding arXiv:2411.04975",
+        options=CascadeOptions,
     ),
 )
 

@@ -69,6 +69,14 @@ class SuffixOptions:
 
 
 @dataclass(frozen=True)
+class DatastoreOptions:
+    """Options of `datastore`."""
+
+    store: str = option("", "which datastore, by name; the newest with the target's tokens where it is empty")
+    longest: int = option(8, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
+
+
+@dataclass(frozen=True)
 class TrainedNetworkOptions:
     """Options of the drafters that are trained networks: `hydra`, `medusa` and `eagle`."""
 
@@ -79,6 +87,31 @@ class TrainedNetworkOptions:
         unit="tokens",
         minimum=1,
     )
+
+
+@dataclass(frozen=True)
+class JacobiOptions:
+    """Options of `jacobi`."""
+
+    window: int = option(
+        4, "places ahead that are guessed in parallel, each a row of every pass", unit="tokens", minimum=1, maximum=64
+    )
+
+
+@dataclass(frozen=True)
+class LookaheadOptions:
+    """Options of `lookahead`."""
+
+    window: int = option(5, "places ahead that are guessed in parallel", unit="tokens", minimum=2, maximum=64)
+    ngram: int = option(
+        3,
+        "length of an n-gram; a pass gets window − 1 + window × (ngram − 2) more rows",
+        unit="tokens",
+        minimum=2,
+        maximum=16,
+    )
+    guesses: int = option(8, "continuations kept for the beginning of an n-gram", minimum=1, maximum=64)
+    remember: bool = option(True, "keep the n-grams when another text begins")
 
 
 @dataclass(frozen=True)
@@ -139,3 +172,24 @@ class MergeOptions:
     def members(self) -> tuple[Member, ...]:
         """The drafters it is made of; whether they exist, the drafters' table knows."""
         return parse_members("merge.of", self.of)
+
+
+@dataclass(frozen=True)
+class CascadeOptions:
+    """Options of `cascade`."""
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters in the order in which they are asked, with commas or + between them: suffix+draft_model",
+    )
+    least: float = option(
+        0.0, "a drafter has something to say if it holds a guess at least so likely", minimum=0.0, maximum=1.0
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.members
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of, in order; whether they exist, the drafters' table knows."""
+        return parse_members("cascade.of", self.of)

@@ -10,10 +10,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from specchat.core.context import Context
-from specchat.core.pruning import Ranking
+from specchat.core.pruning import Prunable, Ranking
 from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Model, Proposal, Prunable
+from specchat.core.seams import Model, Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, TokenTree
 from specchat.drafters.draft_model import DraftModel
@@ -48,8 +48,13 @@ class Pruned:
         """Nothing is read before a chat begins.
 
         Raises:
-            CombinationError: the target's weights cannot be read in parts.
+            CombinationError: the target's weights cannot be read in parts, or memory is limited.
         """
+        if parts.resources.memory is not None:
+            raise CombinationError(
+                "drafter 'pruned' makes a network of its own, which the limit on memory does not count; nearest that "
+                "works: drafter 'layer_skip', or no `memory`"
+            )
         if parts.resources.prunable is None:
             raise CombinationError(
                 "drafter 'pruned' makes a narrower network of the target's weights, and this target does not run in "

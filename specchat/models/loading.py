@@ -12,7 +12,8 @@ import torch
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config import ModelSpec
-from specchat.core.seams import Model, Prunable
+from specchat.core.pruning import Prunable
+from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.base.network import Network
 from specchat.models.base.shape import Shape, unsupported
@@ -112,7 +113,7 @@ def load_model(
             source = RoundedSource(source) if guesses and precision == "int4" else source
             network, why_slow = own_network(shape, source, precision, device, kernels)
             model: Model = Decoder(network, context_tokens, drafts)
-            opened = partial(_weights_of, path, shape, family)
+            opened = partial(open_weights, path, shape, family)
             narrower = partial(_narrower_network, precision, device, kernels)
             prunable = None if drafts else PrunableFile(shape, context_tokens, opened, narrower)
             weight_bytes, multiplied_by = network.nbytes, network.kernels
@@ -143,10 +144,6 @@ def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource
         return TensorSource.of_folder(path, family), shape
     source = GgufSource(path)
     return source, shape.rotated_slower(rotation_scaling(read_header(path)).linear, source.rotation_factors())
-
-
-def _weights_of(path: Path, shape: Shape, family: Family) -> WeightSource:
-    return open_weights(path, shape, family)[0]
 
 
 def own_network(
@@ -193,6 +190,18 @@ def open_config(path: Path) -> tuple[Path, Any]:
     read_config(folder / CONFIG, named=path if path.is_file() else None)
     with one_line(f"{path} cannot be used"):
         return folder, AutoConfig.from_pretrained(folder, **_LOCAL)
+
+
+def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:
+    """The tokenizer of a model and the tokens that end a reply; no weights are read.
+
+    Raises:
+        ModelError: it cannot be used.
+    """
+    with one_line(f"the tokenizer of {name} cannot be used"):
+        folder, config = open_config(path)
+        tokenizer = _tokenizer(folder, None)
+        return tokenizer, end_tokens(folder, config, tokenizer)
 
 
 def _tokenizer(folder: Path, beside: Loaded | None) -> Any:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from contracts.tiny_datastore import tiny_datastores
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
 from specchat.core.pruning import Ranking
@@ -70,7 +71,8 @@ class PrunedOfNothing:
 
 def tiny_resources(target: Weights) -> PairResources:
     """All that a drafter may need of a pair, for any target."""
-    return PairResources(trained=all_tiny_trained(target), prunable=PrunedOfNothing(target))
+    stores = tiny_datastores(target.vocab_size)
+    return PairResources(trained=all_tiny_trained(target), datastores=stores, prunable=PrunedOfNothing(target))
 
 
 @cache

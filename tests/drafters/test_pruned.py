@@ -12,6 +12,7 @@ from contracts.models import V, own_decoder, shared_network, source_of
 from contracts.tiny_networks import PrunedOfNothing
 from safetensors.torch import save
 
+from specchat.core.memory import MemoryLimit
 from specchat.core.pruning import Ranking
 from specchat.core.tree import TokenTree
 from specchat.drafters.choice import choose
@@ -31,7 +32,8 @@ def pruned_file() -> PrunableFile:
     def narrower(shape, source):
         return own_network(shape, source, "float32", torch.device("cpu"), "torch")[0]
 
-    return PrunableFile(Shape.of(network.config), 512, lambda: source_of(network), narrower)
+    shape = Shape.of(network.config)
+    return PrunableFile(shape, 512, lambda: (source_of(network), shape), narrower)
 
 
 def conversed(**settings):
@@ -107,8 +109,11 @@ def test_a_state_that_does_not_fit_is_refused():
     assert drafter.measured
 
 
-def test_a_target_whose_weights_cannot_be_read_is_refused_with_what_works():
+def test_where_a_narrower_network_cannot_be_made_it_is_refused_with_what_works():
     target = own_decoder(shared_network("llama"), 512)
     with pytest.raises(CombinationError, match=r"own decoder; nearest that works: drafter 'layer_skip'"):
         Parts(target).build(choose("pruned", Settings()))
+    limited = dataclasses.replace(PairResources(prunable=PrunedOfNothing(target)), memory=MemoryLimit(1 << 30, 0, int))
+    with pytest.raises(CombinationError, match=r"limit on memory .* nearest that works: drafter 'layer_skip'"):
+        Parts(target, resources=limited).build(choose("pruned", Settings()))
     assert Parts(target, resources=PairResources(prunable=PrunedOfNothing(target))).build(choose("pruned", Settings()))

@@ -29,7 +29,8 @@ def prunable(network, precision="float32") -> PrunableFile:
     def narrower(shape, source):
         return own_network(shape, source, precision, CPU, "torch")[0]
 
-    return PrunableFile(Shape.of(network.config), 512, lambda: source_of(network), narrower)
+    shape = Shape.of(network.config)
+    return PrunableFile(shape, 512, lambda: (source_of(network), shape), narrower)
 
 
 def random_ranking(network, seed=0) -> Ranking:

@@ -10,11 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.core.request import Rider
+from specchat.core.request import CHUNK_TOKENS, Rider
 from specchat.core.tree import ROOT, TokenTree
-
-CHUNK_TOKENS = 256
-"""Prompt tokens read per pass: small enough to stop soon, large enough to use the machine."""
 
 LAZY_TOKENS = 8
 """So many missing tokens are read together with the next tree instead of in a pass of their own."""

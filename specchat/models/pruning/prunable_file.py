@@ -23,13 +23,13 @@ class PrunableFile:
     """A `Prunable` of our own decoder.
 
     Args:
-        opened: opens the file's weights. None of them stay in memory after they were asked for.
+        opened: opens the file's weights, and says their shape. None of them stay in memory after they were asked for.
         network: makes a network of a shape and its weights, as the target's was made.
     """
 
     whole: Shape
     context_tokens: int
-    opened: Callable[[], WeightSource]
+    opened: Callable[[], tuple[WeightSource, Shape]]
     network: Callable[[Shape, WeightSource], Network]
 
     @property
@@ -48,8 +48,8 @@ class PrunableFile:
     def pruned(self, ranking: Ranking, ratio: float) -> Model:
         """A model without this share of the heads and channels."""
         kept = KeptUnits.of(ranking, self.whole, ratio)
-        source = PrunedSource(self.opened(), kept, self.whole.head_dim)
+        source = PrunedSource(self.opened()[0], kept, self.whole.head_dim)
         return Decoder(self.network(kept.shape(self.whole), source), self.context_tokens, drafts=True)
 
     def _prepared(self) -> WeightSource:
-        return prepared(self.opened(), self.whole)
+        return prepared(self.opened()[0], self.whole)
