@@ -11,6 +11,7 @@ from specchat.drafters.options import (
     LookaheadOptions,
     MergeOptions,
     PromptLookupOptions,
+    PrunedOptions,
     SeveralOptions,
     SparseContextOptions,
     SuffixOptions,
@@ -124,6 +125,14 @@ DRAFTERS = Table(
         "the target with a retrieved part of its own cache, for which another drafter guesses in turn",
         "TriForce arXiv:2404.11912",
         options=SparseContextOptions,
+        runs_the_target=True,
+    ),
+    Method(
+        "pruned",
+        "specchat.drafters.pruned:Pruned",
+        "the target without the heads and MLP channels that matter least",
+        "LLM-Pruner arXiv:2305.11627",
+        options=PrunedOptions,
         runs_the_target=True,
     ),
     Method(

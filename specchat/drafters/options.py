@@ -167,6 +167,16 @@ class SparseContextOptions:
 
 
 @dataclass(frozen=True)
+class PrunedOptions:
+    """Options of `pruned`."""
+
+    ratio: float = option(
+        0.2, "share of the heads and MLP channels of every layer that is left out", minimum=0.0, maximum=0.9
+    )
+    samples: int = option(8, "texts of 64 tokens on which importance is measured", minimum=1, maximum=64)
+
+
+@dataclass(frozen=True)
 class MergeOptions:
     """Options of `merge`."""
 
