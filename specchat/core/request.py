@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+CHUNK_TOKENS = 256
+"""Tokens of a prompt that are read in one pass: few enough to stop soon, enough to use the machine."""
+
 
 @dataclass(frozen=True, eq=False)
 class Adapter:

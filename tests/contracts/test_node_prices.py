@@ -94,7 +94,8 @@ def test_every_node_pays_its_own_price(method, drafter):
     )
     assert all(worth >= price for worth, price in zip(worths(tree), prices, strict=False))
     free = make_policy(method, **OPEN.get(method.name, {})).grow(made, context, WIDE)
-    assert tree.drafted < free.drafted or free.drafted <= 2, "the later nodes were too dear"
+    paying = all(worth >= price for worth, price in zip(worths(free), prices, strict=False))
+    assert tree.drafted < free.drafted or paying, "the later nodes were too dear"
 
 
 @pytest.mark.parametrize("method", every(TREE_POLICIES))
