@@ -112,6 +112,20 @@ class Model(Weights, Protocol):
     def pretend(self, tokens: int) -> None:
         """Act as if so many tokens had been read, with arbitrary contents: for measuring costs only."""
 
+    def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
+        """The most that its cache, and those of its twins and views, take until each holds so many tokens, of which
+        `longest` is the limit where given."""
+
+    def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
+        """What a pass of so many rows behind a text of so many tokens takes beside that, its result included.
+
+        Args:
+            logits: whether the head is computed, as it is not for a prompt.
+        """
+
+    def limit_context_(self, tokens: int) -> None:
+        """Take no longer texts than this. In place; its caches grow no further."""
+
 
 Proposal = Sequence[Sequence[Guess]]
 """For each frontier node in order, its guesses, best first."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
-from specchat.controllers import CONTROLLERS
+from specchat.controllers.choice import choose_controllers
 from specchat.decoding.families import methods
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import DrafterChoice, choose, choose_drafter
@@ -51,7 +51,7 @@ def check_settings(
         UsageError: a method or an option that does not exist.
     """
     chosen = choose(settings.drafter, settings)
-    _ = TREE_POLICIES[settings.policy], ACCEPTANCE_RULES[settings.rule], CONTROLLERS[settings.controller]
+    _ = TREE_POLICIES[settings.policy], ACCEPTANCE_RULES[settings.rule], choose_controllers(settings)
     _check_options(settings)
     if chosen.needs_draft_model and not has_draft_model:
         name = next(choice.name for choice in chosen.leaves() if choice.method.needs_draft_model)

@@ -84,8 +84,8 @@ class Conversation:
     """Replies of one loaded pair. Settings may change while a reply is being written; they act between rounds.
 
     Args:
-        plain_rounds: have a plain round now and then, by which a reply can say how much sooner it came. Whoever
-            measures plain decoding apart needs none.
+        plain_rounds: have a plain round now and then, by which a reply can say how much sooner it came. Not
+            needed where plain decoding is measured separately.
         drafters: those of an earlier conversation over the same models, which go on.
     """
 

@@ -55,7 +55,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Submitted:
-    """A draft that the target was given. A device may still be at it; whoever looks into the reading waits.
+    """A draft that the target was given. A device may still be computing it; reading its values waits.
 
     Args:
         given, returned: on the clock, when the target was given it and when the call came back.

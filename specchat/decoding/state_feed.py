@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
-
-from specchat.core.device_copy import to_device
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model
-from specchat.core.states import StateTap, TextStates
+from specchat.core.states import PickedRows, StateTap, TextStates
 from specchat.core.tree import ROOT
 
 
@@ -47,10 +44,11 @@ class StateFeed:
         if tap is None:
             return
         path = (ROOT, *round.verdict.path)
-        rows = to_device(torch.tensor([reading.row(node) for node in path]), reading.logits.device)
-        states = {layer: reading.taps[layer][rows] for layer in tap.layers}
+        rows = [reading.row(node) for node in path]
         tokens = tuple(round.tree.tokens[node] for node in path)
-        read = TextStates(round.start - 1, tokens, states)
+        read = TextStates(
+            round.start - 1, tokens, PickedRows({layer: reading.taps[layer] for layer in tap.layers}, rows)
+        )
         before = reading.text_states
         self._give(read if before is None else before.only(tap.layers).then(read))
 

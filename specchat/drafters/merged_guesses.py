@@ -13,9 +13,7 @@ from torch import Tensor
 
 from specchat.core.tree import DrawKind, Guess
 from specchat.drafters.choice import DrafterChoice
-
-_HABIT = 8.0
-"""Weight of a guess's own probability, in observed trials."""
+from specchat.structures.learnt_rates import LearntRates
 
 _first = itemgetter(0)
 
@@ -39,7 +37,7 @@ class MergedGuesses:
 
     def __init__(self, choices: Sequence[DrafterChoice]) -> None:
         self._numbers = _numbers([choice.name for choice in choices])
-        self._seen: dict[Cell, tuple[int, int]] = {}  # hits, trials
+        self._trust = LearntRates()  # by cell
         self._said: dict[tuple[int, ...], list[_Candidate]] = {}  # this round's points, by path below the root
 
     def named(self, member: int, guesses: Sequence[Guess]) -> Sequence[Guess]:
@@ -75,8 +73,7 @@ class MergedGuesses:
         """Count which of this round's points were right, and forget them."""
         for place, following in enumerate(emitted):
             for candidate in self._said.get(tuple(emitted[:place]), ()):
-                hits, trials = self._seen.get(candidate.cell, (0, 0))
-                self._seen[candidate.cell] = hits + (candidate.token == following), trials + 1
+                self._trust.count(candidate.cell, candidate.token == following)
         self.forget_round()
 
     def forget_round(self) -> None:
@@ -84,8 +81,7 @@ class MergedGuesses:
         self._said.clear()
 
     def _probability(self, candidate: _Candidate) -> float:
-        hits, trials = self._seen.get(candidate.cell, (0, 0))
-        return (hits + _HABIT * candidate.claimed) / (trials + _HABIT)
+        return self._trust.rate(candidate.cell, candidate.claimed)
 
 
 class _Candidate(NamedTuple):

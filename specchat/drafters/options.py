@@ -90,6 +90,56 @@ class TrainedNetworkOptions:
 
 
 @dataclass(frozen=True)
+class JacobiOptions:
+    """Options of `jacobi`."""
+
+    window: int = option(
+        4, "places ahead that are guessed in parallel, each a row of every pass", unit="tokens", minimum=1, maximum=64
+    )
+
+
+@dataclass(frozen=True)
+class LookaheadOptions:
+    """Options of `lookahead`."""
+
+    window: int = option(5, "places ahead that are guessed in parallel", unit="tokens", minimum=2, maximum=64)
+    ngram: int = option(
+        3,
+        "length of an n-gram; a pass gets window − 1 + window × (ngram − 2) more rows",
+        unit="tokens",
+        minimum=2,
+        maximum=16,
+    )
+    guesses: int = option(8, "continuations kept for the beginning of an n-gram", minimum=1, maximum=64)
+    remember: bool = option(True, "keep the n-grams when another text begins")
+
+
+@dataclass(frozen=True)
+class LayerSkipOptions:
+    """Options of `layer_skip`."""
+
+    ratio: float = option(0.3, "share of all attention and MLP sub-layers that is left out", minimum=0.0, maximum=1.0)
+    sure: float = option(
+        0.8, "nothing is guessed after a guess where the likeliest one was less likely", minimum=0.0, maximum=1.0
+    )
+    window: int = option(
+        32, "tokens of the reply on which sets of sub-layers are tried", unit="tokens", minimum=4, maximum=256
+    )
+
+
+@dataclass(frozen=True)
+class EarlyExitOptions:
+    """Options of `early_exit`."""
+
+    exits: int = option(
+        8, "layers that are compared as exits, at equal distances", unit="layers", minimum=1, maximum=64
+    )
+    decay: float = option(
+        0.97, "what a token weighs in an exit's record, for every newer one", minimum=0.5, maximum=0.999
+    )
+
+
+@dataclass(frozen=True)
 class MergeOptions:
     """Options of `merge`."""
 

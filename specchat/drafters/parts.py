@@ -10,6 +10,7 @@ from typing import Any
 
 from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
+from specchat.core.memory import MemoryLimit
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Engine, Model, TrainedNetwork, Weights
 from specchat.core.vocabulary import TokenTable
@@ -26,13 +27,14 @@ NetworkFactory = Callable[[Weights, TrainedDrafter, int], TrainedNetwork]
 
 @dataclass(frozen=True)
 class PairResources:
-    """What a pair has for its drafters besides models.
+    """What a pair has for its drafters besides models, and how much memory they may take.
 
     Args:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model.
         trained: drafters that were trained for the target.
         datastores: those with the target's tokens; None where nobody looked for any.
         keep: called with every drafter that is built, and the name under which its state is kept.
+        memory: the most that the pair may take; None: no limit.
     """
 
     vocabulary: TokenTable | None = None
@@ -40,9 +42,10 @@ class PairResources:
     trained: TrainedDrafters = NO_TRAINED
     datastores: Datastores | None = None
     keep: Callable[[str, Drafter], None] | None = None
+    memory: MemoryLimit | None = None
 
     def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
-        """The same with another who keeps drafters; None: nobody does, and they begin with nothing learnt."""
+        """The same with another keeper of drafters' states; None: none are kept, and drafters begin untaught."""
         return dataclasses.replace(self, keep=keep)
 
 

@@ -50,6 +50,12 @@ def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V
     return Parts(target, draft, resources=resources, make_network=trained_network).build(choose(method.name, settings))
 
 
+def looks_up(method: Method) -> bool:
+    """Whether it is made of drafters some of which go on without passes of a model."""
+    members = choose(method.name, Settings()).members
+    return any(not member.runs_a_network for member in members)
+
+
 def begin(drafter: Drafter, history: Sequence[int]) -> None:
     """Start a text of the scripted target, whose states a drafter is given that asks for them."""
     if drafter.text_tap is not None:
@@ -231,9 +237,11 @@ def context_for(
     return Context(list(prompt), len(prompt), vocab_size, sampling or Sampling(), Noise(seed))
 
 
-def plain_text(target: Model, count: int, sampling: Sampling | None = None, seed: int = 7) -> list[int]:
+def plain_text(
+    target: Model, count: int, sampling: Sampling | None = None, seed: int = 7, prompt: Sequence[int] = PROMPT
+) -> list[int]:
     """Plain decoding written down the long way: the law after the text, one draw by Gumbel-max, no tree at all."""
-    context = context_for(sampling, seed, target.vocab_size)
+    context = context_for(sampling, seed, target.vocab_size, prompt)
     began = len(context.history)
     for _ in range(count):
         target.prefill(context.history[:-1])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONTRACTS = "tests/contracts/test_{}_contract.py"
-DRAFTER, POLICY = (CONTRACTS.format(family) for family in ("drafter", "policy"))
+DRAFTER = "tests/contracts/test_drafter_contract.py"
 GOODPUT, MERGE = "tests/controllers/test_goodput.py", "tests/drafters/test_merge.py"
 SEVERAL = "tests/drafters/test_several_and_fuse.py"
+EARLY_EXIT = "tests/drafters/test_early_exit.py"
+LAYER_SKIP = "tests/drafters/test_layer_skip.py"
+PRICES = "tests/contracts/test_node_prices.py"
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
 
 
@@ -80,8 +82,8 @@ MUTATIONS = (
         "drafter prompt_lookup",
         "judges all lengths of runs alike",
         "drafters/prompt_lookup.py",
-        "self._seen[size, rank] = hits",
-        "self._seen[1, rank] = hits",
+        "self._rates.count((size, rank), ",
+        "self._rates.count((1, rank), ",
         (LOOKUP,),
     ),
     Mutation(
@@ -101,12 +103,84 @@ MUTATIONS = (
         ("tests/drafters/test_suffix.py", "-k", "unlikely"),
     ),
     Mutation(
+        "drafter layer_skip",
+        "scores its guesses against the tokens before",
+        "drafters/layer_skip.py",
+        "zip(said, following[1:], strict=True)",
+        "zip(said, following, strict=False)",
+        (LAYER_SKIP, "-k", "scores"),
+    ),
+    Mutation(
+        "drafter layer_skip",
+        "reads the text again instead of borrowing it",
+        "drafters/target_view.py",
+        "self.view.borrow(text, range(len(text)))",
+        "self.view.prefill(text)",
+        (LAYER_SKIP, "-k", "never_reads"),
+    ),
+    Mutation(
+        "drafter layer_skip",
+        "takes every set for a better one",
+        "drafters/layer_search.py",
+        "better = score > self.score",
+        "better = True",
+        ("tests/drafters/test_layer_search.py",),
+    ),
+    Mutation(
+        "drafter layer_skip",
+        "chooses sets at random alone",
+        "drafters/layer_search.py",
+        "return self._least(-(effect + _OPTIMISM * covariance.diagonal().sqrt()))",
+        "return self._least(covariance.diagonal())",
+        ("tests/drafters/test_layer_search.py",),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "compares shadow tokens with the wrong token",
+        "drafters/early_exit.py",
+        "decided = [best for (best,) in reading.best_after(path, 1)]",
+        "decided = [0 for _ in path]",
+        (EARLY_EXIT, "-k", "shadow"),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "takes the exit that is right most often",
+        "drafters/shadow_tokens.py",
+        "worth = expected / (length * (layer + 1) + self.layers)",
+        "worth = expected / (length + self.layers)",
+        (EARLY_EXIT, "-k", "choice or text"),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "never forgets",
+        "drafters/shadow_tokens.py",
+        "self.right = decay * self.right + hit",
+        "self.right = self.right + hit",
+        (EARLY_EXIT, "-k", "choice or text"),
+    ),
+    Mutation(
+        "controller search",
+        "searches without end",
+        "controllers/search.py",
+        "if self._searching_s > self._share * self._all_s:",
+        "if False:",
+        ("tests/controllers/test_search.py",),
+    ),
+    Mutation(
+        "controller search",
+        "never lets the drafter search",
+        "controllers/search.py",
+        "search=True, why",
+        "search=False, why",
+        ("tests/controllers/test_search.py",),
+    ),
+    Mutation(
         "drafter draft_model",
         "proposes beyond the end of its context",
         "drafters/draft_model.py",
         "if tree.depths[node] <= room]",
         "if tree.depths[node] <= room + 1]",
-        (DRAFTER, "-k", "beyond_its_end and draft_model"),
+        ("tests/contracts/test_end_of_context.py", "-k", "draft_model"),
     ),
     Mutation(
         "drafter draft_model",
@@ -133,11 +207,51 @@ MUTATIONS = (
         ("tests/drafters/test_coupled.py",),
     ),
     Mutation(
+        "drafter lookahead",
+        "forgets that a column's rows follow each other",
+        "structures/lookahead_window.py",
+        "                after = len(rows) - 1\n",
+        "",
+        ("tests/structures/test_lookahead_window.py", "tests/drafters/test_lookahead.py"),
+    ),
+    Mutation(
+        "drafter lookahead",
+        "counts n-grams that begin with tokens of the text",
+        "structures/lookahead_window.py",
+        "own = self._age >= self._levels",
+        "own = True",
+        ("tests/structures/test_lookahead_window.py",),
+    ),
+    Mutation(
+        "drafter lookahead",
+        "lets the window stand still",
+        "drafters/lookahead.py",
+        "self._pool.add(ngram)",
+        "pass",
+        ("tests/drafters/test_lookahead.py",),
+    ),
+    Mutation(
+        "drafter jacobi",
+        "goes on from the place before",
+        "drafters/jacobi.py",
+        "behind = range(len(round.emitted), len(standing))",
+        "behind = range(len(round.emitted) - 1, len(standing))",
+        ("tests/drafters/test_jacobi.py",),
+    ),
+    Mutation(
+        "drafter jacobi",
+        "draws without the target's noise",
+        "drafters/jacobi.py",
+        "self._noisy = tree, not context.sampling.greedy",
+        "self._noisy = tree, False",
+        ("tests/drafters/test_jacobi.py", "-k", "warm"),
+    ),
+    Mutation(
         "drafter hydra",
         "starts from the state of the token before",
         "models/learned/hydra_drafting.py",
-        "self._ground.text.rows(self._entries - 1, self._entries)",
-        "self._ground.text.rows(self._entries - 2, self._entries - 1)",
+        "self._last = {}, len(history) - 2",
+        "self._last = {}, len(history) - 3",
         ("tests/models/test_learned_drafting.py", "-k", "hydra"),
     ),
     Mutation(
@@ -387,7 +501,7 @@ MUTATIONS = (
         "trees/ranks.py",
         "growth = Growth(context, budget)",
         "growth = Growth(context, Budget(budget.nodes, budget.depth, budget.width))",
-        (POLICY, "-k", "template and (price or prices)"),
+        (PRICES, "-k", "template"),
         quick=True,
     ),
     Mutation(
@@ -396,7 +510,7 @@ MUTATIONS = (
         "trees/levels.py",
         "growth = Growth(context, budget)",
         "growth = Growth(context, Budget(budget.nodes, budget.depth, budget.width))",
-        (POLICY, "-k", "chain and (price or prices)"),
+        (PRICES, "-k", "chain"),
     ),
     Mutation(
         "prices",
@@ -404,7 +518,7 @@ MUTATIONS = (
         "core/budget.py",
         "return self.prices[min(node, len(self.prices)) - 1] if self.prices else 0.0",
         "return 0.0",
-        (POLICY, "-k", "price or prices"),
+        (PRICES,),
     ),
     Mutation(
         "prices",
@@ -412,7 +526,7 @@ MUTATIONS = (
         "trees/growth.py",
         "self._budget.price(at[0])",
         "self._budget.price(1)",
-        (POLICY, "-k", "its_own_price"),
+        (PRICES, "-k", "its_own_price"),
     ),
     # --------------------------------------------------------------------------------------- acceptance rules
     Mutation(
@@ -513,6 +627,47 @@ MUTATIONS = (
         ("tests/acceptance/test_fair.py",),
     ),
     # ------------------------------------------------------------------------------------------- controllers
+    Mutation(
+        "controller cost_model",
+        "counts guesses that were never reached as wrong",
+        "controllers/cost_model.py",
+        "(ROOT, *path) if round.verdict.bonus is not None else (ROOT, *path)[:-1]",
+        "range(len(tree))",
+        ("tests/controllers/test_cost_model.py", "-k", "rank"),
+    ),
+    Mutation(
+        "controller cost_model",
+        "believes that nodes cost nothing",
+        "controllers/cost_model.py",
+        "self._verify_s.at(1.0 + nodes * self._rows_each.value)",
+        "self._verify_s.at(1.0)",
+        ("tests/controllers/test_cost_model.py",),
+    ),
+    Mutation(
+        "controller memory",
+        "forgets what the last round left",
+        "controllers/memory.py",
+        "+ self._unforeseen_bytes + kept",
+        "+ self._unforeseen_bytes",
+        ("tests/controllers/test_memory.py", "-k", "never_exceeded"),
+    ),
+    Mutation(
+        "controller memory",
+        "does not learn what was not foreseen",
+        "controllers/memory.py",
+        "self._limit.peak() - self._foreseen_bytes)",
+        "0)",
+        ("tests/controllers/test_memory.py", "-k", "foreseen"),
+    ),
+    Mutation(
+        "several controllers",
+        "takes the larger number of nodes",
+        "core/budget.py",
+        "nodes=min(first.nodes, second.nodes),",
+        "nodes=max(first.nodes, second.nodes),",
+        ("tests/controllers/test_several.py",),
+        quick=True,
+    ),
     Mutation(
         "controller off",
         "speculates",

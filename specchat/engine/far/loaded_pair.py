@@ -9,6 +9,7 @@ import torch
 
 from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
+from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.drafters.parts import PairResources
 from specchat.models.loading import Loaded
@@ -31,6 +32,7 @@ class LoadedPair:
     threads: int = 1
     trained: TrainedDrafters = NO_TRAINED
     datastores: Datastores | None = None
+    memory: MemoryLimit | None = None
 
     def using(self, threads: int) -> LoadedPair:
         """The same models with so many threads; 0 chooses.
@@ -51,7 +53,7 @@ class LoadedPair:
         own, draft = self.vocabulary, self.draft
         shared = draft is None or draft.tokenizer is None or draft.tokenizer is self.target.tokenizer
         other = own if shared or draft is None else TransformersVocabulary(draft.tokenizer, draft.eos_ids)
-        return PairResources(own, other if draft else None, self.trained, self.datastores)
+        return PairResources(own, other if draft else None, self.trained, self.datastores, memory=self.memory)
 
     @property
     def key(self) -> str:

@@ -19,6 +19,7 @@ from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
 from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
 from specchat.engine.protocol.events import Event, Loading
 from specchat.errors import TokenizerMismatch
 from specchat.models import fetch
@@ -59,6 +60,7 @@ class Loader:
             compare_tokenizers(target, draft)
         vocabulary = self._vocabulary(target)
         _set_aside()
+        memory, limited = limit_memory(settings, device, target, draft)
         progress.ended()
         return LoadedPair(
             name=pair.name,
@@ -67,10 +69,11 @@ class Loader:
             vocabulary=vocabulary,
             device=device,
             precision=target.precision,
-            notes=[note for one in (target, draft) if one is not None for note in one.notes],
+            notes=[note for one in (target, draft) if one is not None for note in one.notes] + list(limited),
             load_s=time.perf_counter() - began,
             trained=trained,
             datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
+            memory=memory,
         ).using(settings.threads)
 
     def trained_drafters(self, settings: Settings) -> TrainedDrafters:
@@ -106,6 +109,7 @@ class Loader:
             return load_scripted(spec, "draft" if guesses else "target")
         say(spec.name)
         path = fetch.locate(spec)
+        refuse_by_size(spec.name, path, settings)
 
         def say_part(what: str) -> None:
             say(f"{spec.name}: {what}")

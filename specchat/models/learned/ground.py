@@ -27,4 +27,4 @@ class Ground:
     def complete(self, history: Sequence[int]) -> bool:
         """Whether the states of all of this text but its last token are known. That token can be guessed too."""
         self.head.add(history[-1:])
-        return 1 < len(history) == self.text.known(history[:-1]) + 1
+        return len(history) > 1 and self.text.cover(history[:-1])

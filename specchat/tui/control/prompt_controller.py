@@ -94,6 +94,7 @@ class PromptController:
         self._update_hint()
         if now:
             await self._actions.tour.leave()
+            self._views.start_pages.hold_tree()
         if now not in ("", self._views.prompt.written):
             self._ports.notify("")
 

@@ -15,8 +15,10 @@ from textual.geometry import Size
 
 from specchat.config import AppOptions
 from specchat.config.saving import set_app
+from specchat.errors import SpecchatError
 from specchat.tui.control.key_bindings import key_table, keymap
 from specchat.tui.draw.theme import DARK, MONO, OWN
+from specchat.tui.ports import Notify
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.system.window_size import bounded
 from specchat.tui.text.ascii import AsciiFilter
@@ -98,9 +100,12 @@ class TerminalApp(FixedApp):
         """The keys of a binding as people write them; empty where it has none."""
         return names_of(self.key_table.get(id, ()))
 
-    def remember_theme(self, name: str) -> None:
-        """Start with this theme from now on. Raises ConfigError where the settings cannot be written."""
-        set_app("theme", name)
+    def remember_theme(self, name: str, notify: Notify) -> None:
+        """Start with this theme from now on; where the settings cannot be written, say so."""
+        try:
+            set_app("theme", name)
+        except SpecchatError as error:
+            notify(f"the theme is not remembered: {error}", "warn")
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it beside the app's own work."""

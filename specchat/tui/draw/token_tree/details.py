@@ -90,7 +90,7 @@ def _origin(round: RoundDone, node: int) -> str:
     if not draws:
         return ""
     names = proposers_of(round)[node]
-    said = f"by {' and '.join(names)}" if names else "by nobody named"
+    said = f"by {' and '.join(names)}" if names else "by a drafter without a name"
     return f"{said} · {_draw_kinds(draws)}"
 
 
