@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.drafters.members import Member, parse_members
-from specchat.errors import UsageError
+from specchat.errors import UsageError, short
 from specchat.registry import option
 
 
@@ -193,3 +193,40 @@ class CascadeOptions:
     def members(self) -> tuple[Member, ...]:
         """The drafters it is made of, in order; whether they exist, the drafters' table knows."""
         return parse_members("cascade.of", self.of)
+
+
+@dataclass(frozen=True)
+class SeveralOptions:
+    """Options of `several`."""
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters that grow a tree each, with commas or + between them: draft_model+hydra+suffix",
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.members
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of; whether they exist, the drafters' table knows."""
+        return parse_members("several.of", self.of)
+
+
+@dataclass(frozen=True)
+class FuseOptions:
+    """Options of `fuse`."""
+
+    draft: str = option("draft_model", "the drafter that decides what is likely: a draft model or a trained network")
+    lookup: str = option("suffix", "the drafter whose guesses are pruned and grafted")
+    top: int = option(8, "looked-up tokens stay where the draft has them among so many", unit="tokens", minimum=1)
+
+    def __post_init__(self) -> None:
+        for key in ("draft", "lookup"):
+            if len(parse_members(f"fuse.{key}", getattr(self, key))) != 1:
+                raise UsageError(f"fuse.{key} = {short(getattr(self, key))} must name one drafter")
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The draft, then the lookup."""
+        return (*parse_members("fuse.draft", self.draft), *parse_members("fuse.lookup", self.lookup))

@@ -10,6 +10,7 @@ EARLY_EXIT = "tests/drafters/test_early_exit.py"
 PRUNING_WEIGHTS = "tests/models/test_pruning.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
+SEVERAL = "tests/drafters/test_several_and_fuse.py"
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
 
 
@@ -365,6 +366,38 @@ MUTATIONS = (
         "while n and int(rank[order[-1]]) < n - 1:",
         "while n and size < 2 and int(rank[order[-1]]) < n - 1:",
         ("tests/structures/test_suffix_array.py",),
+    ),
+    Mutation(
+        "drafter several",
+        "asks every member about every node",
+        "drafters/several.py",
+        "own = [node for node in frontier if index in owners[node]]",
+        "own = list(frontier)",
+        (SEVERAL,),
+    ),
+    Mutation(
+        "drafter several",
+        "puts all draws of the first member before those of the second",
+        "drafters/merged_guesses.py",
+        "return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)",
+        "return (guess for guesses in said for guess in guesses)",
+        (SEVERAL, "-k", "distributed"),
+    ),
+    Mutation(
+        "drafter fuse",
+        "prunes nothing",
+        "drafters/fuse.py",
+        "if guess.token in top]",
+        "]",
+        (SEVERAL, "-k", "fuse or copy"),
+    ),
+    Mutation(
+        "drafter fuse",
+        "lets the draft go on below what was grafted",
+        "drafters/own_paths.py",
+        "return self._whose.get(path, self._all)",
+        "return self._all",
+        (SEVERAL, "-k", "fuse or copy"),
     ),
     # ------------------------------------------------------------------------------------------ tree policies
     Mutation(
