@@ -147,6 +147,7 @@ class Method:
             `TRAINED_WEIGHTS`, of which the method's option `weights` names the drafter to use; or `DATASTORE`, which
             the option `store` names.
         runs_the_target: whether it drafts with the target's own weights, or some of them.
+        makes_a_network: whether it makes a network of its own in memory, which a limit on memory does not count.
     """
 
     name: str
@@ -157,6 +158,7 @@ class Method:
     options: type = NoOptions
     requires: tuple[str, ...] = ()
     runs_the_target: bool = False
+    makes_a_network: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.requires) - {DRAFT_MODEL, TRAINED_WEIGHTS, DATASTORE}

@@ -134,6 +134,7 @@ DRAFTERS = Table(
         "LLM-Pruner arXiv:2305.11627",
         options=PrunedOptions,
         runs_the_target=True,
+        makes_a_network=True,
     ),
     Method(
         "merge",
