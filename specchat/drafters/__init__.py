@@ -4,6 +4,7 @@ from specchat.drafters.options import (
     DraftModelOptions,
     MergeOptions,
     PromptLookupOptions,
+    RetrievedContextOptions,
     SparseContextOptions,
     SuffixOptions,
     TokenRecyclingOptions,
@@ -79,6 +80,14 @@ DRAFTERS = Table(
         "TriForce arXiv:2404.11912",
         options=SparseContextOptions,
         runs_the_target=True,
+    ),
+    Method(
+        "retrieved_context",
+        "specchat.drafters.retrieved_context:RetrievedContext",
+        "a smaller model reads what of a long text its end is about, and guesses level by level",
+        "RAPID arXiv:2502.20330",
+        options=RetrievedContextOptions,
+        requires=(DRAFT_MODEL,),
     ),
     Method(
         "merge",
