@@ -126,6 +126,9 @@ DRAFT_MODEL = "draft_model"
 TRAINED_WEIGHTS = "trained_weights"
 """What a method requires that is built from a drafter trained for the target."""
 
+DATASTORE = "datastore"
+"""What a method requires that looks into a datastore with the target's tokens."""
+
 
 @dataclass(frozen=True)
 class NoOptions:
@@ -140,8 +143,9 @@ class Method:
     is lossless is computed by `decoding.combinations` from what the draws carry, never read from here.
 
     Args:
-        requires: what a pair must have for it besides a target: `DRAFT_MODEL`, or `TRAINED_WEIGHTS`, of which the
-            method's option `weights` names the drafter to use.
+        requires: what a pair must have for it besides a target, with its default options: `DRAFT_MODEL`;
+            `TRAINED_WEIGHTS`, of which the method's option `weights` names the drafter to use; or `DATASTORE`, which
+            the option `store` names.
         runs_the_target: whether it drafts with the target's own weights, or some of them.
     """
 
@@ -155,7 +159,7 @@ class Method:
     runs_the_target: bool = False
 
     def __post_init__(self) -> None:
-        unknown = set(self.requires) - {DRAFT_MODEL, TRAINED_WEIGHTS}
+        unknown = set(self.requires) - {DRAFT_MODEL, TRAINED_WEIGHTS, DATASTORE}
         assert not unknown, f"{self.name} requires what no pair has: {unknown}"
 
     @property
@@ -167,6 +171,11 @@ class Method:
     def needs_weights(self) -> bool:
         """Whether it is built from a drafter that was trained for the target."""
         return TRAINED_WEIGHTS in self.requires
+
+    @property
+    def needs_datastore(self) -> bool:
+        """Whether it looks into a datastore with the target's tokens."""
+        return DATASTORE in self.requires
 
     @property
     def runs_a_network(self) -> bool:

@@ -1,6 +1,6 @@
 """Controllers decide how hard to speculate next. This table is all that listing them needs."""
 
-from specchat.controllers.options import CostModelOptions, GoodputOptions
+from specchat.controllers.options import CostModelOptions, GoodputOptions, SearchOptions
 from specchat.registry import Method, Table
 
 CONTROLLERS = Table(
@@ -23,6 +23,13 @@ CONTROLLERS = Table(
         "as hard as pays: expected tokens per predicted second, learnt while it runs",
         "SmartSpec arXiv:2406.14066",
         options=GoodputOptions,
+    ),
+    Method(
+        "search",
+        "specchat.controllers.search:Search",
+        "as fixed, and `layer_skip` may search its sub-layers while a reply is written",
+        "SWIFT arXiv:2410.06916",
+        options=SearchOptions,
     ),
     Method(
         "cost_model",

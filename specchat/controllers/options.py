@@ -16,6 +16,13 @@ class GoodputOptions:
 
 
 @dataclass(frozen=True)
+class SearchOptions:
+    """Options of `search`."""
+
+    share: float = option(0.25, "share of the time that a drafter may spend on searching", minimum=0.0, maximum=1.0)
+
+
+@dataclass(frozen=True)
 class CostModelOptions:
     """Options of `cost_model`."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.controllers.choice import choose_controllers
 from specchat.decoding.families import methods
@@ -33,11 +34,17 @@ class Losslessness:
     reason: str
 
 
-def check_settings(settings: Settings, has_draft_model: bool, trained: TrainedDrafters = NO_TRAINED) -> None:
+def check_settings(
+    settings: Settings,
+    has_draft_model: bool,
+    trained: TrainedDrafters = NO_TRAINED,
+    datastores: Datastores | None = None,
+) -> None:
     """Refuse unknown methods, unknown options, and parts that do not fit; says what is nearest and works.
 
     Args:
         trained: the drafters that were trained for the target.
+        datastores: those with the target's tokens; None before its tokens are known, and then nothing is said of them.
 
     Raises:
         CombinationError: parts that cannot be right together.
@@ -47,13 +54,16 @@ def check_settings(settings: Settings, has_draft_model: bool, trained: TrainedDr
     _ = TREE_POLICIES[settings.policy], ACCEPTANCE_RULES[settings.rule], choose_controllers(settings)
     _check_options(settings)
     if chosen.needs_draft_model and not has_draft_model:
-        name = next(choice.name for choice in chosen.all() if choice.method.needs_draft_model)
+        name = next(choice.name for choice in chosen.leaves() if choice.method.needs_draft_model)
         raise CombinationError(
             f"drafter {name!r} needs a draft model and pair {settings.pair!r} has none; "
             "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
         )
     for choice in _with_weights(chosen):
         trained.choose(choice.name, choice.options.weights)
+    for choice in chosen.leaves():
+        if choice.method.needs_datastore and datastores is not None:
+            datastores.choose(choice.options.store)
     if settings.temperature > 0.0 or not ACCEPTANCE_RULES[settings.rule].lossless.startswith("yes"):
         _check_rule(settings)
 
@@ -115,7 +125,7 @@ def keeps_draws(policy: Method, kind: DrawKind) -> bool:
 
 
 def _with_weights(choice: DrafterChoice) -> list[DrafterChoice]:
-    return [part for part in choice.all() if part.method.needs_weights]
+    return [part for part in choice.leaves() if part.method.needs_weights]
 
 
 def _samples(choice: DrafterChoice) -> bool:

@@ -15,10 +15,8 @@ from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import PromptLookupOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
+from specchat.structures.learnt_rates import LearntRates
 from specchat.structures.ngrams import NgramIndex
-
-_HABIT = 8.0
-"""Weight of the rate assumed at the beginning, in observed trials."""
 
 _RANKS = 4
 """Continuations whose rates are told apart; later ones share the last."""
@@ -43,7 +41,7 @@ class PromptLookup:
 
     def __init__(self, options: PromptLookupOptions, parts: Parts) -> None:
         self._index = NgramIndex(options.min_ngram, options.max_ngram)
-        self._seen: dict[tuple[int, int], tuple[int, int]] = {}  # (length of the run, rank) → hits, trials
+        self._rates = LearntRates()  # by length of the run and rank
 
     def start(self, history: Sequence[int]) -> None:
         """Index this history; only what is new, where it continues the one before."""
@@ -86,13 +84,9 @@ class PromptLookup:
     def _learn(self, found: Sequence[tuple[int, int]], following: int) -> None:
         """Count for every continuation that was found whether it was right."""
         for rank, (token, size) in enumerate(found):
-            hits, trials = self._seen.get((size, rank), (0, 0))
-            self._seen[size, rank] = hits + (token == following), trials + 1
+            self._rates.count((size, rank), token == following)
 
     def _rate(self, size: int, rank: int) -> float:
         """How often the continuation of this rank was right that followed a run of this length."""
         rank = min(rank, _RANKS - 1)
-        hits, trials = self._seen.get((size, rank), (0, 0))
-        claimed = size / float(size + 1) ** (rank + 1)
-        rate: float = (hits + _HABIT * claimed) / (trials + _HABIT)
-        return rate
+        return self._rates.rate((size, rank), claimed=size / float(size + 1) ** (rank + 1))

@@ -174,6 +174,18 @@ def open_config(path: Path) -> tuple[Path, Any]:
         return folder, AutoConfig.from_pretrained(folder, **_LOCAL)
 
 
+def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:
+    """The tokenizer of a model and the tokens that end a reply; no weights are read.
+
+    Raises:
+        ModelError: it cannot be used.
+    """
+    with one_line(f"the tokenizer of {name} cannot be used"):
+        folder, config = open_config(path)
+        tokenizer = _tokenizer(folder, None)
+        return tokenizer, end_tokens(folder, config, tokenizer)
+
+
 def _tokenizer(folder: Path, beside: Loaded | None) -> Any:
     from transformers import AutoTokenizer
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
@@ -30,6 +31,7 @@ class LoadedPair:
     load_s: float
     threads: int = 1
     trained: TrainedDrafters = NO_TRAINED
+    datastores: Datastores | None = None
     memory: MemoryLimit | None = None
 
     def using(self, threads: int) -> LoadedPair:
@@ -51,7 +53,7 @@ class LoadedPair:
         own, draft = self.vocabulary, self.draft
         shared = draft is None or draft.tokenizer is None or draft.tokenizer is self.target.tokenizer
         other = own if shared or draft is None else TransformersVocabulary(draft.tokenizer, draft.eos_ids)
-        return PairResources(own, other if draft else None, self.trained, memory=self.memory)
+        return PairResources(own, other if draft else None, self.trained, self.datastores, memory=self.memory)
 
     @property
     def key(self) -> str:

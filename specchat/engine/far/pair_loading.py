@@ -6,12 +6,14 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 
 from specchat.config import Catalog, ModelSpec
+from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import TrainedDrafters
+from specchat.core.vocabulary import table_sha256
 from specchat.decoding.combinations import drafters_to_fetch
 from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
@@ -56,6 +58,7 @@ class Loader:
         if len(specs) == 2:
             draft = self._load(specs[1], device, settings, progress.say, beside=target)
             compare_tokenizers(target, draft)
+        vocabulary = self._vocabulary(target)
         _set_aside()
         memory, limited = limit_memory(settings, device, target, draft)
         progress.ended()
@@ -63,12 +66,13 @@ class Loader:
             name=pair.name,
             target=target,
             draft=draft,
-            vocabulary=self._vocabulary(target),
+            vocabulary=vocabulary,
             device=device,
             precision=target.precision,
             notes=[note for one in (target, draft) if one is not None for note in one.notes] + list(limited),
             load_s=time.perf_counter() - began,
             trained=trained,
+            datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
             memory=memory,
         ).using(settings.threads)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -178,6 +179,11 @@ class Rows:
         self.prefix = list(tokens)
         self._borrow(len(tokens), positions)
         self._forget_tree()
+
+    def lent(self, tokens: Sequence[int], positions: Sequence[int]) -> int:
+        """How many of the rows at these positions of a text are here already, borrowed and at the front."""
+        same = common_prefix(self.prefix, tokens)
+        return bisect.bisect_left(self._borrowed[: common_prefix(self._borrowed, positions)], same)
 
     def known(self) -> list[int]:
         """The tokens of the prefix that have a row."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from weakref import WeakSet
 
 import torch
@@ -14,6 +14,10 @@ from specchat.models.base.large_pages import zeros
 _FIRST_CAPACITY = 1024
 
 
+MoveRows = Callable[[Tensor, Tensor, Sequence[tuple[int, int]]], None]
+"""Copies rows of all layers onto others, in place: keys, values, (to, from) of each row, ascending."""
+
+
 class KVCache:
     """Preallocated rows for all layers of one text. Grows by doubling, never inside a round of usual size.
 
@@ -21,7 +25,12 @@ class KVCache:
     """
 
     def __init__(
-        self, layers: Collection[int], max_rows: int, keys_together: int = 1, beside: KVCache | None = None
+        self,
+        layers: Collection[int],
+        max_rows: int,
+        keys_together: int = 1,
+        move_rows: MoveRows | None = None,
+        beside: KVCache | None = None,
     ) -> None:
         """Empty, for one text.
 
@@ -30,10 +39,12 @@ class KVCache:
             layers: numbers of the layers that keep keys and values.
             keys_together: keys of so many rows lie side by side, for those who read them so: pair of values by pair of
                 values, even rows before odd ones. Values then lie in pairs of rows, value by value, odd rows first.
+            move_rows: how rows are moved where they lie together; None where each lies by itself.
         """
         self.place_of = {layer: place for place, layer in enumerate(sorted(layers))}
         self.max_rows = max_rows
         self._together = keys_together
+        self._move_rows = _move_rows_ if move_rows is None else move_rows
         self._pair = min(keys_together, 2)
         self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
         self._values: Tensor | None = None
@@ -82,29 +93,38 @@ class KVCache:
         end = start + len(rows)
         moved = [(to, row) for to, row in zip(range(start, end), rows, strict=True) if to != row]
         if moved and self.place_of:
-            self._move_(torch.tensor(moved))
+            assert self._keys is not None, "rows were written"
+            assert self._values is not None, "rows were written"
+            self._move_rows(self._keys, self._values, moved)
         return end
 
-    def copy_rows_(self, source: KVCache, rows: Sequence[int]) -> None:
-        """Copy these rows of another cache to the front, for the layers that this one has. In place."""
+    def copy_rows_(self, source: KVCache, rows: Sequence[int], known: int = 0) -> None:
+        """Copy these rows of another cache to the front, for the layers that this one has. In place.
+
+        Args:
+            known: the first so many lie there already, and are not copied again.
+        """
+        start = known - known % self._together  # whole blocks
+        rows = rows[start:]
         if not rows or not self.place_of:
             return
         assert source._keys is not None, "rows were written"
         assert source._values is not None, "rows were written"
         together = self._together
-        wanted = torch.tensor([*rows, *[rows[-1]] * (-len(rows) % together)])  # whole blocks
+        wanted = torch.tensor([*rows, *[rows[-1]] * (-len(rows) % together)])
         among = torch.unique(wanted // together)  # rows that lie together are moved together
         inside = torch.searchsorted(among, wanted // together) * together + wanted % together
         last = self._pair - 1
         swapped = (inside ^ last).view(-1, self._pair).flip(1).flatten()  # pairs of values lie the other way round
-        own = self.room_for(len(wanted), source._values[0].transpose(0, 1))
+        own = self.room_for(start + len(wanted), source._values[0].transpose(0, 1))
+        blocks = slice(start // together, (start + len(wanted)) // together)
         among, *orders = (to_device(index, own[0].device) for index in (among, inside, swapped))
         theirs = source._by_row(source._keys, source._values)
         for to, of, order in zip(self._by_row(*own), theirs, orders, strict=True):
             for layer, place in self.place_of.items():
                 taken = of[source.place_of[layer]].index_select(1, among).flatten(1, 3).index_select(1, order)
-                front = to[place, :, : len(wanted) // together]
-                front.copy_(taken.view(front.shape))
+                written = to[place, :, blocks]
+                written.copy_(taken.view(written.shape))
 
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows.
@@ -159,23 +179,15 @@ class KVCache:
         keys = keys.view(layers, heads, -1, head_dim // pair, pair, pairs, pair).permute(0, 1, 2, 5, 4, 3, 6)
         return keys, values.view(layers, heads, -1, pairs, head_dim, pair).transpose(4, 5)
 
-    @torch.inference_mode()
-    def _move_(self, moved: Tensor) -> None:
-        """Copy rows onto others; `moved` holds (to, from) of each. In place."""
-        assert self._keys is not None, "rows were written"
-        assert self._values is not None, "rows were written"
-        to, source = to_device(moved, self._keys.device).t()
-        keys, values, together, pair = self._keys, self._values, self._together, self._pair
-        if together == 1:
-            keys[:, :, to], values[:, :, to] = keys[:, :, source], values[:, :, source]
-            return
-        keys, values = self._by_row(keys, values)
-        (block, at, which), (of, place, other) = ((r // together, r % together // pair, r % pair) for r in (to, source))
-        keys[:, :, block, at, which] = keys[:, :, of, place, other]
-        values[:, :, block, at, pair - 1 - which] = values[:, :, of, place, pair - 1 - other]
-
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
         new = zeros((len(self.place_of), like.shape[-2], capacity, like.shape[-1]), like)
         if old is not None:
             new[:, :, : old.shape[2]] = old
         return new
+
+
+@torch.inference_mode()
+def _move_rows_(keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) -> None:
+    """Copy rows onto others where each lies by itself. In place."""
+    to, source = to_device(torch.tensor(moves), keys.device).t()
+    keys[:, :, to], values[:, :, to] = keys[:, :, source], values[:, :, source]

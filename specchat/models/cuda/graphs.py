@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.core.request import Adapter
 from specchat.models.base.adapters import acting, adapters_of
 from specchat.models.base.head_output import HeadOutput
-from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.kv_cache import KVCache, MoveRows
 from specchat.models.base.network import Pass
 from specchat.models.cuda.recording import Recorder
 from specchat.models.cuda.static_pass import WINDOW, Inputs, StaticPass
@@ -77,6 +77,7 @@ class GraphNetwork:
         self.nbytes = eager.nbytes
         self.kernels = "torch, CUDA graphs"
         self.keys_together = eager.keys_together
+        self.move_rows: MoveRows | None = eager.move_rows
         self.threads = eager.threads
         self.like = eager.like
         self.trouble = ""  # why no more is recorded

@@ -63,10 +63,10 @@ static size_t head_sums(const Decoder *decoder, int rows) {
 }
 
 /* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
- * BEST), the highest first, of equals the one with the lower number; and, unless NULL, the logarithm of the sum of the
- * exponentials of its logits, (rows). An Outcome: logits that are no numbers are refused. */
+ * BEST), the highest first, of equals the one with the lower number; and, unless NULL, those logits, (rows, BEST), and the
+ * logarithm of the sum of the exponentials of all, (rows). An Outcome: logits that are no numbers are refused. */
 int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens,
-                 float *totals) {
+                 float *highest, float *totals) {
     if (head_check(decoder, rows)) return REFUSED;
     Rows few = {.rows = rows};
     Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
@@ -87,6 +87,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     for (int row = 0; row < rows; row++) {
         for (int i = 1; i < team->threads; i++) join(&head.best[row], &head.best[i * rows + row]);
         memcpy(tokens + (size_t)row * BEST, head.best[row].token, sizeof head.best[row].token);
+        if (highest) memcpy(highest + (size_t)row * BEST, head.best[row].score, sizeof head.best[row].score);
     }
     if (totals) {
         together(team, HEAD, total_stretches, &head, rows * stretches, 1);

@@ -8,8 +8,10 @@
  * Compiled on the user's machine for its own processor; specchat/models/native/build.py says how.
  */
 
+#include "cache.h"
 #include "check.h"
 #include "floor.h"
+#include "hydra.h"
 #include "linear.h"
 
 /* Rotate pairs of values by angles whose cosines and sines lie side by side. */
@@ -233,6 +235,10 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
             attention_half(&p);
         }
         if (rows->mlp == NULL || rows->mlp[i]) mlp_half(&p);
+        if (rows->tapped && rows->tap_of[i] >= 0) {
+            size_t states = (size_t)rows->rows * (size_t)decoder->hidden;
+            memcpy(rows->taps + (size_t)rows->tap_of[i] * states, p.hidden, states * sizeof(float));
+        }
     }
     free(memory);
     return DONE;

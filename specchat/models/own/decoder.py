@@ -47,8 +47,13 @@ class Decoder:
         self.context_tokens = context_tokens
         self.counters = Counters()
         self.device = network.device
-        beside = source.cache if source else None
-        self.cache: KVCache = KVCache(self._parts.attention, context_tokens, network.keys_together, beside)
+        self.cache: KVCache = KVCache(
+            self._parts.attention,
+            context_tokens,
+            network.keys_together,
+            network.move_rows,
+            source.cache if source else None,
+        )
         self._text: CachedText = CachedText(self.cache, source._text if source else None)
         # A tree may reach a little past the end of the context before it is cut.
         rotations = shape.rotations(context_tokens + 1024) if source is None else source.rotations

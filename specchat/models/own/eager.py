@@ -14,6 +14,7 @@ from specchat.core.device_copy import to_device
 from specchat.core.request import Adapter
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
 from specchat.models.base.head_output import HeadOutput
+from specchat.models.base.kv_cache import MoveRows
 from specchat.models.base.network import Pass
 from specchat.models.base.pass_sizes import PassSizes
 from specchat.models.base.sub_layers import SubLayers
@@ -64,6 +65,7 @@ class EagerNetwork:
         self.nbytes = weights.nbytes
         self.kernels = "torch"
         self.keys_together = 1
+        self.move_rows: MoveRows | None = None
         self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
         shape = weights.shape
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

@@ -1,0 +1,157 @@
+"""Proposes what the target said after its own last guesses: a text iterated towards a fixed point, pass by pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from specchat.core.context import Context
+from specchat.core.reading import Reading
+from specchat.core.request import Rider
+from specchat.core.round import Round
+from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
+from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.drafters.options import JacobiOptions
+from specchat.drafters.parts import Parts
+from specchat.drafters.point_guesses import Scores, Tokens, coupled
+from specchat.drafters.points_alone import points_alone
+from specchat.structures.embedding_rows import EmbeddingRows
+from specchat.structures.learnt_rates import LearntRates
+
+_CANDIDATES = 16
+"""How many of the likeliest tokens after a guess are considered for the next place."""
+
+
+class Jacobi:
+    """Keeps a guess for each of the next places; every pass replaces all of them by what the target says after them.
+
+    Guesses that the target has said are proposed as nodes, at each place the likeliest first, or, above temperature 0,
+    those that win with the target's own noise. The rest of the line rides along behind them: guesses without a place in
+    the tree, and the root's token where nothing was said yet. So the iteration goes on whatever the budget is. A guess
+    is right at the latest when all guesses before it are; it saves a pass where it is right earlier.
+
+    Reference: Santilli et al., Accelerating Transformer Inference for Translation via Parallel Decoding,
+    arXiv:2305.10427. Differs: the line moves along with the text instead of standing until a block of it is done;
+    several candidates for one place become siblings; above temperature 0 guesses are coupled with the target's draws.
+    Penalties are left out of account.
+    """
+
+    taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
+    passes = 0
+    draw_kinds = staticmethod(points_alone)
+
+    def __init__(self, options: JacobiOptions, parts: Parts) -> None:
+        self._embeddings = EmbeddingRows(parts.target.embed)
+        self._places = options.window
+        self._rates = LearntRates()  # by place and rank
+        self._noisy = False
+        self._tree: TokenTree | None = None
+        self._said: tuple[Tokens, Scores] | None = None  # (n, C) each: what the last pass said for the first n places
+        self._line: list[list[int]] = []  # the candidates of these places, the best first
+        self._riding = 0
+
+    def start(self, history: Sequence[int]) -> None:
+        """Nothing was said about this text yet."""
+        self._forget()
+        self._said = None
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node on the line up to `width` candidates of the next place, and nothing for the others."""
+        if self._tree is not tree:
+            self._forget()
+            self._tree, self._noisy = tree, not context.sampling.greedy
+            self._line = self._candidates(context)
+        return [self._guesses(tree, node, width) for node in frontier]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """The rest of the line, behind the last node that follows it."""
+        nodes = self._nodes(tree)
+        rest = [candidates[0] for candidates in self._line[len(nodes) :]]
+        fresh = max(self._places - len(nodes) - len(rest), 0 if rest else 1)  # the line never ends in the tree
+        tokens = [*rest, *[tree.tokens[ROOT]] * fresh]
+        self._riding = len(tokens)
+        parent, rows = (ROOT, *nodes)[-1], enumerate(self._embeddings.of(tokens))
+        return [Rider(parent, row, place - 1 if place else None) for place, row in rows]
+
+    def observe(self, round: Round) -> None:
+        """Count which guesses were right; what was said after the rest of the line is the next one."""
+        for place, (token, candidates) in enumerate(zip(round.emitted, self._line, strict=False)):
+            for rank, candidate in enumerate(candidates[:2]):
+                self._rates.count((place, rank), candidate == token)
+            if candidates[0] != token:
+                break
+        self._said = self._read(round)
+        self._forget()
+
+    def close(self) -> None:
+        """Nothing outlives it."""
+
+    def _forget(self) -> None:
+        self._tree, self._line, self._riding = None, [], 0
+
+    def _nodes(self, tree: TokenTree) -> tuple[int, ...]:
+        """The nodes that follow the line."""
+        return tree.follow([candidates[0] for candidates in self._line])
+
+    def _candidates(self, context: Context) -> list[list[int]]:
+        """For each place that something was said about, the candidates in order."""
+        if self._said is None:
+            return []
+        tokens, logprobs = self._said
+        if self._noisy:
+            positions = [len(context.history) + place for place in range(len(tokens))]
+            tokens, _ = coupled(tokens, logprobs, positions, context)
+        line: list[list[int]] = tokens.tolist()
+        return line
+
+    def _guesses(self, tree: TokenTree, node: int, width: int) -> list[Guess]:
+        place = tree.depths[node]
+        if place >= len(self._line) or node not in (ROOT, *self._nodes(tree)):
+            return []
+        return [
+            Guess(token, logprob=math.log(self._rate(place, rank)), proposer="jacobi")
+            for rank, token in enumerate(self._line[place][:width])
+        ]
+
+    def _rate(self, place: int, rank: int) -> float:
+        """How often the candidate of this rank was right where the guesses before its place were."""
+        learnt = min(rank, 1)
+        return self._rates.rate((place, learnt), claimed=0.3 ** (1 + learnt)) * 0.5 ** (rank - learnt)
+
+    def _read(self, round: Round) -> tuple[Tokens, Scores] | None:
+        """What was said about the places behind the emitted tokens, after the line's nodes and riders there."""
+        reading, nodes = round.reading, self._nodes(round.tree)
+        standing = [node for node in (ROOT, *nodes) if node in reading.alive]
+        behind = range(len(round.emitted), len(standing))
+        rows = [standing[place] for place in behind]
+        riders: range = range(0)
+        if (
+            reading.rider_logits is not None
+            and len(reading.rider_logits) == self._riding
+            and len(standing) > len(nodes)
+        ):
+            riders = range(max(0, len(round.emitted) - len(standing)), self._riding)
+        return _likely(reading, rows, riders, self._noisy) if rows or riders else None
+
+
+def _likely(reading: Reading, nodes: Sequence[int], riders: Sequence[int], noisy: bool) -> tuple[Tokens, Scores]:
+    """(n, C) tokens after nodes and then riders, the likeliest first, and their log-probabilities where needed."""
+    count = min(_CANDIDATES, reading.logits.shape[1])
+    best = [
+        *(reading.best_after(nodes, count) if nodes else ()),
+        *(reading.best_after_riders(riders, count) if riders else ()),
+    ]
+    if not noisy:
+        return np.array(best), np.zeros((len(best), count))
+    rows = [reading.logits[[reading.row(node) for node in nodes]]]
+    if riders:
+        assert reading.rider_logits is not None, "they rode along"
+        rows.append(reading.rider_logits[list(riders)])
+    logprobs = torch.log_softmax(torch.cat(rows).float(), dim=-1)
+    values = logprobs.gather(1, torch.tensor(best, device=logprobs.device))
+    return np.array(best), values.cpu().double().numpy()

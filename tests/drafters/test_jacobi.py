@@ -1,0 +1,117 @@
+"""Jacobi decoding: every pass replaces the guessed places by what the target says after them."""
+
+from __future__ import annotations
+
+import pytest
+from contracts.kit import Always, context_for, make_policy, make_rule, plain_text, requested, speak
+from contracts.models import V as NETWORK_V
+from contracts.models import network_models
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
+from specchat.core.round import Round
+from specchat.core.sampling import Sampling
+from specchat.core.tree import ROOT, TokenTree
+from specchat.decoding.speculate import Speculator
+from specchat.drafters import DRAFTERS
+from specchat.drafters.parts import Parts
+from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.trees import TREE_POLICIES
+
+V = 60
+
+
+def by_place() -> ScriptedModel:
+    """A target whose next token depends on its place in the text alone: all places can be computed at once."""
+    says = random_says(V, memory=1)
+    return ScriptedModel(V, lambda text: says([len(text)]))
+
+
+def jacobi(target, **options):
+    method = DRAFTERS["jacobi"]
+    return method.load()(method.make_options(options), Parts(target))
+
+
+def engine(target, drafter, budget, policy="chain"):
+    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
+    return Speculator(target, drafter, *parts)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8)], ids=["greedy", "warm"])
+def test_where_places_do_not_depend_on_each_other_one_pass_is_enough_for_all(sampling):
+    """Above temperature 0 too, since guesses are drawn with the target's own noise."""
+    target = by_place()
+    context = context_for(sampling, vocab_size=V)
+    text, rounds = speak(engine(target, jacobi(target, window=8), Budget(4, 4, 1)), 41, context)
+    assert text == plain_text(by_place(), 41, sampling)
+    assert [len(round.emitted) for round in rounds] == [1] + [5] * 8
+
+
+def test_the_line_costs_as_many_rows_as_its_option_says_while_the_budget_is_smaller():
+    for nodes in (1, 2, 4):
+        target = by_place()
+        drafter = jacobi(target, window=6)
+        _, rounds = speak(engine(target, drafter, Budget(nodes, nodes, 1)), 30, context_for(vocab_size=V))
+        assert {round.rows for round in rounds} == {7}
+        assert drafter.passes == 0
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+@pytest.mark.parametrize("choice", list(network_models())[:2])
+def test_the_next_line_is_what_the_target_says_after_this_one(choice, nodes):
+    """Read by nodes and by riders alike: the greedy token after each of the line's own tokens."""
+    factory, family = choice
+    subject = factory(family, 256)
+    drafter, plain = jacobi(subject.model, window=4), subject.fresh()
+    context = context_for(vocab_size=NETWORK_V)
+    model = subject.model
+    drafter.start(context.history)
+    for _ in range(5):
+        tree = make_policy(TREE_POLICIES["chain"]).grow(drafter, context, Budget(nodes, nodes, 1))
+        line = [candidates[0] for candidates in drafter._line]
+        line += [context.root] * max(4 - len(line), int(len(drafter._nodes(tree)) == len(line)))
+        model.prefill(context.history[:-1])
+        before = list(context.history)
+        riders = drafter.riders(tree)
+        reading = model.read(tree, request=requested(riders))
+        verdict = make_rule(ACCEPTANCE_RULES["follow"]).judge(tree, reading, context)
+        emitted = verdict.emitted(tree)
+        round = _round(context, tree, reading, verdict, emitted, len(riders))
+        drafter.observe(round)
+        model.keep(verdict.path)
+        context.emit(emitted)
+        expected = []
+        for place in range(len(emitted), len(line) + 1):
+            text = [*before, *line[:place]]
+            plain.prefill(text[:-1])
+            expected.append(int(plain.read(TokenTree(text[-1], NETWORK_V).freeze()).after(ROOT).argmax()))
+        found = drafter._said
+        assert ([] if found is None else found[0][:, 0].tolist()) == expected
+
+
+def _round(context, tree, reading, verdict, emitted, riders):
+    return Round(
+        context.round,
+        len(context.history),
+        context.history,
+        Budget(4, 4, 1),
+        tree,
+        reading,
+        verdict,
+        tuple(emitted),
+        riders=riders,
+    )
+
+
+def test_several_candidates_for_a_place_become_siblings():
+    target = by_place()
+    _, rounds = speak(engine(target, jacobi(target), Budget(8, 2, 3), "expansion"), 20, context_for(vocab_size=V))
+    assert max(len(round.tree.children(ROOT)) for round in rounds) == 3
+
+
+def test_a_text_whose_every_token_depends_on_the_one_before_is_no_worse_than_plain():
+    says = random_says(V, memory=1)
+    target = ScriptedModel(V, says)
+    text, rounds = speak(engine(target, jacobi(target), Budget(4, 4, 1)), 40, context_for(vocab_size=V))
+    assert text == plain_text(ScriptedModel(V, says), 40)
+    assert len(rounds) <= 40
