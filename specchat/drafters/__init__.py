@@ -12,6 +12,7 @@ from specchat.drafters.options import (
     MergeOptions,
     PromptLookupOptions,
     PrunedOptions,
+    RetrievedContextOptions,
     SeveralOptions,
     SparseContextOptions,
     SuffixOptions,
@@ -102,6 +103,14 @@ DRAFTERS = Table(
         "EAGLE-3 arXiv:2503.01840",
         options=TrainedNetworkOptions,
         requires=(TRAINED_WEIGHTS,),
+    ),
+    Method(
+        "retrieved_context",
+        "specchat.drafters.retrieved_context:RetrievedContext",
+        "a smaller model reads what of a long text its end is about, and guesses level by level",
+        "RAPID arXiv:2502.20330",
+        options=RetrievedContextOptions,
+        requires=(DRAFT_MODEL,),
     ),
     Method(
         "layer_skip",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import torch
@@ -47,11 +47,18 @@ class DraftModel:
         """All kinds; forced to its favourites or to the target's noise, points alone."""
         return frozenset(DrawKind) if options.drawing == "auto" else frozenset({DrawKind.POINT})
 
-    def __init__(self, options: DraftModelOptions, parts: Parts) -> None:
+    def __init__(
+        self,
+        options: DraftModelOptions,
+        parts: Parts,
+        reads: Callable[[Sequence[int]], Sequence[int]] = lambda text: text,
+    ) -> None:
+        """Nothing read yet; `reads` says what of a text the draft model gets to see."""
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
         self._name, self._noise = parts.name, parts.noise
+        self._reads = reads
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
         self._tree: TokenTree | None = None
@@ -66,18 +73,20 @@ class DraftModel:
     def start(self, history: Sequence[int]) -> None:
         """Read the text up to the root, so that the first round does not pay for the prompt."""
         self._forget_tree()
-        if len(history) <= self._model.context_tokens:
-            self._model.prefill(history[:-1])
+        text = self._reads(history[:-1])
+        if len(text) < self._model.context_tokens:
+            self._model.prefill(text)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """Nothing for nodes beyond the end of its context, and nothing at all where passes are not allowed."""
-        room = self._model.context_tokens - len(context.history)
+        text = self._reads(context.history[:-1]) if context.passes else ()
+        room = self._model.context_tokens - len(text) - 1
         nodes = [node for node in frontier if tree.depths[node] <= room] if context.passes else []
         if not nodes:
             return [() for _ in frontier]
         if self._tree is not tree:
             self._forget_tree()
-            self._model.prefill(context.history[:-1])
+            self._model.prefill(text)
             self._tree = tree
         self._read(tree, nodes)
         said = dict(zip(nodes, self._guesses(tree, nodes, width, context), strict=True))

@@ -336,6 +336,22 @@ MUTATIONS = (
         ("tests/drafters/test_sparse_context.py", "-k", "reads_nothing"),
     ),
     Mutation(
+        "drafter retrieved_context",
+        "gives frequent words the same weight as rare ones",
+        "structures/retrieved_text.py",
+        "math.log((1 + len(chunks)) / (1 + count))",
+        "1.0",
+        ("tests/structures/test_retrieved_text.py",),
+    ),
+    Mutation(
+        "drafter retrieved_context",
+        "chooses another part in every round",
+        "structures/retrieved_text.py",
+        "len(text) - self._chosen_at < self._refresh",
+        "len(text) - self._chosen_at < 1",
+        ("tests/structures/test_retrieved_text.py",),
+    ),
+    Mutation(
         "drafter merge",
         "puts the least trusted first",
         "drafters/merged_guesses.py",
