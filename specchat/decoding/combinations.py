@@ -33,10 +33,13 @@ class Losslessness:
     reason: str
 
 
-def check_settings(settings: Settings, has_draft_model: bool, trained: TrainedDrafters = NO_TRAINED) -> None:
+def check_settings(
+    settings: Settings, has_draft_model: bool, trained: TrainedDrafters = NO_TRAINED, same_tokens: bool = True
+) -> None:
     """Refuse unknown methods, unknown options, and parts that do not fit; says what is nearest and works.
 
     Args:
+        same_tokens: whether the draft model's tokens are the target's.
         trained: the drafters that were trained for the target.
 
     Raises:
@@ -52,10 +55,27 @@ def check_settings(settings: Settings, has_draft_model: bool, trained: TrainedDr
             f"drafter {name!r} needs a draft model and pair {settings.pair!r} has none; "
             "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
         )
+    if not same_tokens:
+        check_tokens(settings)
     for choice in _with_weights(chosen):
         trained.choose(choice.name, choice.options.weights)
     if settings.temperature > 0.0 or not ACCEPTANCE_RULES[settings.rule].lossless.startswith("yes"):
         _check_rule(settings)
+
+
+def check_tokens(settings: Settings, reason: str = "the draft model's tokens are others") -> None:
+    """Refuse a drafter for which the draft model's tokens must be the target's, as they are not.
+
+    Raises:
+        CombinationError: with the reason, and what goes over from one model's tokens to the other's.
+    """
+    chosen = choose(settings.drafter, settings)
+    name = next((choice.name for choice in chosen.all() if choice.method.needs_same_tokens), None)
+    if name is not None:
+        raise CombinationError(
+            f"drafter {name!r} needs a draft model with the target's tokens, and in pair {settings.pair!r} {reason}; "
+            "nearest that works: drafter 'cross_vocabulary'"
+        )
 
 
 def needs_weights(settings: Settings) -> bool:

@@ -138,7 +138,7 @@ class Conversation:
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
-        check_settings(settings, self._draft is not None, self._resources.trained)
+        check_settings(settings, self._draft is not None, self._resources.trained, self._resources.same_tokens)
         self._settings = settings
 
     def supply(self, resources: PairResources) -> None:

@@ -26,7 +26,8 @@ class PairResources:
     """What a pair has for its drafters besides models.
 
     Args:
-        vocabulary, draft_vocabulary: the tokens of the target and of the draft model.
+        vocabulary, draft_vocabulary: the tokens of the target and of the draft model; one object where they are the
+            same.
         trained: drafters that were trained for the target.
         keep: called with every drafter that is built, and the name under which its state is kept.
     """
@@ -35,6 +36,17 @@ class PairResources:
     draft_vocabulary: TokenTable | None = None
     trained: TrainedDrafters = NO_TRAINED
     keep: Callable[[str, Drafter], None] | None = None
+
+    @property
+    def differing_tables(self) -> tuple[TokenTable, TokenTable] | None:
+        """The tokens of the target and of the draft model; None where they are the same or there is no draft model."""
+        own, other = self.vocabulary, self.draft_vocabulary
+        return None if own is None or other is None or own is other else (own, other)
+
+    @property
+    def same_tokens(self) -> bool:
+        """Whether the tokens of the draft model, if there is one, are the target's."""
+        return self.differing_tables is None
 
     def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
         """The same with another who keeps drafters; None: nobody does, and they begin with nothing learnt."""

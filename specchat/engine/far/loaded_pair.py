@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
-from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
+from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources
 from specchat.models.loading import Loaded
 from specchat.models.machine import threads_for
@@ -17,7 +17,11 @@ from specchat.models.own.decoder import Decoder
 
 @dataclass(frozen=True)
 class LoadedPair:
-    """A target, its draft model if it has one, and how they were loaded."""
+    """A target, its draft model if it has one, and how they were loaded.
+
+    Args:
+        draft_vocabulary: the draft model's tokens where they are not the target's.
+    """
 
     name: str
     target: Loaded
@@ -29,6 +33,7 @@ class LoadedPair:
     load_s: float
     threads: int = 1
     trained: TrainedDrafters = NO_TRAINED
+    draft_vocabulary: Vocabulary | None = None
 
     def using(self, threads: int) -> LoadedPair:
         """The same models with so many threads; 0 chooses.
@@ -46,10 +51,8 @@ class LoadedPair:
     @property
     def resources(self) -> PairResources:
         """What drafters may be made from besides the models."""
-        own, draft = self.vocabulary, self.draft
-        shared = draft is None or draft.tokenizer is None or draft.tokenizer is self.target.tokenizer
-        other = own if shared or draft is None else TransformersVocabulary(draft.tokenizer, draft.eos_ids)
-        return PairResources(own, other if draft else None, self.trained)
+        other = (self.draft_vocabulary or self.vocabulary) if self.draft else None
+        return PairResources(self.vocabulary, other, self.trained)
 
     @property
     def key(self) -> str:
