@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from textual.pilot import Pilot
 
 from specchat.engine.near.replay import FASTEST, Player, Recording
-from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.events import Finished, RoundDone
 from specchat.tui.app import SpecchatApp
 
 HERE = Path(__file__).parent
@@ -24,19 +25,24 @@ KEPT, FORKS = 3, 3
 
 
 async def main() -> None:
-    """Play the whole recording, and take both pictures on the way."""
+    """Play the first reply for the one picture, and the whole recording for the other."""
     recording = Recording.read(HERE / "demo.jsonl")
-    app = SpecchatApp(lambda wake: Player(recording, wake, speed=FASTEST), settings={})
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: ended(app, 1))
-        app.control.session.player.pause()
+    end = next(at for at, event in enumerate(recording.events) if isinstance(event, Finished))
+    async with played(Recording(recording.header, recording.events[: end + 1])) as (app, pilot):
         await turn_back(app, pilot)
         (HERE / "screenshot-chat-120x40.svg").write_text(app.export_screenshot(title="specchat"))
-        app.views.tree_panel.action_leave()
-        app.control.session.player.resume()
-        await until(pilot, lambda: ended(app, len(list(recording.replies()))))
+    async with played(recording) as (app, pilot):
         (HERE / "clip.svg").unlink(missing_ok=True)
-        app.control.actions.clips.write("svg", HERE / "clip.svg")
+        await app.control.actions.clips.write("svg", HERE / "clip.svg")
+
+
+@asynccontextmanager
+async def played(recording: Recording) -> AsyncIterator[tuple[SpecchatApp, Pilot[Any]]]:
+    """The app after it has played the recording to its end."""
+    app = SpecchatApp(lambda wake: Player(recording, wake, speed=FASTEST), settings={})
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: ended(app, len(recording.replies())))
+        yield app, pilot
 
 
 async def until(pilot: Pilot[Any], true: Callable[[], bool]) -> None:
@@ -55,7 +61,7 @@ def tells(round: RoundDone) -> bool:
     """Whether the tree of the round has something to show."""
     parents = Counter(round.tree.parents)
     forks = sum(count > 1 for count in parents.values())
-    return round.id == 1 and len(round.verdict.path) in (KEPT, KEPT + 1) and forks >= FORKS
+    return len(round.verdict.path) in (KEPT, KEPT + 1) and forks >= FORKS
 
 
 async def turn_back(app: SpecchatApp, pilot: Pilot[Any]) -> None:

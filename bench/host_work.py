@@ -43,7 +43,7 @@ def measure(asked: argparse.Namespace) -> None:
     model, network = pair.target.model, pair.target.model.network
     prompt = pair.vocabulary.encode_chat([{"role": "user", "content": SENTENCE * 12 + "Repeat."}])
     context = Context(prompt, len(prompt), model.vocab_size, sampling=sampling(settings))
-    speculator = assemble(settings, model, pair.draft.model if pair.draft else None)
+    speculator = assemble(settings, model, pair.draft.model if pair.draft else None, resources=pair.resources)
     speculator.start(context.history)
     parts: dict[str, list[float]] = {"all": [], "drafting": [], "around the pass": [], "judging and the rest": []}
     for index in range(WARM_UP + asked.rounds):

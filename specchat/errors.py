@@ -10,6 +10,7 @@
     ├── ModelError                this network cannot be run the way specchat needs
     │   ├── TokenizerMismatch     target and draft model do not share one token table
     │   └── NotEnoughMemory       weights that do not fit into the memory that is free
+    │       └── MemoryLimitTooLow … or into what the setting `memory` allows (exit code 2)
     ├── ProposalError             a drafter proposed something that is no token
     ├── TrainingError             a drafter cannot be trained: data, disk or memory
     ├── EngineError               the engine process failed, died or speaks another protocol
@@ -68,6 +69,12 @@ class TokenizerMismatch(ModelError):
 
 class NotEnoughMemory(ModelError):
     """Weights that do not fit into the memory that is free."""
+
+
+class MemoryLimitTooLow(NotEnoughMemory):
+    """Models that do not fit into what the setting `memory` allows."""
+
+    exit_code = 2
 
 
 class ProposalError(SpecchatError):

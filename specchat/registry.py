@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,12 +24,17 @@ def option(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     live: bool = True,
+    check: Callable[[str], object] | None = None,
 ) -> Any:
     """One field of an options dataclass: its default, what it means, and which values it takes.
 
-    `live` says whether a change acts between two rounds (True) or needs the models loaded again.
+    `live` says whether a change acts between two rounds (True) or needs the models loaded again. `check` refuses a
+    text that says nothing.
     """
-    about = {"help": help, "unit": unit, "minimum": minimum, "maximum": maximum, "choices": choices, "live": live}
+    about = {
+        "help": help, "unit": unit, "minimum": minimum, "maximum": maximum,
+        "choices": choices, "live": live, "check": check,
+    }  # fmt: skip
     return field(default=default, metadata=about)
 
 
@@ -46,6 +51,7 @@ class Option:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     live: bool = True
+    check: Callable[[str], object] | None = None
 
     def parse(self, value: Any, owner: str) -> Any:
         """The value as this option's kind and within its range, or a UsageError that says what is allowed."""
@@ -53,6 +59,8 @@ class Option:
         converted = self._converted(value, name)
         if self.choices and converted not in self.choices:
             raise UsageError(f"{name} = {short(value)} is not one of its values{nearest(str(value), self.choices)}")
+        if self.check is not None:
+            self.check(converted)
         low, high = self.minimum, self.maximum
         if isinstance(converted, int | float) and not isinstance(converted, bool):
             outside = (low is not None and converted < low) or (high is not None and converted > high)
@@ -121,6 +129,9 @@ ANY_DRAFT_MODEL = "any_draft_model"
 TRAINED_WEIGHTS = "trained_weights"
 """What a method requires that is built from a drafter trained for the target."""
 
+DATASTORE = "datastore"
+"""What a method requires that looks into a datastore with the target's tokens."""
+
 
 @dataclass(frozen=True)
 class NoOptions:
@@ -135,8 +146,10 @@ class Method:
     is lossless is computed by `decoding.combinations` from what the draws carry, never read from here.
 
     Args:
-        requires: what a pair must have for it besides a target: `DRAFT_MODEL` or `ANY_DRAFT_MODEL`, or
-            `TRAINED_WEIGHTS`, of which the method's option `weights` names the drafter to use.
+        requires: what a pair must have for it besides a target, with its default options: `DRAFT_MODEL` or
+            `ANY_DRAFT_MODEL`; `TRAINED_WEIGHTS`, of which the method's option `weights` names the drafter to use; or
+            `DATASTORE`, which the option `store` names.
+        runs_the_target: whether it drafts with the target's own weights, or some of them.
     """
 
     name: str
@@ -146,9 +159,10 @@ class Method:
     lossless: str = "yes"
     options: type = NoOptions
     requires: tuple[str, ...] = ()
+    runs_the_target: bool = False
 
     def __post_init__(self) -> None:
-        unknown = set(self.requires) - {DRAFT_MODEL, ANY_DRAFT_MODEL, TRAINED_WEIGHTS}
+        unknown = set(self.requires) - {DRAFT_MODEL, ANY_DRAFT_MODEL, TRAINED_WEIGHTS, DATASTORE}
         assert not unknown, f"{self.name} requires what no pair has: {unknown}"
 
     @property
@@ -167,9 +181,14 @@ class Method:
         return TRAINED_WEIGHTS in self.requires
 
     @property
+    def needs_datastore(self) -> bool:
+        """Whether it looks into a datastore with the target's tokens."""
+        return DATASTORE in self.requires
+
+    @property
     def runs_a_network(self) -> bool:
         """Whether guesses cost passes of a network."""
-        return self.needs_draft_model or self.needs_weights
+        return self.needs_draft_model or self.needs_weights or self.runs_the_target
 
     def load(self) -> Any:
         """The method's class, imported now."""

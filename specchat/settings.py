@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specchat.errors import UsageError, nearest, short
+from specchat.memory_size import parse_memory
 from specchat.registry import Option, option, options_of
 
 
@@ -19,7 +20,9 @@ class Settings:
     drafter: str = option("prompt_lookup", "what guesses the next tokens")
     policy: str = option("chain", "which guesses get a place in the tree")
     rule: str = option("follow", "which guesses stand")
-    controller: str = option("fixed", "how hard to speculate, round by round")
+    controller: str = option(
+        "fixed", "how hard to speculate, round by round; of several, such as goodput+memory, the smallest budget holds"
+    )
     width: int = option(2, "children a node may get", unit="nodes", minimum=1, maximum=64)
     depth: int = option(6, "levels below the root", unit="levels", minimum=1, maximum=64)
     nodes: int = option(16, "draft nodes in one tree; 0 is plain decoding", unit="nodes", minimum=0, maximum=512)
@@ -61,6 +64,12 @@ class Settings:
         minimum=0,
         maximum=1024,
         live=False,
+    )
+    memory: str = option(
+        "",
+        "the most memory that the engine may take, such as 2GB; empty: no limit",
+        live=False,
+        check=parse_memory,
     )
     stop: tuple[str, ...] = ()
     method_options: Mapping[str, Any] = field(default_factory=dict)

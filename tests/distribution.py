@@ -1,4 +1,4 @@
-"""How pytest spreads tests over the cores: files on one worker each, tests that drive a terminal last and alone."""
+"""How pytest spreads tests over the cores: files on one worker each, tests that drive a terminal last, two at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
+
+TERMINALS = 2
+"""How many terminals are driven at once: each has an app and an engine, and waits for both half of its time."""
 
 _MARKED = re.compile(r"^(@|pytestmark = .*)pytest\.mark\.e2e\b", re.M)
 
@@ -39,17 +42,17 @@ def drives_terminal(file: Path) -> bool:
 
 
 class TerminalTestsLast(LoadFileScheduling):
-    """Files that drive a terminal wait until all others are done, then run on the only worker that is left."""
+    """Files that drive a terminal wait until all others are given out, then run on the last workers that are left."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give a worker the next file. A worker holds its last test back until it gets another, or is shut down."""
         other = next((file for file in self.workqueue if not drives_terminal(self.config.rootpath / file)), None)
         if other is not None:
             self.workqueue.move_to_end(other, last=False)
-        elif not self.workqueue or node is not next(one for one in self.nodes if not one.shutting_down):
+        elif not self.workqueue or sum(not one.shutting_down for one in self.nodes) > TERMINALS:
             node.shutdown()
             return
-        elif len(self.nodes) > 1:
+        elif len(self.nodes) > TERMINALS:
             return  # `remove_node` asks again when the others have left
         super()._assign_work_unit(node)
         if self._pending_of(self.assigned_work[node]) < 2:

@@ -1,4 +1,4 @@
-"""`pytest` uses all cores, runs tests that drive a terminal last and alone, and ends even where a worker crashes."""
+"""`pytest` uses all cores, drives terminals last and two at once, and ends even where a worker crashes."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_logged(number):
 CRASHING = "import os\ndef test_before(): pass\ndef test_crash(): os._exit(3)\ndef test_after(): pass\n"
 
 
-def run_distributed(folder: Path, files: dict[str, str]) -> str:
-    """What pytest prints when two workers run these files with the scheduler of this project."""
+def run_distributed(folder: Path, files: dict[str, str], workers: int = 3) -> str:
+    """What pytest prints when workers run these files with the scheduler of this project."""
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = e2e: drives a terminal\n")
     for name, text in files.items():
         (folder / name).write_text(text)
-    plugins = ["-p", "no:cacheprovider", "-p", "scheduled", "-n", "2", "--dist", "loadfile"]
+    plugins = ["-p", "no:cacheprovider", "-p", "scheduled", "-n", str(workers), "--dist", "loadfile"]
     (folder / "scheduled.py").write_text(CONFTEST)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(TESTS)])}
     command = [sys.executable, "-m", "pytest", "-q", *plugins, str(folder)]
@@ -47,20 +47,25 @@ def terminal(text: str) -> str:
     return "import pytest\npytestmark = pytest.mark.e2e\n" + text
 
 
-def test_tests_that_drive_a_terminal_run_last_and_on_one_worker(tmp_path: Path) -> None:
-    files = {f"test_{name}.py": LOGGED.format(name=name, count=4) for name in "bcd"}
-    files |= {f"test_{name}.py": terminal(LOGGED.format(name=name, count=8)) for name in "ae"}
-    output = run_distributed(tmp_path, files | {"test_single.py": "def test_single(): pass"})
-    assert "29 passed" in output
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_tests_that_drive_a_terminal_run_last_and_two_at_once(workers: int, tmp_path: Path) -> None:
+    files = {f"test_{name}.py": LOGGED.format(name=name, count=4) for name in "bcdf"}
+    files |= {f"test_{name}.py": terminal(LOGGED.format(name=name, count=8)) for name in "aeg"}
+    output = run_distributed(tmp_path, files | {"test_single.py": "def test_single(): pass"}, workers)
+    assert "41 passed" in output
     lines = (tmp_path / "log").read_text().split("\n")[:-1]
-    assert [line[0] in "ae" for line in lines] == [False] * 12 + [True] * 16
-    assert len({line.split()[1] for line in lines[:12]}) == 2
-    assert len({line.split()[1] for line in lines[12:]}) == 1
+    begun = next(place for place, line in enumerate(lines) if line[0] in "aeg")
+    assert {line[0] for line in lines[:begun]} == set("bcdf"), "no terminal while a file of another kind waits"
+    assert len({line.split()[1] for line in lines if line[0] in "bcdf"}) == workers
+    assert len({line.split()[1] for line in lines if line[0] in "aeg"}) == min(2, workers)
 
 
-def test_a_crashed_worker_fails_one_test_and_the_others_still_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_crashed_worker_fails_one_test_and_the_others_still_run(workers: int, tmp_path: Path) -> None:
     files = {f"test_{name}.py": LOGGED.format(name=name, count=4) for name in "bcd"}
-    output = run_distributed(tmp_path, files | {"test_crash.py": CRASHING, "test_crash_e2e.py": terminal(CRASHING)})
+    output = run_distributed(
+        tmp_path, files | {"test_crash.py": CRASHING, "test_crash_e2e.py": terminal(CRASHING)}, workers
+    )
     assert "2 failed, 16 passed" in output
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,7 @@ def tiny_gguf(
     """
     writer = GGUFWriter(path, "llama")
     for key, value in {**NUMBERS, **numbers}.items():
-        add = writer.add_float32 if isinstance(value, float) else writer.add_int64 if value < 0 else writer.add_uint32
-        add(f"llama.{key}", value)
+        _adder(writer, value)(f"llama.{key}", value)
     writer.add_string("general.name", "tiny")
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(TOKENS)
@@ -114,6 +113,14 @@ def tiny_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _adder(writer: GGUFWriter, value: Any) -> Callable[[str, Any], None]:
+    if isinstance(value, str):
+        return writer.add_string
+    if isinstance(value, float):
+        return writer.add_float32
+    return writer.add_int64 if value < 0 else writer.add_uint32
 
 
 def tiny_folder(

@@ -74,9 +74,9 @@ class Follow:
         return token_after
 
     def _draw(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> int:
-        if reading.likeliest is not None and not context.sampling.penalised:
-            likeliest = reading.likeliest[reading.row(node)].long()
-            position = context.position(tree, node)
+        likeliest = None if reading.likeliest is None else reading.likeliest[reading.row(node)].long()
+        position = context.position(tree, node)
+        if likeliest is not None and not context.sampling.penalised:
             return draw_from_top_k(reading.after(node), likeliest, context.sampling, context.noise, position)
-        law = context.law_after(tree, node, reading.after(node))
-        return law.draw(context.noise, Stream.TARGET, context.position(tree, node))
+        law = context.law_after(tree, node, reading.after(node), likeliest)
+        return law.draw(context.noise, Stream.TARGET, position)

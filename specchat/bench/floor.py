@@ -29,12 +29,15 @@ class Standing:
         return self.ratio.value < FLOOR
 
 
-def floor_comparison(text: str, base: Settings, has_draft_model: bool, trained: Collection[str] = ()) -> str:
+def floor_comparison(
+    text: str, base: Settings, has_draft_model: bool, trained: Collection[str] = (), datastore: bool = False
+) -> str:
     """Every drafter × policy under `goodput`, as `--compare` names configurations.
 
     Args:
         has_draft_model: whether the pair has one.
         trained: drafters that there are trained weights for.
+        datastore: whether there is one with the target's tokens.
         text: `auto` for all of them, or a part, such as `"suffix,token_recycling:template:nodes=80"`.
 
     Raises:
@@ -43,7 +46,9 @@ def floor_comparison(text: str, base: Settings, has_draft_model: bool, trained: 
     usable = [
         name
         for name, method in DRAFTERS.items()
-        if (has_draft_model or not method.needs_draft_model) and (name in trained or not method.needs_weights)
+        if (has_draft_model or not method.needs_draft_model)
+        and (name in trained or not method.needs_weights)
+        and (datastore or not method.needs_datastore)
     ]
     return ",".join(name for piece in separate(text) for name in _combinations(piece, base, usable))
 

@@ -15,6 +15,7 @@ from specchat.cli.chats import app as chats_app
 from specchat.cli.chats import chat_ids
 from specchat.cli.check import check
 from specchat.cli.config import app as config_app
+from specchat.cli.datastore import app as datastore_app
 from specchat.cli.find_models import find
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
@@ -40,6 +41,7 @@ models_app.command()(add)
 models_app.command()(forget)
 app.add_typer(models_app, name="models", help="Weights: what is here, what can be fetched.")
 app.add_typer(chats_app, name="chats", help="Chats that were kept: list, read, search, export, import, remove.")
+app.add_typer(datastore_app, name="datastore", help="Stores of text to look guesses up in: build, list, remove.")
 app.add_typer(config_app, name="config", help="Defaults of your own: read them, write them.")
 
 EngineCommand = Annotated[

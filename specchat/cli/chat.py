@@ -33,6 +33,7 @@ from specchat.tui.app import SpecchatApp, run_app
 from specchat.tui.control.key_bindings import problems
 from specchat.tui.draw.theme import unknown_theme
 from specchat.tui.draw.transcript_text import conversation
+from specchat.tui.ports import RunningServer
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.state.prompt_history import History
@@ -77,6 +78,7 @@ def open_chat(
         toured=state_dir() / "toured",
         questions=shipped_questions,
         guard=guard,
+        server=_serve,
     )
     try:
         run_app(app, mouse=options.mouse)
@@ -130,6 +132,17 @@ def _demo() -> Path | None:
         return shipped_file("assets/demo.jsonl")
     except SpecchatError:
         return None
+
+
+def _serve(
+    port: int,
+    connect: Callable[[Callable[[], None]], Link],
+    asked: Callable[[str], None],
+    ended: Callable[[str], None],
+) -> RunningServer:
+    from specchat.cli.app_server import serve_from_app
+
+    return serve_from_app(port, connect, asked, ended)
 
 
 # the first picture does not wait for what lists and weighs pairs

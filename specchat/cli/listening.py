@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import socket
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -47,8 +48,12 @@ def is_here(host: str) -> bool:
         return False
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket on the port, or on the next one that is free."""
+def _say_on_stderr(told: str) -> None:
+    print(told, file=sys.stderr)
+
+
+def listening(host: str, port: int, say: Callable[[str], None] = _say_on_stderr) -> socket.socket:
+    """A socket on the port, or on the next one that is free, which is then said."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -66,7 +71,7 @@ def listening(host: str, port: int) -> socket.socket:
                 raise UsageError(f"--host {host} --port {number} cannot be served on: {error.strerror}") from None
         else:
             if number != port:
-                print(f"port {port} is taken; using {number}", file=sys.stderr)
+                say(f"port {port} is taken; using {number}")
             return door
     raise SpecchatError(f"no port from {port} to {port + _PORTS - 1} is free; --port names another")
 

@@ -39,10 +39,10 @@ def serve(
     of your own.
     """
     refuse_remote(host, allow_remote, "whoever has the key can use this machine's models")
-    key = _own_key()
+    key = own_key()
     if watch and not sys.stdout.isatty():
         raise UsageError("--watch draws on a terminal, and standard output is none")
-    _check_packages()
+    check_packages()
     if not engine:
         check_pair(settings)
     with listening(host, port) as door:
@@ -81,7 +81,12 @@ def _answer(
             engine_log().unlink()
 
 
-def _check_packages() -> None:
+def check_packages() -> None:
+    """Refuse to serve where the framework is not installed.
+
+    Raises:
+        UsageError: says how to install it.
+    """
     try:
         import specchat.serve.server  # noqa: F401
     except ModuleNotFoundError as error:
@@ -90,8 +95,12 @@ def _check_packages() -> None:
         raise UsageError("the server needs two more packages: pip install 'specchat[serve]'") from None
 
 
-def _own_key() -> str | None:
-    """The key that the user chose, if any; not a flag, because other users can read those."""
+def own_key() -> str | None:
+    """The key that the user chose, if any; not a flag, because other users can read those.
+
+    Raises:
+        UsageError: it is no good key.
+    """
     key = os.environ.get(KEY_VARIABLE)
     if key is not None and (len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key):
         raise UsageError(f"{KEY_VARIABLE} must have {_SHORTEST_KEY} or more visible ASCII characters and no spaces")

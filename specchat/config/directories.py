@@ -62,7 +62,7 @@ def expanded(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise ConfigError(f"{short(path)} begins with the home of somebody who is not known here") from None
+        raise ConfigError(f"{short(path)} begins with the home of a user who is not known here") from None
 
 
 def private_dir(path: Path) -> Path:

@@ -41,7 +41,7 @@ def save(
     How to speculate goes to the pair, because it suits no other. The rest goes to every pair, unless `into_pair` or
     unless this pair has a value of its own, which would hide the general one. Only what differs is written.
 
-    `options` holds the defaults of `METHOD.OPTION`: settings name only those that somebody set.
+    `options` holds the defaults of `METHOD.OPTION`: settings name only those that were set.
 
     Raises:
         UsageError: no such pair.

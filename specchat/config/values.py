@@ -96,7 +96,7 @@ class DrafterSpec:
     """A trained drafter as models.toml names it; sources in order of preference.
 
     `method` stands in the drafters' table, `target` is the model that it was trained for. Its `files` are known with
-    size and checksum: nobody else vouches for them.
+    size and checksum: nothing else confirms them.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Controllers decide how hard to speculate next. This table is all that listing them needs."""
 
-from specchat.controllers.options import GoodputOptions
+from specchat.controllers.options import CostModelOptions, GoodputOptions, SearchOptions
 from specchat.registry import Method, Table
 
 CONTROLLERS = Table(
@@ -23,5 +23,25 @@ CONTROLLERS = Table(
         "as hard as pays: expected tokens per predicted second, learnt while it runs",
         "SmartSpec arXiv:2406.14066",
         options=GoodputOptions,
+    ),
+    Method(
+        "search",
+        "specchat.controllers.search:Search",
+        "as fixed, and `layer_skip` may search its sub-layers while a reply is written",
+        "SWIFT arXiv:2410.06916",
+        options=SearchOptions,
+    ),
+    Method(
+        "cost_model",
+        "specchat.controllers.cost_model:CostModel",
+        "the size with the most tokens a second, by a line through recent rounds' times and how often each rank stood",
+        "ProPD arXiv:2402.13485",
+        options=CostModelOptions,
+    ),
+    Method(
+        "memory",
+        "specchat.controllers.memory:Memory",
+        "no more nodes than memory has room for: a round's peak is predicted, and the limit of `memory` never exceeded",
+        "SpecMemo arXiv:2506.01986",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -63,10 +63,8 @@ def penalise_batch(logits: Tensor, sampling: Sampling, counts: Counts, paths: Se
     if not sampling.penalised:
         return logits.to(torch.float32, copy=True)
     device, vocab_size = logits.device, logits.shape[1]
-    said = torch.zeros(vocab_size, device=device)
-    often = to_device(torch.tensor([*counts.reply.values()], dtype=torch.float32), device)
-    said.index_copy_(0, _ids(counts.reply, device), often)
-    amounts = said.expand_as(logits).clone()
+    ids, often = counts.seen((), device)
+    amounts = torch.zeros(vocab_size, device=device).index_copy_(0, ids, often).expand_as(logits).clone()
     places = [row * vocab_size + token for row, path in enumerate(paths) for token in path]
     ones = torch.ones(len(places), device=device)
     amounts.view(-1).index_add_(0, to_device(torch.tensor(places, dtype=torch.int64), device), ones)
@@ -74,12 +72,7 @@ def penalise_batch(logits: Tensor, sampling: Sampling, counts: Counts, paths: Se
     scores = logits.to(torch.float32)
     factor = sampling.repetition_penalty
     if factor != 1.0:
-        prompt = torch.zeros(vocab_size, dtype=torch.bool, device=device)
-        prompt.index_fill_(0, _ids(counts.prompt, device), True)
-        scores = torch.where(replied | prompt, torch.where(scores > 0, scores / factor, scores * factor), scores)
+        text = torch.zeros(vocab_size, dtype=torch.bool, device=device).index_fill_(0, ids, True)
+        scores = torch.where(replied | text, torch.where(scores > 0, scores / factor, scores * factor), scores)
     taken = sampling.presence_penalty + sampling.frequency_penalty * amounts
     return torch.where(replied, scores - taken, scores)
-
-
-def _ids(tokens: Iterable[int], device: torch.device) -> Tensor:
-    return to_device(torch.tensor([*tokens], dtype=torch.int64), device)

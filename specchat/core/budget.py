@@ -15,6 +15,7 @@ class Budget:
             nodes cost nothing.
         why: what made the controller choose so, in a few words for the screen.
         passes: whether drafters may run passes of draft models.
+        search: whether a drafter may look for a better form of itself after this round.
     """
 
     nodes: int
@@ -23,6 +24,7 @@ class Budget:
     prices: tuple[float, ...] = ()
     why: str = field(default="", compare=False)
     passes: bool = True
+    search: bool = False
 
     @property
     def floor(self) -> float:
@@ -32,3 +34,16 @@ class Budget:
     def price(self, node: int) -> float:
         """The least acceptance probability at which this node is worth its row; the first node is 1."""
         return self.prices[min(node, len(self.prices)) - 1] if self.prices else 0.0
+
+
+def smaller(first: Budget, second: Budget) -> Budget:
+    """What both budgets allow. Its reason is that of the one with fewer nodes, of equals the first one's."""
+    last = max(len(first.prices), len(second.prices))
+    return Budget(
+        nodes=min(first.nodes, second.nodes),
+        depth=min(first.depth, second.depth),
+        width=min(first.width, second.width),
+        prices=tuple(max(first.price(node), second.price(node)) for node in range(1, last + 1)),
+        why=second.why if second.nodes < first.nodes else first.why,
+        passes=first.passes and second.passes,
+    )

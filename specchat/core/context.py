@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from specchat.core.noise import Noise
-from specchat.core.sampling import Counts, Law, Sampling, law, penalise
+from specchat.core.sampling import Counts, Law, Sampling, law, penalise, penalised_order
 from specchat.core.tree import DrawKind, TokenTree
 
 
@@ -38,8 +38,7 @@ class Context:
     counts: Counts = field(init=False)
 
     def __post_init__(self) -> None:
-        self.counts = Counts(frozenset(self.history[: self.prompt_tokens]))
-        self.counts.reply.update(self.history[self.prompt_tokens :])
+        self.counts = Counts(self.history[: self.prompt_tokens], self.history[self.prompt_tokens :])
 
     @property
     def root(self) -> int:
@@ -52,10 +51,19 @@ class Context:
     def emit(self, tokens: Sequence[int]) -> None:
         """Append what a round emitted."""
         self.history.extend(tokens)
-        self.counts.reply.update(tokens)
+        self.counts.add(tokens)
         self.round += 1
 
-    def law_after(self, tree: TokenTree, node: int, logits: Tensor) -> Law:
-        """The processed law of the token that follows `node`, from its raw (V,) logits."""
-        path = tree.path_tokens(node) if self.sampling.penalised else ()
-        return law(penalise(logits, self.sampling, self.counts, path), self.sampling)
+    def law_after(self, tree: TokenTree, node: int, logits: Tensor, likeliest: Tensor | None = None) -> Law:
+        """The processed law of the token that follows `node`.
+
+        Args:
+            logits: (V,) raw.
+            likeliest: (C,) int64, the tokens with the highest of them, best first, where they are known.
+        """
+        if not self.sampling.penalised:
+            return law(logits.float(), self.sampling, likeliest)
+        penalised = penalise(logits, self.sampling, self.counts, tree.path_tokens(node))
+        if likeliest is not None:
+            likeliest = penalised_order(logits, penalised, likeliest, self.sampling)
+        return law(penalised, self.sampling, likeliest)

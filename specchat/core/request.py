@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+CHUNK_TOKENS = 256
+"""Tokens of a prompt that are read in one pass: few enough to stop soon, enough to use the machine."""
+
 
 @dataclass(frozen=True, eq=False)
 class Adapter:
@@ -49,7 +52,7 @@ class LayerHook:
         layers: after which layers `look` is called; layers count from 0. The others cost nothing.
         look: called with (layer, hidden states (R, d) of the nodes still alive, those nodes). Returns the nodes that
             stay, or None to only look. A node that goes takes its subtree with it; the root stays. The states may be
-            written over after the call: whoever keeps them copies them.
+            written over after the call: copy them to keep them.
     """
 
     layers: frozenset[int]

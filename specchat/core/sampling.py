@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from specchat.core.device_copy import to_device
 from specchat.core.noise import Noise, Stream
 from specchat.core.top_tokens import best_token, best_tokens
 from specchat.core.truncation import truncate
@@ -102,12 +103,39 @@ class Law:
         return p
 
 
-@dataclass
 class Counts:
     """Which tokens occurred, and how often in the reply: what penalties look at. Grows with the text."""
 
-    prompt: frozenset[int] = frozenset()
-    reply: Counter[int] = field(default_factory=Counter)
+    def __init__(self, prompt: Iterable[int] = (), reply: Iterable[int] = ()) -> None:
+        self._place = {token: place for place, token in enumerate(dict.fromkeys(prompt))}
+        self._ids = array("q", self._place)
+        self._amounts = array("f", bytes(4 * len(self._ids)))
+        self.add(reply)
+
+    def add(self, tokens: Iterable[int]) -> None:
+        """Count tokens that were added to the reply."""
+        for token in tokens:
+            place = self._place.setdefault(token, len(self._ids))
+            if place == len(self._ids):
+                self._ids.append(token)
+                self._amounts.append(0.0)
+            self._amounts[place] += 1.0
+
+    def seen(self, path: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
+        """The different tokens of text and path, and how often each is in reply and path: (n,) int64, (n,) float32."""
+        ids, amounts = self._ids[:], self._amounts[:]
+        places: dict[int, int] = {}
+        for token in path:
+            place = self._place.get(token, places.get(token))
+            if place is None:
+                place = places[token] = len(ids)
+                ids.append(token)
+                amounts.append(0.0)
+            amounts[place] += 1.0
+        if not ids:
+            return torch.empty(0, dtype=torch.int64, device=device), torch.empty(0, device=device)
+        tokens, often = torch.frombuffer(ids, dtype=torch.int64), torch.frombuffer(amounts, dtype=torch.float32)
+        return to_device(tokens, device), to_device(often, device)
 
 
 def penalise(logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[int] = ()) -> Tensor:
@@ -125,17 +153,32 @@ def penalise(logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[
     """
     if not sampling.penalised:
         return logits.float()
-    logits = logits.float().clone()
-    reply = counts.reply + Counter(path)
-    if sampling.repetition_penalty != 1.0:
-        ids = torch.tensor(sorted(counts.prompt | reply.keys()), dtype=torch.int64, device=logits.device)
-        seen = logits[ids]
-        factor = sampling.repetition_penalty
-        logits[ids] = torch.where(seen > 0, seen / factor, seen * factor)
-    if reply:
-        ids, amounts = _counted(reply, logits.device)
-        logits[ids] -= sampling.presence_penalty + sampling.frequency_penalty * amounts
-    return logits
+    ids, amounts = counts.seen(path, logits.device)
+    seen = logits[ids].float()
+    if (factor := sampling.repetition_penalty) != 1.0:
+        seen = torch.where(seen > 0, seen / factor, seen * factor)
+    if sampling.presence_penalty or sampling.frequency_penalty:
+        taken = sampling.presence_penalty + sampling.frequency_penalty * amounts
+        seen = torch.where(amounts > 0, seen - taken, seen)
+    return logits.float().index_copy(0, ids, seen)
+
+
+def penalised_order(logits: Tensor, penalised: Tensor, likeliest: Tensor, sampling: Sampling) -> Tensor | None:
+    """The tokens with the highest penalised logits, best first, as far as the highest raw ones tell; None for nothing.
+
+    Penalties that only lower logits leave every other token at most as likely as the last of the known ones.
+
+    Args:
+        logits, penalised: (V,) before and after penalties.
+        likeliest: (C,) int64, the tokens with the highest raw logits, best first, of equals the lower number.
+    """
+    if sampling.repetition_penalty < 1.0 or sampling.presence_penalty < 0.0 or sampling.frequency_penalty < 0.0:
+        return None
+    likeliest = likeliest.sort().values  # so that of equals the lower number comes first again
+    scores = penalised[likeliest]
+    order = scores.argsort(descending=True, stable=True)
+    certain = int((scores > logits[likeliest].min()).sum())
+    return likeliest[order[:certain]] if certain else None
 
 
 def law(logits: Tensor, sampling: Sampling, likeliest: Tensor | None = None) -> Law:
@@ -186,8 +229,3 @@ def _wider_and_wider(logits: Tensor, sampling: Sampling, likeliest: Tensor | Non
         yield likeliest
     for size in (looked_at(sampling, logits.numel()), 16 * HEAD, logits.numel()):
         yield best_tokens(logits[None], min(size, logits.numel()))[1][0]
-
-
-def _counted(counter: Mapping[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    ids = torch.tensor(list(counter.keys()), dtype=torch.int64, device=device)
-    return ids, torch.tensor(list(counter.values()), dtype=torch.float32, device=device)

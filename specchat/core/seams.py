@@ -112,6 +112,20 @@ class Model(Weights, Protocol):
     def pretend(self, tokens: int) -> None:
         """Act as if so many tokens had been read, with arbitrary contents: for measuring costs only."""
 
+    def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
+        """The most that its cache, and those of its twins and views, take until each holds so many tokens, of which
+        `longest` is the limit where given."""
+
+    def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
+        """What a pass of so many rows behind a text of so many tokens takes beside that, its result included.
+
+        Args:
+            logits: whether the head is computed, as it is not for a prompt.
+        """
+
+    def limit_context_(self, tokens: int) -> None:
+        """Take no longer texts than this. In place; its caches grow no further."""
+
 
 Proposal = Sequence[Sequence[Guess]]
 """For each frontier node in order, its guesses, best first."""
@@ -144,8 +158,9 @@ class Drafter(Protocol):
         """Who takes the target's states of the text itself, or None.
 
         It is given the states of every token that the target read, each exactly once and without a gap, those of the
-        prompt included; never those of rejected nodes. States that begin at a position it was given before replace what
-        it knows from there on: the text was edited or cut.
+        prompt included; never those of rejected nodes. Where it can `skip`, rounds whose budget allows no passes bring
+        it tokens alone. States that begin at a position it was given before replace what it knows from there on: the
+        text was edited or cut.
         """
 
     def start(self, history: Sequence[int]) -> None:
@@ -184,6 +199,10 @@ class TrainedNetwork(Protocol):
 
     def take(self, states: TextStates) -> None:
         """States of the text; they come as `Drafter.text_tap` is given them."""
+
+    @property
+    def skip(self) -> Callable[[int, Sequence[int]], None] | None:
+        """Told of tokens of the text whose states do not come; None for a network that needs them all."""
 
     def begin(self, history: Sequence[int]) -> bool:
         """A tree is to grow below the last token of this text. False where states of the text are missing."""

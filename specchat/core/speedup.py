@@ -11,7 +11,7 @@ FEWEST_PLAIN_ROUNDS = 8
 """With fewer plain rounds no speed-up is reported."""
 
 _WIDEST = 0.5
-"""A figure whose interval reaches further than this part of it on either side tells nobody anything: it is withheld."""
+"""A figure whose interval reaches further than this share of it on either side is too uncertain: it is withheld."""
 
 _Z = 1.959964  # the normal law's 97.5 % point
 

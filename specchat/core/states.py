@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from specchat.core.device_copy import rows_of
+
+
+class StackedStates(Mapping[int, Tensor]):
+    """States of several layers in one tensor, `stacked`: (layers, rows, d). A layer's are cut out when looked at."""
+
+    def __init__(self, layers: Sequence[int], stacked: Tensor) -> None:
+        """Layers in the order of the tensor."""
+        self.stacked = stacked
+        self._place = {layer: place for place, layer in enumerate(layers)}
+
+    def __getitem__(self, layer: int) -> Tensor:
+        return self.stacked[self._place[layer]]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._place)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+
+class PickedRows(Mapping[int, Tensor]):
+    """Some rows of every layer's states, copied where they are looked at: most states of a text never are."""
+
+    def __init__(self, layers: Mapping[int, Tensor], rows: Sequence[int]) -> None:
+        """Layer → (m, d) states, of which these rows count."""
+        self._layers, self._rows = layers, rows
+
+    def __getitem__(self, layer: int) -> Tensor:
+        return rows_of(self._layers[layer], self._rows)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._layers)
+
+    def __len__(self) -> int:
+        return len(self._layers)
 
 
 @dataclass(frozen=True)
@@ -30,12 +67,16 @@ class TextStates:
 
     def since(self, position: int) -> TextStates:
         """Those from this position on."""
-        skipped = max(0, position - self.first)
+        skipped = position - self.first
+        if skipped <= 0:
+            return self
         rows = {layer: states[skipped:] for layer, states in self.layers.items()}
         return TextStates(self.first + skipped, self.tokens[skipped:], rows)
 
     def only(self, layers: Collection[int]) -> TextStates:
         """Those after these layers."""
+        if layers == self.layers.keys():
+            return self
         return TextStates(self.first, self.tokens, {layer: self.layers[layer] for layer in layers})
 
     def then(self, others: TextStates) -> TextStates:
@@ -52,7 +93,10 @@ class StateTap:
     Args:
         layers: after which layers.
         take: called with the states of every stretch that was read, in the order of the text.
+        skip: called instead, with the position of the first of some tokens and the tokens, where their states were not
+            asked for: while drafting does not pay, states are not paid for. None for a drafter that needs them all.
     """
 
     layers: frozenset[int]
     take: Callable[[TextStates], None]
+    skip: Callable[[int, Sequence[int]], None] | None = None

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-Tokens = np.ndarray[Any, np.dtype[np.int64]]
-Logprobs = np.ndarray[Any, np.dtype[np.float64]]
+Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
+Logprobs = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 
 
 @dataclass(frozen=True)
 class Guessed:
-    """Which tokens probably follow n nodes; on the host.
+    """Which tokens probably follow n nodes; on the host. It may be written over once the next tree begins.
 
     Args:
         tokens: (n, C) the likeliest, best first.

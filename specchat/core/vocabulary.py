@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Protocol
 
 
@@ -23,3 +24,10 @@ class TokenTable(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """A text as tokens, nothing added before or behind it."""
+
+
+def table_sha256(table: TokenTable) -> str:
+    """A checksum that two tables share only if every token has the same number and stands for the same bytes."""
+    pieces = (table.token_bytes(token) for token in range(table.size))
+    said = b"".join(len(piece).to_bytes(4, "little") + piece for piece in pieces)
+    return hashlib.sha256(said).hexdigest()

@@ -8,11 +8,14 @@ from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.trained_drafters import NO_TRAINED
-from specchat.controllers import CONTROLLERS
+from specchat.controllers.choice import choose_controllers
+from specchat.controllers.smallest import Smallest
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
+from specchat.core.memory import MemoryLimit, PairMemory
 from specchat.core.sampling import Sampling
-from specchat.core.seams import AcceptanceRule, Engine, Model, TreePolicy
+from specchat.core.seams import AcceptanceRule, Controller, Engine, Model, TreePolicy
+from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.pruning import EarlyPruning
@@ -30,6 +33,7 @@ _NESTED: Mapping[str, Any] = {
     "rule": "follow",
     "controller": "fixed",
     "prune_layer": 0,
+    "memory": "",
 }
 """How a nested engine speculates unless its drafter says otherwise: not at all."""
 
@@ -53,19 +57,17 @@ def assemble(
         CombinationError: parts that cannot be right together.
         UsageError: a method or an option that does not exist.
     """
-    check_settings(settings, draft is not None, resources.trained, resources.same_tokens)
+    check_settings(settings, draft is not None, resources.trained, resources.datastores, resources.same_tokens)
     choice = choose_drafter(settings)
     engines = nested_engines(settings, resources)
     parts = Parts(target, draft, resources=resources, make_engine=engines, make_network=trained_network)
     feed = (DrafterCache() if drafters is None else drafters).get(choice, lambda: parts.build(choice))
-    controller = CONTROLLERS[settings.controller]
-    budget = Budget(settings.nodes, settings.depth, settings.width)
     speculator = Speculator(
         target=target,
         drafter=feed.drafter,
         policy=_policy(settings, target),
         rule=_rule(settings, target, resources),
-        controller=controller.load()(controller.make_options(settings.options_for(controller.name)), budget, costs),
+        controller=_controller(settings, costs, pair_memory(settings, target, draft), resources.memory),
     )
     speculator.feed = feed
     return speculator
@@ -85,6 +87,25 @@ def nested_engines(settings: Settings, resources: PairResources) -> EngineFactor
 def sampling(settings: Settings) -> Sampling:
     """The part of the settings that says how the target samples."""
     return Sampling(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(Sampling)})
+
+
+def pair_memory(settings: Settings, target: Model, draft: Model | None) -> PairMemory:
+    """What reading and writing with these settings takes besides weights."""
+    rule = ACCEPTANCE_RULES[settings.rule].load()
+    drafting = draft if choose_drafter(settings).needs_draft_model else None
+    carries_law = drafting is not None and (rule.wants_q or rule.wanted is not DrawKind.POINT)
+    return PairMemory(target, drafting, 8 * target.vocab_size if carries_law else 0)
+
+
+def _controller(settings: Settings, costs: Costs | None, memory: PairMemory, limit: MemoryLimit | None) -> Controller:
+    """The controller, or several of which the smallest budget holds; one that limits memory is told of it."""
+    budget = Budget(settings.nodes, settings.depth, settings.width)
+    made: list[Controller] = []
+    for method in choose_controllers(settings):
+        build, options = method.load(), method.make_options(settings.options_for(method.name))
+        about = (memory, limit) if getattr(build, "wants_memory", False) else ()
+        made.append(build(options, budget, costs, *about))
+    return made[0] if len(made) == 1 else Smallest(made)
 
 
 def _policy(settings: Settings, target: Model) -> TreePolicy:

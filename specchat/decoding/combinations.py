@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
-from specchat.controllers import CONTROLLERS
+from specchat.controllers.choice import choose_controllers
 from specchat.decoding.families import methods
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import DrafterChoice, choose, choose_drafter
@@ -34,47 +35,55 @@ class Losslessness:
 
 
 def check_settings(
-    settings: Settings, has_draft_model: bool, trained: TrainedDrafters = NO_TRAINED, same_tokens: bool = True
+    settings: Settings,
+    has_draft_model: bool,
+    trained: TrainedDrafters = NO_TRAINED,
+    datastores: Datastores | None = None,
+    same_tokens: bool = True,
 ) -> None:
     """Refuse unknown methods, unknown options, and parts that do not fit; says what is nearest and works.
 
     Args:
-        same_tokens: whether the draft model's tokens are the target's.
         trained: the drafters that were trained for the target.
+        datastores: those with the target's tokens; None before its tokens are known, and then nothing is said of them.
+        same_tokens: whether the draft model's tokens are the target's.
 
     Raises:
         CombinationError: parts that cannot be right together.
         UsageError: a method or an option that does not exist.
     """
     chosen = choose(settings.drafter, settings)
-    _ = TREE_POLICIES[settings.policy], ACCEPTANCE_RULES[settings.rule], CONTROLLERS[settings.controller]
+    _ = TREE_POLICIES[settings.policy], ACCEPTANCE_RULES[settings.rule], choose_controllers(settings)
     _check_options(settings)
     if chosen.needs_draft_model and not has_draft_model:
-        name = next(choice.name for choice in chosen.all() if choice.method.needs_draft_model)
+        name = next(choice.name for choice in chosen.leaves() if choice.method.needs_draft_model)
         raise CombinationError(
             f"drafter {name!r} needs a draft model and pair {settings.pair!r} has none; "
             "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
         )
     if not same_tokens:
-        check_tokens(settings)
+        _check_tokens(settings)
     for choice in _with_weights(chosen):
         trained.choose(choice.name, choice.options.weights)
+    for choice in chosen.leaves():
+        if choice.method.needs_datastore and datastores is not None:
+            datastores.choose(choice.options.store)
     if settings.temperature > 0.0 or not ACCEPTANCE_RULES[settings.rule].lossless.startswith("yes"):
         _check_rule(settings)
 
 
-def check_tokens(settings: Settings, reason: str = "the draft model's tokens are others") -> None:
+def _check_tokens(settings: Settings) -> None:
     """Refuse a drafter for which the draft model's tokens must be the target's, as they are not.
 
     Raises:
         CombinationError: with the reason, and what goes over from one model's tokens to the other's.
     """
     chosen = choose(settings.drafter, settings)
-    name = next((choice.name for choice in chosen.all() if choice.method.needs_same_tokens), None)
+    name = next((choice.name for choice in chosen.leaves() if choice.method.needs_same_tokens), None)
     if name is not None:
         raise CombinationError(
-            f"drafter {name!r} needs a draft model with the target's tokens, and in pair {settings.pair!r} {reason}; "
-            "nearest that works: drafter 'cross_vocabulary'"
+            f"drafter {name!r} needs a draft model with the target's tokens, and pair {settings.pair!r} has "
+            "one with others; nearest that works: drafter 'cross_vocabulary'"
         )
 
 
@@ -135,7 +144,7 @@ def keeps_draws(policy: Method, kind: DrawKind) -> bool:
 
 
 def _with_weights(choice: DrafterChoice) -> list[DrafterChoice]:
-    return [part for part in choice.all() if part.method.needs_weights]
+    return [part for part in choice.leaves() if part.method.needs_weights]
 
 
 def _samples(choice: DrafterChoice) -> bool:

@@ -84,8 +84,8 @@ class Conversation:
     """Replies of one loaded pair. Settings may change while a reply is being written; they act between rounds.
 
     Args:
-        plain_rounds: have a plain round now and then, by which a reply can say how much sooner it came. Whoever
-            measures plain decoding apart needs none.
+        plain_rounds: have a plain round now and then, by which a reply can say how much sooner it came. Not
+            needed where plain decoding is measured separately.
         drafters: those of an earlier conversation over the same models, which go on.
     """
 
@@ -138,7 +138,10 @@ class Conversation:
 
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
-        check_settings(settings, self._draft is not None, self._resources.trained, self._resources.same_tokens)
+        resources = self._resources
+        check_settings(
+            settings, self._draft is not None, resources.trained, resources.datastores, resources.same_tokens
+        )
         self._settings = settings
 
     def supply(self, resources: PairResources) -> None:

@@ -1,16 +1,22 @@
 """Drafters guess what the target will say. This table is all that listing them needs."""
 
 from specchat.drafters.options import (
+    CascadeOptions,
+    DatastoreOptions,
     DraftModelOptions,
+    EarlyExitOptions,
+    FuseOptions,
     JacobiOptions,
+    LayerSkipOptions,
     LookaheadOptions,
     MergeOptions,
     PromptLookupOptions,
+    SeveralOptions,
     SuffixOptions,
     TokenRecyclingOptions,
     TrainedNetworkOptions,
 )
-from specchat.registry import ANY_DRAFT_MODEL, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
+from specchat.registry import ANY_DRAFT_MODEL, DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
     "drafter",
@@ -57,6 +63,14 @@ DRAFTERS = Table(
         options=SuffixOptions,
     ),
     Method(
+        "datastore",
+        "specchat.drafters.datastore:DatastoreDrafter",
+        "continues as the text, or a store of other texts, went on after the same words",
+        "SSSD arXiv:2411.05894",
+        options=DatastoreOptions,
+        requires=(DATASTORE,),
+    ),
+    Method(
         "lookahead",
         "specchat.drafters.lookahead:Lookahead",
         "n-grams that the target computes in parallel some places ahead, in extra rows of its own passes",
@@ -95,11 +109,49 @@ DRAFTERS = Table(
         requires=(TRAINED_WEIGHTS,),
     ),
     Method(
+        "layer_skip",
+        "specchat.drafters.layer_skip:LayerSkip",
+        "the target without some attention and MLP sub-layers, which are searched while chatting",
+        "SWIFT arXiv:2410.06916",
+        options=LayerSkipOptions,
+        runs_the_target=True,
+    ),
+    Method(
+        "early_exit",
+        "specchat.drafters.early_exit:EarlyExit",
+        "the target's first layers; exit and length follow from what each exit would have guessed",
+        "DEL arXiv:2504.05598, LayerSkip arXiv:2404.16710",
+        options=EarlyExitOptions,
+        runs_the_target=True,
+    ),
+    Method(
         "merge",
         "specchat.drafters.merge:Merge",
         "several drafters in one tree, each guess weighted by how often its like was right",
         "SpecInfer arXiv:2305.09781",
         options=MergeOptions,
+    ),
+    Method(
+        "cascade",
+        "specchat.drafters.cascade:Cascade",
+        "several drafters in order: the first that has something to say about a node is the only one heard",
+        "specchat's own, after SuffixDecoding arXiv:2411.04975",
+        options=CascadeOptions,
+    ),
+    Method(
+        "several",
+        "specchat.drafters.several:Several",
+        "several drafters that grow a tree each; one tree holds them all",
+        "SpecInfer arXiv:2305.09781",
+        options=SeveralOptions,
+    ),
+    Method(
+        "fuse",
+        "specchat.drafters.fuse:Fuse",
+        "a draft model's tree, with those looked-up guesses grafted on that it finds likely",
+        "RASD arXiv:2503.03434",
+        options=FuseOptions,
+        requires=(DRAFT_MODEL,),
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -51,6 +52,7 @@ class DraftModel:
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
+        self._name, self._noise = parts.name, parts.noise
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
         self._tree: TokenTree | None = None
@@ -92,6 +94,11 @@ class DraftModel:
             self._model.keep(self._tree.follow(round.emitted))
             self._forget_tree()
 
+    def sureness(self, tree: TokenTree, node: int) -> float | None:
+        """The probability of the token it holds likeliest after a node; None where it has not read the node."""
+        said = self._best.get(node) if self._tree is tree else None
+        return None if said is None else math.exp(float(said[1][0]))
+
     def close(self) -> None:
         """Forget the tree; the model is the pair's."""
         self._forget_tree()
@@ -103,7 +110,7 @@ class DraftModel:
         if self._drawing != "top" and not context.sampling.greedy:  # the noise counts nothing at temperature 0
             positions = [context.position(tree, node) for node in nodes]
             tokens, logprobs = coupled(tokens, logprobs, positions, context)
-        points = points_of(tokens, logprobs, width, "draft_model")
+        points = points_of(tokens, logprobs, width, self._name)
         if not context.wants_q:
             return points
         return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
@@ -135,7 +142,7 @@ class DraftModel:
         law = context.law_after(tree, node, self._logits[node])
         q = law.dense(context.vocab_size)
         tokens = self._sampled(law, node, width, context, context.position(tree, node))
-        return [Guess(t, context.wanted, q, float(q[t].log()), "draft_model") for t in tokens]
+        return [Guess(t, context.wanted, q, float(q[t].log()), self._name) for t in tokens]
 
     def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
         """The same points with the draft's law there."""
@@ -143,10 +150,10 @@ class DraftModel:
         return [point._replace(q=q) for point in points]
 
     def _sampled(self, law: Law, node: int, width: int, context: Context, position: int) -> list[int]:
-        salt = (context.round, node)
+        salt, noise = (context.round, node), self._noise(context.noise)
         if context.wanted is DrawKind.WOR:
-            return [int(t) for t in law.best(width, context.noise, Stream.DRAFT, position, salt)]
-        return [law.draw(context.noise, Stream.DRAFT, position, (*salt, draw)) for draw in range(width)]
+            return [int(t) for t in law.best(width, noise, Stream.DRAFT, position, salt)]
+        return [law.draw(noise, Stream.DRAFT, position, (*salt, draw)) for draw in range(width)]
 
     def _forget_tree(self) -> None:
         self._tree = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.drafters.members import Member, parse_members
-from specchat.errors import UsageError
+from specchat.errors import UsageError, short
 from specchat.registry import option
 
 
@@ -69,6 +69,14 @@ class SuffixOptions:
 
 
 @dataclass(frozen=True)
+class DatastoreOptions:
+    """Options of `datastore`."""
+
+    store: str = option("", "which datastore, by name; the newest with the target's tokens where it is empty")
+    longest: int = option(8, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
+
+
+@dataclass(frozen=True)
 class TrainedNetworkOptions:
     """Options of the drafters that are trained networks: `hydra`, `medusa` and `eagle`."""
 
@@ -107,6 +115,31 @@ class LookaheadOptions:
 
 
 @dataclass(frozen=True)
+class LayerSkipOptions:
+    """Options of `layer_skip`."""
+
+    ratio: float = option(0.3, "share of all attention and MLP sub-layers that is left out", minimum=0.0, maximum=1.0)
+    sure: float = option(
+        0.8, "nothing is guessed after a guess where the likeliest one was less likely", minimum=0.0, maximum=1.0
+    )
+    window: int = option(
+        32, "tokens of the reply on which sets of sub-layers are tried", unit="tokens", minimum=4, maximum=256
+    )
+
+
+@dataclass(frozen=True)
+class EarlyExitOptions:
+    """Options of `early_exit`."""
+
+    exits: int = option(
+        8, "layers that are compared as exits, at equal distances", unit="layers", minimum=1, maximum=64
+    )
+    decay: float = option(
+        0.97, "what a token weighs in an exit's record, for every newer one", minimum=0.5, maximum=0.999
+    )
+
+
+@dataclass(frozen=True)
 class MergeOptions:
     """Options of `merge`."""
 
@@ -129,3 +162,61 @@ class MergeOptions:
     def members(self) -> tuple[Member, ...]:
         """The drafters it is made of; whether they exist, the drafters' table knows."""
         return parse_members("merge.of", self.of)
+
+
+@dataclass(frozen=True)
+class CascadeOptions:
+    """Options of `cascade`."""
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters in the order in which they are asked, with commas or + between them: suffix+draft_model",
+    )
+    least: float = option(
+        0.0, "a drafter has something to say if it holds a guess at least so likely", minimum=0.0, maximum=1.0
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.members
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of, in order; whether they exist, the drafters' table knows."""
+        return parse_members("cascade.of", self.of)
+
+
+@dataclass(frozen=True)
+class SeveralOptions:
+    """Options of `several`."""
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters that grow a tree each, with commas or + between them: draft_model+hydra+suffix",
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.members
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of; whether they exist, the drafters' table knows."""
+        return parse_members("several.of", self.of)
+
+
+@dataclass(frozen=True)
+class FuseOptions:
+    """Options of `fuse`."""
+
+    draft: str = option("draft_model", "the drafter that decides what is likely: a draft model or a trained network")
+    lookup: str = option("suffix", "the drafter whose guesses are pruned and grafted")
+    top: int = option(8, "looked-up tokens stay where the draft has them among so many", unit="tokens", minimum=1)
+
+    def __post_init__(self) -> None:
+        for key in ("draft", "lookup"):
+            if len(parse_members(f"fuse.{key}", getattr(self, key))) != 1:
+                raise UsageError(f"fuse.{key} = {short(getattr(self, key))} must name one drafter")
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The draft, then the lookup."""
+        return (*parse_members("fuse.draft", self.draft), *parse_members("fuse.lookup", self.lookup))

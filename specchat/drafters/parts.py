@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
+from specchat.core.memory import MemoryLimit
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Engine, Model, TrainedNetwork, Weights
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.choice import DrafterChoice, choose
+from specchat.errors import CombinationError
 from specchat.settings import Settings
 
 EngineFactory = Callable[[Mapping[str, Any], Model, Model | None], Engine]
@@ -23,19 +27,23 @@ NetworkFactory = Callable[[Weights, TrainedDrafter, int], TrainedNetwork]
 
 @dataclass(frozen=True)
 class PairResources:
-    """What a pair has for its drafters besides models.
+    """What a pair has for its drafters besides models, and how much memory they may take.
 
     Args:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model; one object where they are the
             same.
         trained: drafters that were trained for the target.
+        datastores: those with the target's tokens; None where nobody looked for any.
         keep: called with every drafter that is built, and the name under which its state is kept.
+        memory: the most that the pair may take; None: no limit.
     """
 
     vocabulary: TokenTable | None = None
     draft_vocabulary: TokenTable | None = None
     trained: TrainedDrafters = NO_TRAINED
+    datastores: Datastores | None = None
     keep: Callable[[str, Drafter], None] | None = None
+    memory: MemoryLimit | None = None
 
     @property
     def differing_tables(self) -> tuple[TokenTable, TokenTable] | None:
@@ -49,7 +57,7 @@ class PairResources:
         return self.differing_tables is None
 
     def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
-        """The same with another who keeps drafters; None: nobody does, and they begin with nothing learnt."""
+        """The same with another keeper of drafters' states; None: none are kept, and drafters begin untaught."""
         return dataclasses.replace(self, keep=keep)
 
 
@@ -135,6 +143,16 @@ class Parts:
         assert self.trained is not None, "the table says that it needs weights"
         assert self.make_network is not None, "assemble hands out networks"
         return self.make_network(self.target, self.trained, tokens)
+
+    def datastore(self, wanted: str) -> Path:
+        """The file of the datastore called so; of the newest, where it is empty.
+
+        Raises:
+            CombinationError: there is none with the target's tokens.
+        """
+        if self.resources.datastores is None:
+            raise CombinationError(f"drafter {self.name!r} needs a datastore; nearest that works: drafter 'suffix'")
+        return self.resources.datastores.choose(wanted).file
 
     def engine(self, settings: Mapping[str, Any], model: Model, draft: Model | None = None) -> Engine:
         """A whole engine that writes with another model, to draft with.

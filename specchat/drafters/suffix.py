@@ -22,7 +22,7 @@ class Suffix:
     """Matches the end of the text in two suffix trees, this text's and past replies', and drafts what followed.
 
     A match of m tokens may draft `factor` × m + `offset`. The match that should save most tokens is drafted from, and
-    `propose` hands its tree out node by node. Below a node that somebody else proposed, the text up to there is
+    `propose` hands its tree out node by node. Below a node that another drafter proposed, the text up to there is
     matched anew.
 
     Past replies stay across chats, up to `remember` tokens; the oldest go first.

@@ -43,7 +43,7 @@ class TrainedNetworkDrafter:
         self._network = parts.network(options.tokens)
         self._name = parts.name
         self._vocab_size = parts.vocab_size
-        self.text_tap = StateTap(self._network.layers, self._network.take)
+        self.text_tap = StateTap(self._network.layers, self._network.take, self._network.skip)
         self._tree: TokenTree | None = None
         self._ready = False
         self._said: dict[int, tuple[Guessed, int]] = {}  # node → what was said after it, and in which row
@@ -90,14 +90,24 @@ class TrainedNetworkDrafter:
             self._said |= {node: (said, row) for row, node in enumerate(level)}
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
-        tokens, logprobs = self._favourites(tree, nodes, context)
-        if not context.sampling.greedy:
-            positions = [context.position(tree, node) for node in nodes]
-            tokens, logprobs = coupled(tokens, logprobs, positions, context)
-        points = points_of(tokens, logprobs, width, self._name)
+        sampling = context.sampling
+        if sampling.greedy and not sampling.penalised:
+            points: Proposal = [self._likeliest(node, width) for node in nodes]
+        else:
+            tokens, logprobs = self._favourites(tree, nodes, context)
+            if not sampling.greedy:
+                positions = [context.position(tree, node) for node in nodes]
+                tokens, logprobs = coupled(tokens, logprobs, positions, context)
+            points = points_of(tokens, logprobs, width, self._name)
         if not context.wants_q:
             return points
         return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
+
+    def _likeliest(self, node: int, width: int) -> list[Guess]:
+        """What the network itself holds likeliest after a node, which needs no array of all nodes' tokens."""
+        said, row = self._said[node]
+        best = zip(said.tokens[row, :width].tolist(), said.logprobs[row, :width].tolist(), strict=True)
+        return [Guess(token, logprob=logprob, proposer=self._name) for token, logprob in best]
 
     def _favourites(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
@@ -105,7 +115,7 @@ class TrainedNetworkDrafter:
             found = [self._said[node] for node in nodes]
             return (
                 np.stack([said.tokens[row] for said, row in found]),
-                np.stack([said.logprobs[row] for said, row in found]),
+                np.stack([said.logprobs[row] for said, row in found], dtype=np.float64),
             )
         rows = [
             penalise(self._logits(node), context.sampling, context.counts, tree.path_tokens(node)) for node in nodes

@@ -18,9 +18,11 @@ from specchat.models.base.shape import Shape, unsupported
 from specchat.models.cuda.choose import cuda_network
 from specchat.models.files.config_file import CONFIG, is_tokens, read_config
 from specchat.models.files.derived_sources import RoundedSource
-from specchat.models.files.families import FAMILIES
+from specchat.models.files.families import FAMILIES, Family
 from specchat.models.files.foreign_errors import first_line, one_line
 from specchat.models.files.gguf_file import converted_folder
+from specchat.models.files.gguf_header import read_header
+from specchat.models.files.gguf_rotation import rotation_scaling
 from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.json_file import read_object
 from specchat.models.files.number_limits import shown
@@ -88,6 +90,8 @@ def load_model(
             weights that do not fit into memory.
     """
     say("configuration")
+    if refusal := describe_model(path).refusal:
+        raise ModelError(f"{spec.name} {refusal}")
     try:
         folder, config = open_config(path)
         why_not = unsupported(config)
@@ -101,9 +105,9 @@ def load_model(
         say("weights")
         if why_not is None:
             family = FAMILIES[config.model_type]
-            source: WeightSource = GgufSource(path) if path.is_file() else TensorSource.of_folder(path, family)
+            source, shape = open_weights(path, Shape.of(config), family)
             source = RoundedSource(source) if guesses and precision == "int4" else source
-            network, why_slow = own_network(Shape.of(config), source, precision, device, kernels)
+            network, why_slow = own_network(shape, source, precision, device, kernels)
             model: Model = Decoder(network, context_tokens, drafts)
             weight_bytes, multiplied_by = network.nbytes, network.kernels
             notes += why_slow
@@ -120,6 +124,19 @@ def load_model(
     except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
         raise ModelError(f"{spec.name} cannot be loaded: {first_line(error)}") from None
     return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder)
+
+
+def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource, Shape]:
+    """The weights of a GGUF file or a folder, and the shape with what only a GGUF file says of its rotation.
+
+    Raises:
+        WeightsError: a file cannot be read.
+        ModelError: the file's rotation does not fit the shape.
+    """
+    if not path.is_file():
+        return TensorSource.of_folder(path, family), shape
+    source = GgufSource(path)
+    return source, shape.rotated_slower(rotation_scaling(read_header(path)).linear, source.rotation_factors())
 
 
 def own_network(
@@ -155,6 +172,18 @@ def open_config(path: Path) -> tuple[Path, Any]:
     read_config(folder / CONFIG, named=path if path.is_file() else None)
     with one_line(f"{path} cannot be used"):
         return folder, AutoConfig.from_pretrained(folder, **_LOCAL)
+
+
+def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:
+    """The tokenizer of a model and the tokens that end a reply; no weights are read.
+
+    Raises:
+        ModelError: it cannot be used.
+    """
+    with one_line(f"the tokenizer of {name} cannot be used"):
+        folder, config = open_config(path)
+        tokenizer = _tokenizer(folder, None)
+        return tokenizer, end_tokens(folder, config, tokenizer)
 
 
 def _tokenizer(folder: Path, beside: Loaded | None) -> Any:

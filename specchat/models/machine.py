@@ -144,6 +144,6 @@ def threads_for(wanted: int) -> int:
 
 
 def default_threads() -> int:
-    """All cores up to two, else one less than there are: somebody has to draw the screen."""
+    """All cores up to two, else one less than there are: one is left for drawing the screen."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores if cores <= 2 else cores - 1

@@ -1,4 +1,4 @@
-"""Who is let in: whoever has the key, under a name of this server, and no page from elsewhere."""
+"""Which requests are allowed: those with the key, for a name of this server, and from no other site's page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 def fresh_key() -> str:
-    """A key that nobody can guess."""
+    """A key that cannot be guessed."""
     return secrets.token_urlsafe(12)
 
 

@@ -13,6 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from specchat.engine.protocol.text import one_line
+from specchat.errors import cut
 from specchat.serve.access import Access
 from specchat.serve.answers import model_card
 from specchat.serve.api_error import ApiError
@@ -22,6 +24,8 @@ from specchat.serve.scheduler import Scheduler
 
 LARGEST_BODY_BYTES = 8 * 2**20
 """More text than any context holds, and half of what the engine takes in one message."""
+
+_LONGEST_NAME = 40
 
 _BODY_PATIENCE_S = 30.0
 _DISCARD_PATIENCE_S, _MOST_DISCARDED_BYTES = 2.0, 8 * LARGEST_BODY_BYTES
@@ -49,7 +53,7 @@ def application(scheduler: Scheduler, access: Access) -> ASGIApp:
         return await answer(request, "text_completion")
 
     async def answer(request: Request, form: Form) -> Response:
-        asked = read_request(await _body(request), form)
+        asked = read_request(await _body(request), form, _client(request))
         return ReplyResponse(scheduler.submit(asked), lambda: scheduler.pair.pair)
 
     routes = [
@@ -90,6 +94,11 @@ class Guard:
         length = headers.get("content-length", "0")
         if len(length) > len(str(LARGEST_BODY_BYTES)) or (length.isdecimal() and int(length) > LARGEST_BODY_BYTES):
             raise _too_large()
+
+
+def _client(request: Request) -> str:
+    """The first word of what the program calls itself: `curl/8.5.0`."""
+    return cut(one_line(request.headers.get("user-agent", "").partition(" ")[0]), _LONGEST_NAME) or "a program"
 
 
 async def _body(request: Request) -> bytes:

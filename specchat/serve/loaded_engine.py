@@ -24,7 +24,7 @@ class LoadFailed(SpecchatError):
 
 
 class LoadedEngine:
-    """One engine at a time. `ready` says what is loaded; None where nothing is.
+    """One engine at a time. `ready` says what is loaded, or was loaded last; None before that.
 
     Args:
         start: starts an engine process.
@@ -41,7 +41,7 @@ class LoadedEngine:
         self._hear = hear
         self._link: Link | None = None
         self._arrived: asyncio.Queue[Event] = asyncio.Queue()
-        self._died = False
+        self._died = self._loaded = False
         self.on_death: Callable[[], None] = lambda: None
 
     @property
@@ -61,7 +61,10 @@ class LoadedEngine:
 
         def collect() -> None:
             for event in links[0].drain() if links else ():
-                arrived.put_nowait(event)
+                if isinstance(event, Ready) and self._loaded and links[0] is self._link:
+                    self.ready = event  # of an engine that others use too: they chose other settings, or another pair
+                else:
+                    arrived.put_nowait(event)
                 if isinstance(event, Died) and links[0] is self._link:
                     self._died = True
                     self.on_death()
@@ -70,7 +73,7 @@ class LoadedEngine:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(collect)
 
-        self._died = False
+        self._died = self._loaded = False
         links.append(self._start(wake))
         self._link, self._arrived = links[0], arrived
         collect()
@@ -78,7 +81,7 @@ class LoadedEngine:
         while True:
             match await self.next_event():
                 case Ready() as ready:
-                    self.ready = ready
+                    self.ready, self._loaded = ready, True
                     return ready
                 case Loading() as progress:
                     self._hear(progress)
@@ -97,15 +100,12 @@ class LoadedEngine:
             self._link.send(command)
 
     async def next_event(self) -> Event:
-        """The next event; after a `Died` nothing is loaded any more."""
-        event = await self._arrived.get()
-        if isinstance(event, Died):
-            self.ready = None
-        return event
+        """The next event."""
+        return await self._arrived.get()
 
     def close(self) -> None:
         """Let the engine go."""
-        link, self._link, self.ready = self._link, None, None
+        link, self._link = self._link, None
         if link is not None:
             link.close()
 

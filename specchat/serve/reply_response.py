@@ -46,7 +46,7 @@ class ReplyResponse(Response):
         self._model = model
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the reply; whatever ends this early, the engine does not go on for nobody."""
+        """Send the reply; when this ends early, for any reason, the engine stops writing."""
         work = asyncio.ensure_future(self._send(scope, receive, send))
         gone = asyncio.ensure_future(_disconnected(receive))
         try:

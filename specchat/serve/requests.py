@@ -89,6 +89,7 @@ class Asked:
         settings: what it wants to be otherwise than in the settings of the server.
         reference: what the reply is expected to be like.
         stream, usage: whether it comes in pieces, and whether the last piece has the figures.
+        client: the program that asks, as it calls itself.
     """
 
     form: Form
@@ -100,9 +101,10 @@ class Asked:
     reference: str = ""
     stream: bool = False
     usage: bool = False
+    client: str = ""
 
 
-def read_request(body: bytes, form: Form) -> Asked:
+def read_request(body: bytes, form: Form, client: str = "") -> Asked:
     """What a body asks for.
 
     Raises:
@@ -127,6 +129,7 @@ def read_request(body: bytes, form: Form) -> Asked:
         reference=_reference(fields),
         stream=stream,
         usage=_stream_options(fields, stream),
+        client=client,
     )
 
 

@@ -38,14 +38,19 @@ class Scheduler:
         engine: loaded already.
         longest: requests that may wait while another is answered.
         hear: told of every event of every reply.
+        begins: told of a request before its reply is asked for.
     """
 
-    def __init__(self, engine: LoadedEngine, longest: int, hear: Callable[[Event], None] = lambda event: None) -> None:
-        assert engine.ready is not None, "a server begins with a loaded pair"
-        self.pair: Ready = engine.ready
+    def __init__(
+        self,
+        engine: LoadedEngine,
+        longest: int,
+        hear: Callable[[Event], None] = lambda event: None,
+        begins: Callable[[Asked], None] = lambda asked: None,
+    ) -> None:
         self._engine = engine
         self._longest = longest
-        self._hear = hear
+        self._hear, self._begins = hear, begins
         self._waiting: deque[Ticket] = deque()
         self._current: Ticket | None = None
         self._stirred = asyncio.Event()
@@ -56,6 +61,12 @@ class Scheduler:
         self._in_force: dict[str, Any] | None = None  # settings of the last reply; None where the engine is new
         self._stopping = False
         engine.on_death = self._stirred.set
+
+    @property
+    def pair(self) -> Ready:
+        """What is loaded, or was loaded last."""
+        assert self._engine.ready is not None, "a server begins with a loaded pair"
+        return self._engine.ready
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -130,6 +141,7 @@ class Scheduler:
         await self._change({**own, **asked.settings})
         if ticket.left:
             return
+        self._begins(asked)
         self._last_id += 1
         ticket.id = self._last_id
         self._engine.send(
@@ -172,7 +184,7 @@ class Scheduler:
             return
         try:
             self._in_force = None
-            self.pair = await self._engine.load()
+            await self._engine.load()
         except SpecchatError as error:
             self._rest_s = min(_LONGEST_REST_S, max(_SHORTEST_REST_S, 2 * self._rest_s))
             self._rest_until = time.monotonic() + self._rest_s
@@ -183,7 +195,7 @@ class Scheduler:
         self._rest_s = 0.0
 
     def _leave(self, ticket: Ticket) -> None:
-        """Nobody waits for this reply: take it out of the queue, or stop it."""
+        """The client has left: take the request out of the queue, or stop its reply."""
         if ticket is self._current:
             if ticket.id:
                 self._engine.send(Cancel(ticket.id))

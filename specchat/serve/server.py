@@ -15,6 +15,7 @@ from specchat.engine.protocol.events import Event, Ready
 from specchat.serve.access import Access
 from specchat.serve.application import application
 from specchat.serve.loaded_engine import LoadedEngine
+from specchat.serve.requests import Asked
 from specchat.serve.scheduler import Scheduler
 
 LARGEST_HEADERS_BYTES = 32 * 1024
@@ -28,14 +29,15 @@ class _Server(uvicorn.Server):
 
     Args:
         on_stop: called once when it is told to stop.
+        signals: whether interruptions are for it; they come to the main thread alone.
     """
 
-    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None], *, signals: bool) -> None:
         super().__init__(config)
-        self._on_stop = on_stop
+        self._on_stop, self._signals = on_stop, signals
 
     def stop(self) -> None:
-        """Answer nothing more; called again, wait for nobody."""
+        """Answer nothing more; called again, do not wait for running replies."""
         if not self.should_exit:
             self._on_stop()
         self.force_exit = self.should_exit
@@ -44,7 +46,7 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM) if self._signals else ():
             try:
                 loop.add_signal_handler(number, self.stop)
             except NotImplementedError:  # Windows
@@ -59,27 +61,37 @@ async def serve_requests(
     longest: int,
     ready: Callable[[Ready], None],
     hear: Callable[[Event], None] = lambda event: None,
+    begins: Callable[[Asked], None] = lambda asked: None,
+    stopped: asyncio.Event | None = None,
 ) -> None:
-    """Load the pair, then answer until interrupted; `ready` is called once requests are answered.
+    """Load the pair, then answer until interrupted, or until `stopped` is set; `ready` is called once it answers.
 
     Raises:
         SpecchatError: the pair cannot be loaded.
     """
     try:
         pair = await engine.load()
-        scheduler = Scheduler(engine, longest, hear)
-        server = _Server(_config(application(scheduler, access)), scheduler.stop)
+        scheduler = Scheduler(engine, longest, hear, begins)
+        server = _Server(_config(application(scheduler, access)), scheduler.stop, signals=stopped is None)
         answering = asyncio.create_task(scheduler.run())
         answering.add_done_callback(lambda _: server.stop())  # a fault of ours: better no server than a silent one
+        stopping = asyncio.create_task(_stop_after(stopped, server))
         ready(pair)
         try:
             await server.serve(sockets=[door])
         finally:
-            answering.cancel()
-            with suppress(asyncio.CancelledError):
-                await answering
+            for task in (answering, stopping):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
     finally:
         engine.close()
+
+
+async def _stop_after(stopped: asyncio.Event | None, server: _Server) -> None:
+    if stopped is not None:
+        await stopped.wait()
+        server.stop()
 
 
 def _config(app: ASGIApp) -> uvicorn.Config:

@@ -17,7 +17,7 @@ class Ticket:
     """A request that waits for its turn, has it, or had it.
 
     Args:
-        on_leave: called when nobody waits for the reply any more before it is complete.
+        on_leave: called when the client leaves before the reply is complete.
     """
 
     asked: Asked
@@ -58,7 +58,7 @@ class Ticket:
         self._news.put_nowait(error)
 
     def leave(self) -> None:
-        """Nobody waits for the reply any more."""
+        """The client no longer waits for the reply."""
         if not self.over:
             self.left = True
             self.on_leave(self)

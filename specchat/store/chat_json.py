@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from specchat.errors import UsageError, cut, short
 from specchat.store.chats import Chats
-from specchat.store.records import Chat, Message, is_time, new_id, now
+from specchat.store.records import LARGEST_ROUNDS_BYTES, Chat, Message, is_time, new_id, now
 
 FORMAT: Literal["specchat chat"] = "specchat chat"
 VERSION: Literal[1] = 1
@@ -103,6 +103,8 @@ def _refuse_broken_tree(exported: Exported, name: str) -> None:
             raise UsageError(f"{where}: id = {short(message.id)} is no id, or not the first of its name")
         if message.parent is not None and message.parent not in seen:
             raise UsageError(f"{where}: parent = {short(message.parent)} is no message before it")
+        if len(message.rounds) > LARGEST_ROUNDS_BYTES:
+            raise UsageError(f"{where}: rounds are longer than {LARGEST_ROUNDS_BYTES >> 10} KiB")
         _refuse_no_time(where, "created", message.created)
         seen.add(message.id)
     if not _ID.fullmatch(exported.chat.id):

@@ -17,6 +17,9 @@ from specchat.store.records import Chat, Facts, Message, Status, Summary, now
 KEPT_DELETED = timedelta(days=7)
 """How long a deleted chat can be restored."""
 
+MOST_ROUNDS_BYTES = 64 << 20
+"""The rounds of all chats, at most; beyond that those of the oldest replies are forgotten."""
+
 _CHAT = "id, title, created, updated, renamed, system, leaf, sent_from"
 _MESSAGE = "id, parent, role, content, created, status, pieces, facts"
 _PREVIEW_CHARACTERS = 400
@@ -62,15 +65,17 @@ class Chats:
             (chat, owner, message.id, message.parent, message.role, _sound(message.content), message.created,
              message.status, _packed(message.pieces), _packed(message.facts)),
         )  # fmt: skip
+        self._keep_rounds(chat, message)
 
     def update(self, chat: str, message: Message, owner: str | None = None) -> None:
-        """Write what a reply has become so far, which `owner` writes on; or as it ended, and then nobody does."""
+        """Write what a reply has become so far, which `owner` writes on; or as it ended, and then it has no owner."""
         content, pieces, facts = _sound(message.content), _packed(message.pieces), _packed(message.facts)
         self._sql.execute(
             "UPDATE messages SET content = ?1, pieces = ?2, facts = ?3, status = ?4,"
             " owner = iif(?4 = 'streaming', coalesce(?7, owner), NULL) WHERE chat = ?5 AND id = ?6",
             (content, pieces, facts, message.status, chat, message.id, owner),
         )
+        self._keep_rounds(chat, message)
 
     def rename(self, id: str, title: str) -> None:
         """Give a chat a name of the user's own."""
@@ -88,6 +93,23 @@ class Chats:
         """Forget chats for good that were deleted long enough ago."""
         before = before or datetime.now(UTC) - KEPT_DELETED
         self._sql.execute("DELETE FROM chats WHERE deleted < ?", (before.isoformat(timespec="milliseconds"),))
+
+    def forget_rounds(self, most_bytes: int = MOST_ROUNDS_BYTES) -> None:
+        """Forget the rounds of the oldest replies where all rounds together take more than so many bytes."""
+        self._sql.execute(
+            "DELETE FROM rounds WHERE number IN (SELECT number FROM"
+            " (SELECT number, sum(length(data)) OVER (ORDER BY number DESC) AS newer FROM rounds) WHERE newer > ?)",
+            (most_bytes,),
+        )
+
+    def _keep_rounds(self, chat: str, message: Message) -> None:
+        """Write the rounds of a reply that is complete; those of one that is not are not known yet."""
+        if message.rounds:
+            self._sql.execute(
+                "INSERT INTO rounds (number, data) SELECT number, ? FROM messages WHERE chat = ? AND id = ?"
+                " ON CONFLICT DO UPDATE SET data = excluded.data",
+                (message.rounds, chat, message.id),
+            )
 
     def interrupt(self, owners: Iterable[str | None]) -> None:
         """Mark replies whose writers are gone."""
@@ -109,7 +131,10 @@ class Chats:
         row = self._sql.execute(f"SELECT {_CHAT} FROM chats WHERE id = ?", (id,)).fetchone()
         if row is None:
             raise StoreError(f"there is no chat {id}")
-        rows = self._sql.execute(f"SELECT {_MESSAGE} FROM messages WHERE chat = ? ORDER BY number", (id,))
+        rows = self._sql.execute(
+            f"SELECT {_MESSAGE}, data FROM messages LEFT JOIN rounds USING (number) WHERE chat = ? ORDER BY number",
+            (id,),
+        )
         return _chat(row), _tree(_message(row) for row in rows)
 
     def last(self) -> str:
@@ -229,11 +254,11 @@ _facts = msgspec.json.Decoder(Facts)
 
 
 def _message(row: tuple[Any, ...]) -> Message:
-    id, parent, role, content, created, status, pieces, facts = row
+    id, parent, role, content, created, status, pieces, facts, rounds = row
     known: Status = status if status in _STATUSES else "done"
     return Message(
         _text(id), parent, "user" if role == "user" else "assistant", _text(content), _text(created), known,
-        _unpacked(_pieces, pieces) or [], _unpacked(_facts, facts),
+        _unpacked(_pieces, pieces) or [], _unpacked(_facts, facts), rounds if isinstance(rounds, bytes) else b"",
     )  # fmt: skip
 
 

@@ -129,7 +129,7 @@ def _decoded(text: bytes) -> str:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    """Readers of a file in a folder where nothing can be written must promise that nobody writes."""
+    """Readers of a file in a folder that is not writable must declare that no other process writes to it."""
     address = path.absolute().as_uri()
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         connection = _connect(f"{address}?{mode}", uri=True)
@@ -161,7 +161,7 @@ def _outdated(connection: sqlite3.Connection) -> int:
 
 
 def _up_to_date(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """The same, or a copy in memory that was brought up to date: whoever reads changes nothing on the disk."""
+    """The same, or a copy in memory that was brought up to date: reading changes nothing on the disk."""
     if not _outdated(connection):
         return connection
     copy = _connect(":memory:")

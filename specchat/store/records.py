@@ -11,6 +11,9 @@ from msgspec import Struct
 
 Status = Literal["done", "streaming", "interrupted"]
 
+LARGEST_ROUNDS_BYTES = 256 << 10
+"""The rounds of one reply, at most: about a thousand rounds of ten guesses."""
+
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that looks like another
 _TITLE_CHARACTERS = 60
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z")
@@ -30,7 +33,8 @@ class Facts(Struct, frozen=True):
 
 class Message(Struct, frozen=True):
     """One message and what it answers. `pieces` are the lengths of a reply's tokens in characters of `content`,
-    in order: above 0 where the token was drafted, below 0 where the target wrote it itself.
+    in order: above 0 where the token was drafted, below 0 where the target wrote it itself. `rounds` are those of a
+    reply as the engine's protocol packs them; whoever unpacks them checks them.
     """
 
     id: str
@@ -41,6 +45,7 @@ class Message(Struct, frozen=True):
     status: Status = "done"
     pieces: list[int] = []
     facts: Facts | None = None
+    rounds: bytes = b""
 
 
 class Chat(Struct, frozen=True):

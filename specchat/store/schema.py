@@ -64,5 +64,13 @@ WHERE CASE WHEN json_valid(facts) THEN json_type(facts, '$.stats.speedup_source'
 """
 """Speed-ups used to be told against a measurement of another hour; no plain rounds of the reply bear them out."""
 
-MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT, _SPEED_UPS]
+_ROUNDS = """
+CREATE TABLE rounds (
+    number INTEGER PRIMARY KEY REFERENCES messages (number) ON DELETE CASCADE,
+    data BLOB NOT NULL
+) STRICT;
+"""
+"""In a table of their own, because they are larger than all else, and lists and searches need not read past them."""
+
+MIGRATIONS: list[str] = [_TABLES, _LEFT_OUT, _SPEED_UPS, _ROUNDS]
 """Step n leads from version n to n + 1; a step that was released is never edited."""

@@ -157,6 +157,7 @@ class Writer:
             with chats.transaction():
                 chats.interrupt(owner for owner in chats.owners() if is_gone(folder, owner))
                 chats.purge()
+                chats.forget_rounds()
             sweep(folder)
             if opened.remark:
                 self._remark(opened.remark)

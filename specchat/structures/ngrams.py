@@ -1,8 +1,13 @@
-"""Which tokens followed every short run of tokens in a growing text."""
+"""Which tokens followed every short run of tokens in a growing text, and how often."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+_Followed = tuple[int, int]
+"""Where in the text a token last followed a run, and how often it did."""
+
+_NEVER: _Followed = (-1, 0)
 
 
 class NgramIndex:
@@ -12,7 +17,7 @@ class NgramIndex:
         self.min_ngram = min_ngram
         self.max_ngram = max_ngram
         self._text: list[int] = []
-        self._after: dict[tuple[int, ...], dict[int, int]] = {}  # run → token → where it last followed
+        self._after: dict[tuple[int, ...], dict[int, _Followed]] = {}  # run → token, the latest last
 
     def __len__(self) -> int:
         """Tokens of text indexed so far."""
@@ -33,8 +38,7 @@ class NgramIndex:
         here = len(self._text)
         for size in range(self.min_ngram, min(self.max_ngram, here) + 1):
             followers = self._after.setdefault(tuple(self._text[here - size :]), {})
-            followers.pop(token, None)
-            followers[token] = here
+            followers[token] = here, followers.pop(token, _NEVER)[1] + 1
         self._text.append(token)
 
     def continuations(self, run: Sequence[int], limit: int) -> list[tuple[int, int]]:
@@ -52,4 +56,15 @@ class NgramIndex:
 
     def place(self, run: Sequence[int], size: int, token: int) -> int:
         """Where in the text `token` last followed the last `size` tokens of `run`, which it did."""
-        return self._after[tuple(run[len(run) - size :])][token]
+        return self._after[tuple(run[len(run) - size :])][token][0]
+
+    def matches(self, run: Sequence[int], most: int) -> list[tuple[int, dict[int, int]]]:
+        """(m, tokens that followed the last m tokens of `run` and how often) for the `most` longest m that occur."""
+        found: list[tuple[int, dict[int, int]]] = []
+        for size in range(min(self.max_ngram, len(run)), self.min_ngram - 1, -1):
+            followers = self._after.get(tuple(run[len(run) - size :]))
+            if followers:
+                found.append((size, {token: count for token, (_, count) in followers.items()}))
+                if len(found) == most:
+                    break
+        return found

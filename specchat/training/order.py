@@ -1,4 +1,4 @@
-"""What somebody wants trained, and where its parts lie on disk."""
+"""What is to be trained, and where its parts lie on disk."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from specchat.config import AppOptions
-from specchat.errors import SpecchatError
 from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.control.app_ports import app_ports
 from specchat.tui.control.commands.palette import CommandsProvider
@@ -24,6 +23,7 @@ from specchat.tui.control.controllers import Controllers
 from specchat.tui.control.engine_session import LinkFactory
 from specchat.tui.control.terminal_app import TerminalApp
 from specchat.tui.draw.token_tree import Mode
+from specchat.tui.ports import StartServer
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.pair_library import Judge, Pairs, Sizes
@@ -31,13 +31,16 @@ from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.session import Chat
+from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.chat_views import chat_views
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.tour import TourView
-from specchat.tui.widgets.transcript import Transcript
+from specchat.tui.widgets.transcript_messages import CopyAsked, EditAsked, Pointed, RegenerateAsked, SwitchAsked
+from specchat.tui.widgets.tree_panel import TreePanel
+from specchat.tui.widgets.welcome import Welcome
 
 
 class SpecchatApp(TerminalApp):
@@ -70,6 +73,7 @@ class SpecchatApp(TerminalApp):
         toured: Path | None = None,
         questions: Callable[[], Sequence[BenchQuestion]] = tuple,
         guard: ExitGuard | None = None,
+        server: StartServer | None = None,
     ) -> None:
         """The app, not yet running.
 
@@ -77,12 +81,11 @@ class SpecchatApp(TerminalApp):
             link_factory: starts an engine, or whatever answers like one.
             pairs, judge, sizes: the pairs there are, and what tells more about one; see `PairLibrary`.
             demo: a recording to offer where weights cannot be had.
-            engine_here: whether the engine reads this machine's files.
-            store: the file the chats are in; None keeps nothing.
+            engine_here, store: whether the engine reads this machine's files; where chats are kept, None keeps none.
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
             toured: the file that says the tour was taken; None takes no tour.
-            questions: what a benchmark asks.
-            guard: what ends the app when it is told to from outside; None leaves that to whoever runs it.
+            questions, server: what a benchmark asks; what lets other programs use the engine, None lets none.
+            guard: what ends the app when it is told to from outside; None leaves that to the caller.
         """
         options = options or AppOptions()
         super().__init__(options, guard, keys or {})
@@ -97,22 +100,10 @@ class SpecchatApp(TerminalApp):
             self, self.views.notice.say, lambda: self.control, lambda: self.post_message(self.Tick())
         )
         self.control = Controllers(
-            self.chat,
-            self.views,
-            self.ports,
-            options,
-            self.keys,
-            link_factory=link_factory,
-            demo=demo,
-            pairs=pairs,
-            judge=judge,
-            sizes=sizes,
-            finds_models=finds_models,
-            engine_here=engine_here,
-            store=store,
-            toured=toured,
-            questions=questions,
-        )
+            self.chat, self.views, self.ports, options, self.keys, link_factory=link_factory, demo=demo, pairs=pairs,
+            judge=judge, sizes=sizes, finds_models=finds_models, engine_here=engine_here, store=store, toured=toured,
+            questions=questions, server=server,
+        )  # fmt: skip
         self.after_copy = self.control.terminal.copied
 
     def compose(self) -> ComposeResult:
@@ -127,6 +118,7 @@ class SpecchatApp(TerminalApp):
         yield views.subtitle
         yield views.tree_strip
         yield views.alert
+        yield views.served_line
         yield views.notice
         yield views.queued_message
         yield views.command_list
@@ -139,7 +131,7 @@ class SpecchatApp(TerminalApp):
         self.set_keymap(self.keys)
         self.listen_for_end()
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # others drew on the terminal
-        self.theme_changed_signal.subscribe(self, lambda theme: self._remember_theme(theme.name))
+        self.theme_changed_signal.subscribe(self, lambda theme: self.remember_theme(theme.name, self.ports.notify))
         self.control.pump.start()
         await self.views.start_pages.show_welcome()
         self.views.prompt.focus()
@@ -147,6 +139,7 @@ class SpecchatApp(TerminalApp):
         first_start = await self.control.tour.first_start()
         self.call_after_refresh(self.control.garbage.begin)
         self.call_after_refresh(self.control.session.connect)
+        self.call_after_refresh(self.control.starting_page.show_tree)
         if first_start:
             self.call_after_refresh(lambda: self.ports.run_in_background(self.control.pairs.offer_found()))
         if self._first_chat is None:
@@ -166,9 +159,9 @@ class SpecchatApp(TerminalApp):
         redraw = self.control.pump.begin()
         events = self.control.session.link.drain() if self.control.session.link else []
         with self.batch_update():
-            await self.control.events.apply(
-                self.control.round_animation.release(self.control.races.dispatch(events)), redraw
-            )
+            served, own = self.control.served.dispatch(self.control.races.dispatch(events))
+            await self.control.events.apply(self.control.round_animation.release(own), redraw or served)
+            self.control.served.ask_next()
         self.call_after_refresh(self.control.pump.end)
 
     async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
@@ -180,6 +173,10 @@ class SpecchatApp(TerminalApp):
     async def _turn_tour_page(self) -> None:
         """Enter in an empty prompt, or a click on the tour, turns the tour's page."""
         await self.control.tour.next()
+
+    async def on_welcome_question_chosen(self, event: Welcome.QuestionChosen) -> None:
+        """Ask a question of the empty page."""
+        await self.ports.attempt(self.control.starting_page.ask(event.question))
 
     def on_prompt_taken_back(self) -> None:
         """Put the queued message back into the prompt."""
@@ -228,7 +225,13 @@ class SpecchatApp(TerminalApp):
         """Do what the pressed button of the alert says."""
         await self.control.events.answered(event.choice)
 
-    def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
+    @on(Pointed)
+    @on(TreePanel.FollowAsked)
+    def _look_at(self, event: Pointed | TreePanel.FollowAsked) -> None:
+        """Show the rounds of the reply that the user points at, or those of the newest one again."""
+        self.control.side_panel.look_at(event.turn if isinstance(event, Pointed) else None)
+
+    def on_transcript_copy_asked(self, event: CopyAsked) -> None:
         """Copy the text to the clipboard."""
         self.control.actions.copy(event.text, event.what)
 
@@ -236,15 +239,15 @@ class SpecchatApp(TerminalApp):
         """Collect the memory of removed messages, once the app is idle."""
         self.control.garbage.schedule()
 
-    async def on_transcript_regenerate_asked(self, event: Transcript.RegenerateAsked) -> None:
+    async def on_transcript_regenerate_asked(self, event: RegenerateAsked) -> None:
         """Generate another answer to this message."""
         await self.ports.attempt(self.control.session.ask_again(event.turn))
 
-    def on_transcript_edit_asked(self, event: Transcript.EditAsked) -> None:
+    def on_transcript_edit_asked(self, event: EditAsked) -> None:
         """Put this message into the prompt, to be sent in another wording."""
         self.control.branches.edit(event.turn, reply=event.reply)
 
-    async def on_transcript_switch_asked(self, event: Transcript.SwitchAsked) -> None:
+    async def on_transcript_switch_asked(self, event: SwitchAsked) -> None:
         """Show another branch of the chat."""
         await self.control.branches.switch(event.turn, event.step)
 
@@ -252,11 +255,17 @@ class SpecchatApp(TerminalApp):
         """Actions that cannot be done now have no keys."""
         if action == "suspend_process":
             return self.can_suspend
+        if action == "ask_question":
+            return self.control.starting_page.asks
         return self.control.speed.can(str(parameters[0])) if action == "pace" else True
 
     async def action_command(self, name: str) -> None:
         """Run a slash command without arguments."""
         await self.ports.attempt(COMMANDS[name].run(self.control.actions, ""))
+
+    async def action_ask_question(self, number: int) -> None:
+        """Ask a question of the empty page."""
+        await self.ports.attempt(self.control.starting_page.ask(QUESTIONS[number]))
 
     async def action_interrupt(self) -> None:
         """Copy what is selected; else stop; else ask once more and quit."""
@@ -278,19 +287,13 @@ class SpecchatApp(TerminalApp):
         """Hold, step, change the speed, or play again."""
         await self.ports.attempt(self.control.speed.act(what))
 
-    def _remember_theme(self, name: str) -> None:
-        """Start with this theme from now on."""
-        try:
-            self.remember_theme(name)
-        except SpecchatError as error:
-            self.ports.notify(f"the theme is not remembered: {error}", "warn")
-
 
 def run_app(app: SpecchatApp, *, mouse: bool = True) -> None:
     """Run the app until the user leaves, then close the engine and the chat store and restore the terminal's title."""
     try:
         app.run(mouse=mouse)
     finally:
+        app.control.server.stop()
         app.control.archive.close()
         app.control.terminal.restore_title()
         app.control.session.close()

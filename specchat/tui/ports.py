@@ -11,6 +11,8 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
+from specchat.engine.near.client import Link
+
 _Result = TypeVar("_Result")
 
 
@@ -71,6 +73,36 @@ class Attempt(Protocol):
     """Awaits something; a SpecchatError is shown as a remark."""
 
     def __call__(self, what: Awaitable[None], /) -> Awaitable[None]: ...
+
+
+class RunningServer(Protocol):
+    """An HTTP server that answers with replies of the app's engine."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    def stop(self) -> None: ...
+
+
+class StartServer(Protocol):
+    """Starts such a server in a thread of its own.
+
+    Args:
+        connect: links it to the engine.
+        asked: called before a reply is asked for, with the name of the program that asks.
+        ended: called from that thread if the server ends by itself, with the reason.
+    Raises SpecchatError if it cannot be started.
+    """
+
+    def __call__(
+        self,
+        port: int,
+        connect: Callable[[Callable[[], None]], Link],
+        asked: Callable[[str], None],
+        ended: Callable[[str], None],
+        /,
+    ) -> RunningServer: ...
 
 
 @dataclass(frozen=True)

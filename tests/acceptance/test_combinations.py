@@ -17,7 +17,7 @@ from specchat.trees import TREE_POLICIES
 from specchat.trees.chain import Chain
 
 PQ = pytest.mark.parametrize("rule", ["multi_step", "recursive"])
-DRAWERS = ["draft_model", "none"]
+DRAWERS = ["draft_model", "early_exit", "layer_skip", "none"]
 
 
 def settings(**changes):

@@ -72,14 +72,14 @@ def test_the_floor_runs_every_drafter_with_every_policy_and_names_the_slow_ones(
 
 
 def test_the_floor_of_everything_is_all_drafters_that_the_pair_can_use():
-    def drafters(has_draft_model, trained=()):
-        pieces = floor.floor_comparison("auto", Settings(), has_draft_model, trained).split(",")
+    def drafters(has_draft_model, trained=(), datastore=False):
+        pieces = floor.floor_comparison("auto", Settings(), has_draft_model, trained, datastore).split(",")
         assert len(pieces) % len(TREE_POLICIES) == 0
         return {piece.split(":")[0] for piece in pieces}
 
     trained = {name for name, method in DRAFTERS.items() if method.needs_weights}
-    assert drafters(True, trained) == set(DRAFTERS) - {"none"}
-    assert drafters(True, {"hydra"}) == set(DRAFTERS) - {"none"} - trained | {"hydra"}
+    assert drafters(True, trained, True) == set(DRAFTERS) - {"none"}
+    assert drafters(True, {"hydra"}) == set(DRAFTERS) - {"none", "datastore"} - trained | {"hydra"}
     assert drafters(False) == {name for name in drafters(True) if not DRAFTERS[name].needs_draft_model}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from contracts.tiny_datastore import tiny_datastores
 from contracts.tiny_networks import all_tiny_trained
 from torch import Tensor
 
@@ -44,7 +45,7 @@ def every(table: Table) -> list[Any]:
 def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V, **options: Any) -> Drafter:
     """A drafter with its default options, some changed."""
     target = scripted_target(vocab_size)
-    resources = PairResources(trained=all_tiny_trained(target))
+    resources = PairResources(trained=all_tiny_trained(target), datastores=tiny_datastores(vocab_size))
     settings = Settings().but({"method_options": {f"{method.name}.{key}": value for key, value in options.items()}})
     return Parts(target, draft, resources=resources, make_network=trained_network).build(choose(method.name, settings))
 
@@ -200,7 +201,9 @@ def converse(
 ) -> Conversation:
     """A conversation with these settings."""
     vocabulary = vocabulary or Letters(target.vocab_size)
-    resources = resources or PairResources(trained=all_tiny_trained(target))
+    resources = resources or PairResources(
+        trained=all_tiny_trained(target), datastores=tiny_datastores(target.vocab_size)
+    )
     return Conversation(target, draft, vocabulary, Settings().but(settings), resources=resources)
 
 
@@ -231,9 +234,11 @@ def context_for(
     return Context(list(prompt), len(prompt), vocab_size, sampling or Sampling(), Noise(seed))
 
 
-def plain_text(target: Model, count: int, sampling: Sampling | None = None, seed: int = 7) -> list[int]:
+def plain_text(
+    target: Model, count: int, sampling: Sampling | None = None, seed: int = 7, prompt: Sequence[int] = PROMPT
+) -> list[int]:
     """Plain decoding written down the long way: the law after the text, one draw by Gumbel-max, no tree at all."""
-    context = context_for(sampling, seed, target.vocab_size)
+    context = context_for(sampling, seed, target.vocab_size, prompt)
     began = len(context.history)
     for _ in range(count):
         target.prefill(context.history[:-1])
@@ -387,3 +392,9 @@ def keeps_the_draws(method: Method) -> bool:
     """Whether a rule promises the same text for the same seed also above temperature 0."""
     rule = make_rule(method)
     return rule.lossless and rule.wanted is DrawKind.POINT
+
+
+def looks_up(method: Method) -> bool:
+    """Whether it is made of drafters some of which go on without passes of a model."""
+    members = choose(method.name, Settings()).members
+    return any(not member.runs_a_network for member in members)

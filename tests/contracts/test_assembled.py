@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 import torch
+from contracts.covering import covering, named
 from contracts.kit import PROMPT, Letters, collect, converse, reply
 from contracts.models import BUILDERS, HIDDEN, V, shared_network
 from contracts.table_plugins import PLUGINS, listed
@@ -78,7 +79,7 @@ DRAFTERS_OF_TESTS = [
 ]
 
 
-def named(settings):
+def words_of(settings):
     words = [
         settings["drafter"],
         *settings.get("method_options", {}).values(),
@@ -88,8 +89,15 @@ def named(settings):
     return "-".join(str(word) for word in words if word)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("settings", DRAFTERS_OF_TESTS, ids=named)
+@pytest.mark.parametrize(
+    ("build", "settings", "temperature"),
+    covering(
+        named(BUILDERS),
+        [pytest.param(settings, id=words_of(settings)) for settings in DRAFTERS_OF_TESTS],
+        [pytest.param(0.0, id="greedy"), pytest.param(0.8, id="warm")],
+    ),
+    indirect=["build"],
+)
 def test_what_the_seams_carry_never_changes_the_text(build, resources, settings, temperature):
     target, draft = build(), build()
     if "cross_vocabulary" in named(settings):
@@ -102,7 +110,7 @@ def test_what_the_seams_carry_never_changes_the_text(build, resources, settings,
 
 
 def test_every_plug_in_is_assembled():
-    used = {word for settings in DRAFTERS_OF_TESTS for word in named(settings).replace(",", "-").split("-")}
+    used = {word for settings in DRAFTERS_OF_TESTS for word in words_of(settings).replace(",", "-").split("-")}
     assert set(PLUGINS) <= used
 
 

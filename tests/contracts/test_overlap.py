@@ -12,6 +12,7 @@ from contracts.models import BUILDERS, shared_network
 from contracts.models import V as NETWORK_V
 from contracts.overlapped import Overlapped, rooted_at
 from contracts.table_plugins import listed
+from contracts.tiny_datastore import tiny_datastores
 from contracts.tiny_networks import all_tiny_trained
 
 from specchat.core.sampling import Sampling
@@ -28,7 +29,7 @@ TREE = {"controller": "fixed", "nodes": 8, "depth": 4, "width": 2}
 
 def overlapped(target, draft, **settings):
     chosen = Settings().but({**TREE, "policy": "best_first", **settings})
-    resources = PairResources(trained=all_tiny_trained(target))
+    resources = PairResources(trained=all_tiny_trained(target), datastores=tiny_datastores(target.vocab_size))
     return Overlapped(assemble(chosen, target, draft, resources=resources))
 
 

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
 from contracts.kit import (
-    PROMPT,
-    Always,
     Proposing,
     V,
     context_for,
     counting_up,
     every,
-    make_drafter,
     make_policy,
-    make_rule,
-    scripted_draft,
-    scripted_target,
-    speak,
 )
 
-from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
-from specchat.core.context import Context
-from specchat.core.sampling import Sampling
-from specchat.core.seams import Drafter
-from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.core.tree import ROOT, DrawKind, Guess
 from specchat.decoding.combinations import keeps_draws
-from specchat.decoding.speculate import Speculator
-from specchat.drafters import DRAFTERS
 from specchat.errors import ProposalError
-from specchat.registry import Method
 from specchat.trees import TREE_POLICIES
-from specchat.trees.guess_probabilities import acceptance_probabilities, probability_once_drawn
 
 pytestmark = pytest.mark.parametrize("method", every(TREE_POLICIES))
 
@@ -133,80 +117,3 @@ def test_whether_a_draw_stays_never_depends_on_its_own_token(method, kind):
         later = set(CHANCES) - (set(earlier) if kind is DrawKind.WOR else set())
         assert len({len(grown([*earlier, token])) for token in later}) == 1
     assert {draw.guess.kind for draw in grown([4, 5])} == {kind}
-
-
-# ---------------------------------------------------------------------------------------------------- prices
-
-
-def worths(tree: TokenTree) -> list[float]:
-    """What every place of a tree is worth, highest first: the product of the acceptance_probabilities down to it."""
-    below, found = {ROOT: 1.0}, []
-    for parent in range(len(tree)):
-        draws = tree.draws(parent)
-        guesses = [draw.guess for draw in draws]
-        points: set[int] = set()
-        for rank, (draw, chance) in enumerate(zip(draws, acceptance_probabilities(guesses), strict=True)):
-            sampled = draw.guess.kind is not DrawKind.POINT
-            if draw.child in points and not sampled:
-                continue
-            points |= set() if sampled else {draw.child}
-            worth = below[parent] * chance
-            found.append(worth)
-            after = below[parent] * chance * probability_once_drawn(guesses, rank) if sampled else worth
-            below[draw.child] = max(after, below.get(draw.child, 0.0))
-    return sorted(found, reverse=True)
-
-
-def taught_drafter(drafter: Method) -> tuple[Drafter, Context]:
-    """A drafter that has seen a repetitive text and some rounds of it, and where the text stands."""
-    made, context = make_drafter(drafter, scripted_draft()), context_for(prompt=PROMPT * 4)
-    parts = (scripted_target(), made, make_policy(TREE_POLICIES["chain"]), make_rule(ACCEPTANCE_RULES["follow"]))
-    speak(Speculator(*parts, Always(Budget(4, 4, 1))), 40, context)
-    return made, context
-
-
-WIDE = Budget(40, 6, 4)
-OPEN = {"confidence": {"fallback": 0.0, "alpha": 0.0}}
-"""Options with which a policy leaves out nothing on its own account, so that prices alone decide."""
-
-
-@pytest.mark.parametrize("wanted", list(DrawKind), ids=lambda kind: kind.value)
-@pytest.mark.parametrize("drafter", every(DRAFTERS))
-def test_rising_prices_shrink_the_tree_to_nothing(method, drafter, wanted):
-    made, context = taught_drafter(drafter)
-    context.sampling, context.wanted = Sampling(temperature=0.8), wanted
-    sizes = []
-    for price in (0.0, 0.02, 0.1, 0.3, 0.7, 1.01):
-        tree = make_policy(method, **OPEN.get(method.name, {})).grow(
-            made, context, dataclasses.replace(WIDE, prices=(price,))
-        )
-        assert all(worth >= price for worth in worths(tree)), "no node below its price"
-        sizes.append(tree.drafted)
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] == 0
-    assert sizes[0] > 0 or drafter.name == "none"
-
-
-@pytest.mark.parametrize("drafter", every(DRAFTERS))
-def test_every_node_pays_its_own_price(method, drafter):
-    made, context = taught_drafter(drafter)
-    prices = tuple(min(1.0, 0.02 * 1.3**node) for node in range(WIDE.nodes))
-    tree = make_policy(method, **OPEN.get(method.name, {})).grow(
-        made, context, dataclasses.replace(WIDE, prices=prices)
-    )
-    assert all(worth >= price for worth, price in zip(worths(tree), prices, strict=False))
-    free = make_policy(method, **OPEN.get(method.name, {})).grow(made, context, WIDE)
-    affordable = all(worth >= price for worth, price in zip(worths(free), prices, strict=False))
-    assert tree.drafted < free.drafted or affordable or free.drafted <= 2, "the later nodes were too dear"
-
-
-def test_a_guess_without_a_probability_pays_too(method):
-    sizes = [
-        make_policy(method, **OPEN.get(method.name, {}))
-        .grow(Proposing(counting_up), context_for(), dataclasses.replace(WIDE, prices=(p,)))
-        .drafted
-        for p in (0.0, 0.1, 0.3, 0.6)
-    ]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[1] < sizes[0]
-    assert sizes[-1] == 0

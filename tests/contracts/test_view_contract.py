@@ -11,6 +11,7 @@ from contracts.models import BUILDERS, HIDDEN, V, every_model, shared_network
 
 from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import ModelError
+from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.other.reference_view import without_parts
 from specchat.models.own.decoder import Decoder
@@ -269,6 +270,36 @@ def test_a_cache_is_borrowed_through_views_with_fewer_layers_and_past_the_first_
     direct = model.view(layers=(0, 2), skip_mlp=(2,))
     direct.borrow(text, range(0, 1030, 10))
     assert torch.equal(after(kept, [*text, 5]), after(direct, [*text, 5]))
+
+
+def test_what_was_borrowed_before_is_not_copied_again(build, monkeypatch):
+    model = build(shared_network("llama"), 256)
+    model.prefill(PREFIX)
+    view, longer, copied = model.view(layers=(0, 2)), [*PREFIX, 5, 9, 2, 40], []
+    copy_rows_ = KVCache.copy_rows_
+    monkeypatch.setattr(
+        KVCache,
+        "copy_rows_",
+        lambda cache, source, rows, known=0: (copied.append(len(rows) - known), copy_rows_(cache, source, rows, known)),
+    )
+    view.borrow(PREFIX, range(len(PREFIX)))
+    after(view, [*PREFIX, 3, 3, 3])  # rows of its own, which go
+    after(model, [*longer, 7])
+    view.borrow(longer, range(len(longer)))
+    changed = [*PREFIX[:6], 33, *PREFIX[7:]]
+    again = after(view, [*longer, 7])
+    model.prefill(changed[:-1])
+    after(model, changed)
+    view.borrow(changed, range(len(changed)))
+    assert copied == [len(PREFIX), 4, len(PREFIX) - 6]
+    direct = model.view(layers=(0, 2))
+    direct.borrow(changed, range(len(changed)))
+    assert torch.equal(after(view, [*changed, 7]), after(direct, [*changed, 7]))
+    model.prefill(longer)
+    after(model, [*longer, 7])
+    other = model.view(layers=(0, 2))
+    other.borrow(longer, range(len(longer)))
+    torch.testing.assert_close(again, after(other, [*longer, 7]), **CLOSE)
 
 
 def test_only_what_was_read_is_borrowed(subject):

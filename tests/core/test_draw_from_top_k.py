@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_draws import CUTS, logits
+from test_draws import CUTS, PENALTIES, counts, logits, paths
 
 from specchat.core.batched_draw import draw_batch
 from specchat.core.draw_from_top_k import draw_from_top_k
 from specchat.core.noise import Noise, Stream
-from specchat.core.sampling import Counts, Sampling, law
+from specchat.core.sampling import Counts, Sampling, law, penalise, penalised_order
 
 KNOWN = 64
 
@@ -76,3 +76,31 @@ def test_no_token_whose_noise_exceeds_a_threshold_is_missing(threshold):
         found = noise.above(Stream.TARGET, 7, count, threshold)
         assert set(exact.nonzero()[:, 0].tolist()) <= set(found.tolist())
         assert len(found) <= int(exact.sum()) + 2, "and hardly one too many"
+
+
+@pytest.mark.parametrize("penalties", PENALTIES)
+@pytest.mark.parametrize("cut", CUTS)
+def test_the_likeliest_before_penalties_give_the_law_after_them(penalties, cut):
+    sampling = Sampling(0.7, **CUTS[cut], **PENALTIES[penalties])
+    for seed in range(20):
+        for row, path in zip(logits(seed), paths(seed), strict=True):
+            penalised = penalise(row, sampling, counts(), path)
+            found = law(penalised, sampling, penalised_order(row, penalised, likeliest_of(row), sampling))
+            expected = law(penalised, sampling)
+            assert torch.equal(found.all_ids().sort().values, expected.all_ids().sort().values)
+            torch.testing.assert_close(found.dense(len(row)), expected.dense(len(row)), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("penalties", PENALTIES)
+def test_what_penalties_leave_in_doubt_is_not_said_to_be_likeliest(penalties):
+    sampling = Sampling(0.7, **PENALTIES[penalties])
+    known = []
+    for seed in range(20):
+        for row, path in zip(logits(seed), paths(seed), strict=True):
+            row[likeliest_of(row)[0]] = row[3] = row.max() + 4.0  # token 3 is in the reply
+            penalised = penalise(row, sampling, counts(), path)
+            found = penalised_order(row, penalised, likeliest_of(row), sampling)
+            known.append(0 if found is None else len(found))
+            if found is not None:
+                assert torch.equal(found, penalised.sort(descending=True, stable=True).indices[: len(found)])
+    assert max(known) == 0 if sampling.repetition_penalty < 1.0 else min(known) > KNOWN // 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 
 import pytest
 import torch
@@ -38,7 +37,7 @@ def paths(seed, rows=7):
 
 
 def counts():
-    return Counts(frozenset(range(20, 60)), Counter({3: 2, 25: 1, 1700: 5}))
+    return Counts(range(20, 60), [3] * 2 + [25] + [1700] * 5)
 
 
 def one_by_one(rows, row_paths, positions, sampling, noise):

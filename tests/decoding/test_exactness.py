@@ -6,6 +6,7 @@ import itertools
 from functools import cache
 
 import pytest
+from contracts.covering import covering, named
 from contracts.draw_plugins import AllOfThem, Together
 from contracts.kit import (
     PROMPT,
@@ -89,9 +90,9 @@ def truth(seed: int, settings: tuple) -> list[int]:
     return plain_text(scripted_target(), TOKENS, sampling_of(dict(settings)), seed)
 
 
-@pytest.mark.parametrize(("rule", "settings"), list(rules_and_samplings()))
-@pytest.mark.parametrize("policy", every(TREE_POLICIES))
-@pytest.mark.parametrize("drafter", every(DRAFTERS))
+@pytest.mark.parametrize(
+    ("drafter", "policy", "rule", "settings"), covering(every(DRAFTERS), every(TREE_POLICIES), rules_and_samplings())
+)
 def test_speculation_never_changes_the_text(drafter, policy, rule, settings):
     same_text(1, settings, drafter=drafter.name, policy=policy.name, rule=rule.name)
 
@@ -114,10 +115,15 @@ def test_the_drafts_of_these_tests_are_often_right_and_often_wrong(settings):
     assert sum(round.accepted < round.tree.drafted for round in rounds) >= 5
 
 
-@pytest.mark.parametrize("settings", SAMPLINGS.values(), ids=SAMPLINGS.keys())
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "scripted"])
-@pytest.mark.parametrize("drafter", every(DRAFTERS))
+@pytest.mark.parametrize(
+    ("drafter", "name", "family", "settings"),
+    covering(
+        every(DRAFTERS),
+        named(name for name in MODELS if name != "scripted"),
+        named(["llama", "qwen2"]),
+        [pytest.param(settings, id=name) for name, settings in SAMPLINGS.items()],
+    ),
+)
 def test_speculation_never_changes_the_text_of_a_network(drafter, name, family, settings):
     factory = MODELS[name]
     subject = factory(family, 256)

@@ -32,6 +32,7 @@ from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
+from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.merge import Merge
 from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
@@ -50,8 +51,7 @@ def build(name, draft=None, **options):
 def of(*members):
     """A merge of drafters made by hand."""
     merged = Merge(MergeOptions("none"), Parts(scripted_target(V)))
-    merged._members = list(members)
-    merged._riders = [0] * len(members)
+    merged._group = MemberGroup(members)
     return merged
 
 
@@ -299,8 +299,7 @@ def test_a_draft_model_reads_the_nodes_that_others_proposed_and_stays_in_step():
         return [Guess(int(target_says()([*context.history, *tree.path_tokens(node)]).argmax()), proposer="stranger")]
 
     merged = build("merge", scripted_draft(), of="draft_model")
-    merged._members.append(Proposing(right))
-    merged._riders.append(0)
+    merged._group = MemberGroup([*merged._group.members, Proposing(right)])
     parts = (make_policy(TREE_POLICIES["expansion"]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(12, 3, 3)))
     _, rounds = speak(Speculator(scripted_target(), merged, *parts), 40, context_for())
     assert all(round.accepted >= 2 for round in rounds)

@@ -5,21 +5,30 @@ from __future__ import annotations
 import msgspec
 
 from specchat.cli.chats import _lines
+from specchat.engine.protocol.events import Piece, RoundDone, Timings, Tree, Verdict
+from specchat.engine.protocol.packed_rounds import pack_rounds
 from specchat.store.chat_json import read_json
 from specchat.store.chats import Chats
-from specchat.store.records import Chat, Facts, Message
+from specchat.store.records import LARGEST_ROUNDS_BYTES, Chat, Facts, Message
 from specchat.tui.draw.export import FORMATS
+from specchat.tui.draw.token_tree import layout
 from specchat.tui.state.session import Chat as ChatOnScreen
 from specchat.tui.state.stored_chat import turn_of
 
 WHEN = "2026-01-31T12:00:00.000Z"
 STATS = {"tokens": 3, "rounds": 2, "drafted": 4, "accepted": 1}
+ROUND = RoundDone(
+    1, 0, 0.1, 9, {"nodes": 2}, Tree([1, 2, 3], [-1, 0, 0], ["They", " like", " 木"], [], [None, -0.1, -3.0]),
+    Verdict([1], 4, " light", -0.2, ["accepted", "accepted", "rejected"]),
+    [Piece(2, " like", "drafted"), Piece(4, " light", "target")], Timings(0.1, 0.1, 0.0),
+)  # fmt: skip
+ROUNDS = pack_rounds([ROUND, ROUND], LARGEST_ROUNDS_BYTES)
 FACTS = Facts("smol", 7, "end", {"width": 4, "stop": []}, {"lossless": True, "reason": "why"}, STATS, 0.5)
 
 CHAT = Chat("first", "Why trees?", WHEN, WHEN, system="Be brief.", leaf="d", sent_from="b")
 MESSAGES = [
     Message("a", None, "user", "Why do trees grow?", WHEN),
-    Message("b", "a", "assistant", "They *like* light 🌳.", WHEN, "done", [4, -7, 9], FACTS),
+    Message("b", "a", "assistant", "They *like* light 🌳.", WHEN, "done", [4, -7, 9], FACTS, ROUNDS),
     Message("c", "a", "assistant", "No idea", WHEN, "interrupted", [2, 5]),
     Message("d", "b", "user", "More", WHEN),
 ]
@@ -48,6 +57,8 @@ def use(chats: Chats) -> list[str]:
         assert {turn.id for turn in screen.branches} == {message.id for message in messages}
         for turn in screen.turns:
             assert turn.reply is None or len("".join(text for text, _ in turn.reply.pieces)) >= len(turn.reply.text)
+            for round in turn.reply.rounds.list if turn.reply else ():
+                assert layout(round, 40, 10)
     return [summary.id for summary in summaries]
 
 

@@ -97,7 +97,7 @@ int main(void) {
     print("values", values, cache);
     float *logits = room(END * VOCAB * sizeof(float)), totals[END];
     int32_t tokens[END * BEST];
-    if (decoder_head(team, &decoder, hidden, END, logits, tokens, totals)) return 1;
+    if (decoder_head(team, &decoder, hidden, END, logits, tokens, NULL, totals)) return 1;
     for (int i = 0; i < END * VOCAB; i++)
         if (!isfinite(logits[i])) return 2;
     print("logits", logits, END * VOCAB * sizeof(float));

@@ -15,6 +15,7 @@ from specchat.core.request import Adapter, PassRequest, Rider
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError
 from specchat.models.base import prepared_source
+from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_formats import Kind
 from specchat.models.files.stored_rows import StoredRows
@@ -168,6 +169,44 @@ def test_parts_and_adapters_that_are_not_there_are_refused(monkeypatch, change, 
 FAR = WHICH(*[7] * 8)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: setattr(c, "tapped", 99), "tapped layers is 99"),
+        (lambda c: setattr(c, "tap_of", ctypes.addressof(FAR)), "a tapped layer's place is 7, not -1 to 0"),
+        (lambda c: setattr(c, "taps", None), "no room for tapped states"),
+    ],
+)
+def test_taps_without_room_are_refused(monkeypatch, change, said):
+    own = native(network("llama"))
+    own.prefill(prompt())
+    layers = kernels.Kernels.layers
+
+    def changed(self, threads, decoder, rows, which):
+        change(rows)
+        return layers(self, threads, decoder, rows, which)
+
+    monkeypatch.setattr(kernels.Kernels, "layers", changed)
+    with pytest.raises(ModelError, match=said):
+        own.read(TokenTree(5, V).freeze(), request=PassRequest(taps=frozenset({1})))
+
+
+def test_taps_take_no_call_of_their_own(monkeypatch):
+    own = native(network("llama"))
+    own.prefill(prompt())
+    calls: list[range] = []
+    layers = kernels.Kernels.layers
+
+    def counted(self, threads, decoder, rows, which):
+        calls.append(which)
+        return layers(self, threads, decoder, rows, which)
+
+    monkeypatch.setattr(kernels.Kernels, "layers", counted)
+    reading = own.read(TokenTree(5, V).freeze(), request=PassRequest(taps=frozenset({0, 1})))
+    assert calls == [range(own.layers)]
+    assert not torch.equal(reading.taps[0], reading.taps[1])
+
+
 @pytest.mark.parametrize("place", [-1, 10_000, 3])
 def test_a_row_written_elsewhere_than_it_sees_is_refused(monkeypatch, place):
     own = native(network("llama"))
@@ -183,6 +222,37 @@ def test_a_row_written_elsewhere_than_it_sees_is_refused(monkeypatch, place):
         return
     with pytest.raises(ModelError, match="row 0 does not see itself"):
         own.read(tree)
+
+
+@pytest.mark.parametrize("move", [(0, 64), (-1, 3)])
+def test_rows_that_are_not_in_the_cache_do_not_move(move):
+    cache = torch.zeros(1, 1, 64, 32, dtype=torch.bfloat16)
+    with pytest.raises(ModelError, match="a row that moves is"):
+        kernels.kernels_for().move_rows(cache, cache.clone(), [move])
+
+
+def test_a_cache_of_other_numbers_is_not_moved():
+    cache = torch.zeros(1, 1, 64, 32)
+    with pytest.raises(ModelError, match="keys"):
+        kernels.kernels_for().move_rows(cache, cache.clone(), [(0, 1)])
+
+
+def test_rows_move_as_the_cache_lays_them_out():
+    cache = KVCache(range(3), 128, network_in_c.KEYS, kernels.kernels_for().move_rows)
+    keys, values = cache.room_for(128, torch.empty(2, 32, dtype=torch.bfloat16))
+    for stored in (keys, values):
+        stored.copy_(torch.randn(stored.shape))
+
+    def rows():  # (layers, heads, rows, …), the second of a pair of values' rows first
+        by_row = cache._by_row(keys, values)
+        return by_row[0].flatten(2, 4).clone(), by_row[1].flip(4).flatten(2, 4).clone()
+
+    before = rows()
+    assert cache.keep_rows_(30, [31, 34, 71]) == 33
+    for old, new in zip(before, rows(), strict=True):
+        assert torch.equal(new[:, :, 30:33], old[:, :, [31, 34, 71]])
+        assert torch.equal(new[:, :, :30], old[:, :, :30])
+        assert torch.equal(new[:, :, 33:], old[:, :, 33:])
 
 
 @pytest.mark.parametrize("position", [-1, 1 << 20])

@@ -15,9 +15,14 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
 from specchat.models.files.tensor_source import TensorSource
+from specchat.models.learned import text_inputs
+from specchat.models.learned.hydra_drafting import HydraDrafting
+from specchat.models.learned.hydra_steps import NativeSteps
 from specchat.models.learned.loading import trained_network
-from specchat.models.learned.networks import NETWORKS
+from specchat.models.learned.networks import NETWORKS, load_network
+from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.native.arena import Arena
+from specchat.models.native.hydra import Named, NativeHydra
 from specchat.models.native.linear import NativeHead, NativeLinear, small_network_kernels
 from specchat.models.native.network import NativeNetwork
 from specchat.models.other.reference import ReferenceModel
@@ -61,7 +66,9 @@ def test_a_head_grows_and_says_what_torch_would_say(kernels):
         head.append(rows[start:end])
         states = torch.randn(3, 64) * 3
         exact = torch.nn.functional.rms_norm(states, (64,), norm, 1e-5) @ rows[:end].t()
-        logits, best, totals = head.scores(states)
+        said = head.scores(states)
+        logits, best, totals = said.logits, said.likeliest, said.totals
+        assert torch.equal(said.highest, logits.gather(1, best.long()))
         assert logits.shape == (3, end)
         assert (logits - exact).abs().max() < 0.05 * exact.std()
         torch.testing.assert_close(totals, logits.logsumexp(-1))
@@ -74,12 +81,12 @@ def test_a_head_grown_row_by_row_has_the_same_bits_as_one_made_at_once(kernels):
     one.append(rows)
     for row in rows:
         other.append(row[None])
-    assert torch.equal(one.scores(states)[0], other.scores(states)[0])
+    assert torch.equal(one.scores(states).logits, other.scores(states).logits)
 
 
 def test_sizes_that_do_not_agree_are_refused(kernels):
     product = NativeLinear(kernels, torch.randn(40, 64), Arena())
-    wrong = product._product.as_c()
+    wrong = product.product.as_c()
     wrong.out = 60
     with pytest.raises(ModelError, match="bytes"):
         kernels.check_linear(wrong)
@@ -92,15 +99,23 @@ def test_sizes_that_do_not_agree_are_refused(kernels):
         kernels.check_head(head._c)
 
 
+def computed_in_c(drafting):
+    if isinstance(drafting, HydraDrafting):
+        return isinstance(drafting._steps, NativeSteps)
+    return any(isinstance(part, NativeLinear) for part in drafting._network.children())
+
+
+@pytest.mark.parametrize("most_waiting_tokens", [256, 0])
 @pytest.mark.parametrize("method", NETWORKS)
-def test_drafting_through_c_is_drafting_through_torch_within_8_bits(kernels, method):
+def test_drafting_through_c_is_drafting_through_torch_within_8_bits(kernels, monkeypatch, method, most_waiting_tokens):
+    monkeypatch.setattr(text_inputs, "_MOST_WAITING_TOKENS", most_waiting_tokens)
     network = shared_network("llama")
     native = Decoder(NativeNetwork(Shape.of(network.config), TensorSource(network.state_dict()), "int8"), 64)
     exact = ReferenceModel(network, 64)
     trained = tiny_trained(method, exact)
     through_c, through_torch = (trained_network(target, trained, 4096) for target in (native, exact))
-    assert any(isinstance(part, NativeLinear) for part in through_c._network.children())
-    assert not any(isinstance(part, NativeLinear) for part in through_torch._network.children())
+    assert computed_in_c(through_c)
+    assert not computed_in_c(through_torch)
     states: list[TextStates] = []
     exact.prefill(TEXT[:-1], tap=StateTap(through_c.layers, states.append))
     said = []
@@ -117,6 +132,41 @@ def test_drafting_through_c_is_drafting_through_torch_within_8_bits(kernels, met
         assert one.possible.tolist() == other.possible.tolist()
         assert (one.logits - other.logits).abs().max() < 0.1 * other.logits.std()
         assert (one.logits - other.logits).abs().max() > 0
+
+
+def a_native_hydra(kernels):
+    target = ReferenceModel(shared_network("llama"), 64)
+    trained = tiny_trained("hydra", target)
+    network = load_network("hydra", trained.options, trained.weights, lambda tokens: SharedWeights.of(target, tokens))
+    for name in ("fuse", "back", "gate_up", "down"):
+        setattr(network, name, NativeLinear(kernels, getattr(network, name).weight, Arena()))
+    head = NativeHead(kernels, network.norm, 1e-5)
+    head.append(network.shared.head)
+    return NativeHydra(kernels, network), Named(head, network.shared.tokens)
+
+
+def test_a_level_has_the_same_bits_alone_and_beside_others(kernels):
+    hydra, head = a_native_hydra(kernels)
+    features, tokens = torch.randn(2, 32), torch.randn(20, 32)
+    together = [hydra.first(head, features, tokens, 3), hydra.after(head, [0] * 11, tokens, range(11))]
+    hydra.begin()
+    alone = [hydra.first(head, features, tokens, 3), hydra.after(head, [0], tokens, [7])]
+    assert torch.equal(together[0].logits, alone[0].logits)
+    assert torch.equal(together[1].logits[7], alone[1].logits[0])
+
+
+def test_a_step_that_follows_or_takes_what_is_not_there_is_refused(kernels):
+    hydra, head = a_native_hydra(kernels)
+    features, tokens = torch.randn(2, 32), torch.randn(5, 32)
+    with pytest.raises(ModelError, match="a row's parent is 0"):
+        hydra.after(head, [0], tokens, [1])
+    with pytest.raises(ModelError, match="a row's token is 5, not 0 to 4"):
+        hydra.first(head, features, tokens, 5)
+    with pytest.raises(ModelError, match="states"):
+        hydra.first(head, torch.randn(3, 32), tokens, 0)
+    hydra._c.back.out = 16
+    with pytest.raises(ModelError, match="back: 32 inputs and 16 outputs, not 32 and 32"):
+        kernels.check_hydra(hydra._c)
 
 
 def test_a_network_for_a_target_of_other_sizes_is_refused():

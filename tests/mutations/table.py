@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONTRACTS = "tests/contracts/test_{}_contract.py"
-DRAFTER, POLICY = (CONTRACTS.format(family) for family in ("drafter", "policy"))
+DRAFTER = "tests/contracts/test_drafter_contract.py"
 GOODPUT, MERGE = "tests/controllers/test_goodput.py", "tests/drafters/test_merge.py"
+EARLY_EXIT = "tests/drafters/test_early_exit.py"
+LAYER_SKIP = "tests/drafters/test_layer_skip.py"
+PRICES = "tests/contracts/test_node_prices.py"
+SEVERAL = "tests/drafters/test_several_and_fuse.py"
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
 
 
@@ -100,12 +103,84 @@ MUTATIONS = (
         ("tests/drafters/test_suffix.py", "-k", "unlikely"),
     ),
     Mutation(
+        "drafter layer_skip",
+        "scores its guesses against the tokens before",
+        "drafters/layer_skip.py",
+        "zip(said, following[1:], strict=True)",
+        "zip(said, following, strict=False)",
+        (LAYER_SKIP, "-k", "scores"),
+    ),
+    Mutation(
+        "drafter layer_skip",
+        "reads the text again instead of borrowing it",
+        "drafters/target_view.py",
+        "self.view.borrow(text, range(len(text)))",
+        "self.view.prefill(text)",
+        (LAYER_SKIP, "-k", "never_reads"),
+    ),
+    Mutation(
+        "drafter layer_skip",
+        "takes every set for a better one",
+        "drafters/layer_search.py",
+        "better = score > self.score",
+        "better = True",
+        ("tests/drafters/test_layer_search.py",),
+    ),
+    Mutation(
+        "drafter layer_skip",
+        "chooses sets at random alone",
+        "drafters/layer_search.py",
+        "return self._least(-(effect + _OPTIMISM * covariance.diagonal().sqrt()))",
+        "return self._least(covariance.diagonal())",
+        ("tests/drafters/test_layer_search.py",),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "compares shadow tokens with the wrong token",
+        "drafters/early_exit.py",
+        "decided = [best for (best,) in reading.best_after(path, 1)]",
+        "decided = [0 for _ in path]",
+        (EARLY_EXIT, "-k", "shadow"),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "takes the exit that is right most often",
+        "drafters/shadow_tokens.py",
+        "worth = expected / (length * (layer + 1) + self.layers)",
+        "worth = expected / (length + self.layers)",
+        (EARLY_EXIT, "-k", "choice or text"),
+    ),
+    Mutation(
+        "drafter early_exit",
+        "never forgets",
+        "drafters/shadow_tokens.py",
+        "self.right = decay * self.right + hit",
+        "self.right = self.right + hit",
+        (EARLY_EXIT, "-k", "choice or text"),
+    ),
+    Mutation(
+        "controller search",
+        "searches without end",
+        "controllers/search.py",
+        "if self._searching_s > self._share * self._all_s:",
+        "if False:",
+        ("tests/controllers/test_search.py",),
+    ),
+    Mutation(
+        "controller search",
+        "never lets the drafter search",
+        "controllers/search.py",
+        "search=True, why",
+        "search=False, why",
+        ("tests/controllers/test_search.py",),
+    ),
+    Mutation(
         "drafter draft_model",
         "proposes beyond the end of its context",
         "drafters/draft_model.py",
         "if tree.depths[node] <= room]",
         "if tree.depths[node] <= room + 1]",
-        (DRAFTER, "-k", "beyond_its_end and draft_model"),
+        ("tests/contracts/test_end_of_context.py", "-k", "draft_model"),
     ),
     Mutation(
         "drafter draft_model",
@@ -199,8 +274,8 @@ MUTATIONS = (
         "drafter hydra",
         "starts from the state of the token before",
         "models/learned/hydra_drafting.py",
-        "self._ground.text.rows(self._entries - 1, self._entries)",
-        "self._ground.text.rows(self._entries - 2, self._entries - 1)",
+        "self._last = {}, len(history) - 2",
+        "self._last = {}, len(history) - 3",
         ("tests/models/test_learned_drafting.py", "-k", "hydra"),
     ),
     Mutation(
@@ -246,7 +321,7 @@ MUTATIONS = (
     Mutation(
         "drafter merge",
         "puts the least trusted first",
-        "drafters/merge.py",
+        "drafters/merged_guesses.py",
         "believed.sort(key=_first, reverse=True)",
         "believed.sort(key=_first)",
         (MERGE,),
@@ -258,6 +333,70 @@ MUTATIONS = (
         "or not self._is_sure(said[node])",
         "or self._is_sure(said[node])",
         (MERGE,),
+    ),
+    Mutation(
+        "drafter cascade",
+        "hears the last member that has something to say",
+        "drafters/cascade.py",
+        "open_nodes = [node for node in frontier if node not in said]",
+        "open_nodes = list(frontier)",
+        ("tests/drafters/test_cascade.py",),
+    ),
+    Mutation(
+        "drafter datastore",
+        "hears the datastore before longer matches of the text",
+        "drafters/datastore.py",
+        "if other.length < match.length)",
+        "if True)",
+        ("tests/drafters/test_datastore_drafter.py",),
+    ),
+    Mutation(
+        "drafter datastore",
+        "counts only one of the places where a run occurs",
+        "structures/datastore.py",
+        "end = bisect.bisect_right(self._rows, run, first, match.end, key=read)",
+        "end = first + 1",
+        ("tests/structures/test_datastore.py",),
+    ),
+    Mutation(
+        "drafter datastore",
+        "sorts suffixes by their first two tokens alone",
+        "structures/suffix_array.py",
+        "while n and int(rank[order[-1]]) < n - 1:",
+        "while n and size < 2 and int(rank[order[-1]]) < n - 1:",
+        ("tests/structures/test_suffix_array.py",),
+    ),
+    Mutation(
+        "drafter several",
+        "asks every member about every node",
+        "drafters/several.py",
+        "own = [node for node in frontier if index in owners[node]]",
+        "own = list(frontier)",
+        (SEVERAL,),
+    ),
+    Mutation(
+        "drafter several",
+        "puts all draws of the first member before those of the second",
+        "drafters/merged_guesses.py",
+        "return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)",
+        "return (guess for guesses in said for guess in guesses)",
+        (SEVERAL, "-k", "distributed"),
+    ),
+    Mutation(
+        "drafter fuse",
+        "prunes nothing",
+        "drafters/fuse.py",
+        "if guess.token in top]",
+        "]",
+        (SEVERAL, "-k", "fuse or copy"),
+    ),
+    Mutation(
+        "drafter fuse",
+        "lets the draft go on below what was grafted",
+        "drafters/own_paths.py",
+        "return self._whose.get(path, self._all)",
+        "return self._all",
+        (SEVERAL, "-k", "fuse or copy"),
     ),
     # ------------------------------------------------------------------------------------------ tree policies
     Mutation(
@@ -386,7 +525,7 @@ MUTATIONS = (
         "trees/ranks.py",
         "growth = Growth(context, budget)",
         "growth = Growth(context, Budget(budget.nodes, budget.depth, budget.width))",
-        (POLICY, "-k", "template and (price or prices)"),
+        (PRICES, "-k", "template"),
         quick=True,
     ),
     Mutation(
@@ -395,7 +534,7 @@ MUTATIONS = (
         "trees/levels.py",
         "growth = Growth(context, budget)",
         "growth = Growth(context, Budget(budget.nodes, budget.depth, budget.width))",
-        (POLICY, "-k", "chain and (price or prices)"),
+        (PRICES, "-k", "chain"),
     ),
     Mutation(
         "prices",
@@ -403,7 +542,7 @@ MUTATIONS = (
         "core/budget.py",
         "return self.prices[min(node, len(self.prices)) - 1] if self.prices else 0.0",
         "return 0.0",
-        (POLICY, "-k", "price or prices"),
+        (PRICES,),
     ),
     Mutation(
         "prices",
@@ -411,7 +550,7 @@ MUTATIONS = (
         "trees/growth.py",
         "self._budget.price(at[0])",
         "self._budget.price(1)",
-        (POLICY, "-k", "its_own_price"),
+        (PRICES, "-k", "its_own_price"),
     ),
     # --------------------------------------------------------------------------------------- acceptance rules
     Mutation(
@@ -512,6 +651,47 @@ MUTATIONS = (
         ("tests/acceptance/test_fair.py",),
     ),
     # ------------------------------------------------------------------------------------------- controllers
+    Mutation(
+        "controller cost_model",
+        "counts guesses that were never reached as wrong",
+        "controllers/cost_model.py",
+        "(ROOT, *path) if round.verdict.bonus is not None else (ROOT, *path)[:-1]",
+        "range(len(tree))",
+        ("tests/controllers/test_cost_model.py", "-k", "rank"),
+    ),
+    Mutation(
+        "controller cost_model",
+        "believes that nodes cost nothing",
+        "controllers/cost_model.py",
+        "self._verify_s.at(1.0 + nodes * self._rows_each.value)",
+        "self._verify_s.at(1.0)",
+        ("tests/controllers/test_cost_model.py",),
+    ),
+    Mutation(
+        "controller memory",
+        "forgets what the last round left",
+        "controllers/memory.py",
+        "+ self._unforeseen_bytes + kept",
+        "+ self._unforeseen_bytes",
+        ("tests/controllers/test_memory.py", "-k", "never_exceeded"),
+    ),
+    Mutation(
+        "controller memory",
+        "does not learn what was not foreseen",
+        "controllers/memory.py",
+        "self._limit.peak() - self._foreseen_bytes)",
+        "0)",
+        ("tests/controllers/test_memory.py", "-k", "foreseen"),
+    ),
+    Mutation(
+        "several controllers",
+        "takes the larger number of nodes",
+        "core/budget.py",
+        "nodes=min(first.nodes, second.nodes),",
+        "nodes=max(first.nodes, second.nodes),",
+        ("tests/controllers/test_several.py",),
+        quick=True,
+    ),
     Mutation(
         "controller off",
         "speculates",

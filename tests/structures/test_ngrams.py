@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 from structures.operations import operations
@@ -29,6 +31,17 @@ def test_continuations_are_what_a_search_through_the_text_finds(text, run, short
     index = NgramIndex(shortest, shortest + more)
     index.become(text)
     assert index.continuations(run, limit) == searched(text, run, shortest, shortest + more, limit)
+
+
+@given(TEXTS, st.lists(st.integers(0, 3), min_size=1, max_size=5), st.integers(1, 4))
+def test_matches_count_what_followed_each_of_the_longest_runs(text, run, most):
+    index = NgramIndex(1, 4)
+    index.become(text)
+    expected = []
+    for size in range(min(4, len(run)), 0, -1):
+        counts = Counter(text[i] for i in range(size, len(text)) if text[i - size : i] == run[-size:])
+        expected += [(size, counts)] if counts else []
+    assert index.matches(run, most) == expected[:most]
 
 
 @given(TEXTS, TEXTS)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 import xml.etree.ElementTree as ElementTree
+from io import BytesIO
 
 import pytest
 from driving import driving
 from fake import rounds_of
+from PIL import Image, ImageColor
 
+from specchat.errors import UsageError
+from specchat.tui.control import clips
+from specchat.tui.draw import clip_gif
 from specchat.tui.draw.clip import FORMATS, as_cast, as_svg
-from specchat.tui.draw.clip_frames import COLUMNS, ROUNDS, frames_of
+from specchat.tui.draw.clip_frames import COLUMNS, ROUNDS, Frame, frames_of
+from specchat.tui.draw.clip_gif import as_gif
+from specchat.tui.draw.clip_styles import COLOURS
+from specchat.tui.draw.theme import DARK
 from specchat.tui.text.cells import width_of
 
 ABOUT = ["SmolLM2 · cpu · 2 cores", "prompt_lookup · 18 nodes · seed 7"]
@@ -39,7 +48,7 @@ def test_every_frame_is_of_one_size_and_no_row_is_too_wide():
 
 def test_the_svg_is_well_formed_and_each_frame_has_its_time():
     frames = frames_of(rounds_of(), [*ABOUT, "<model> & \x1b[31m"])
-    drawn = as_svg(frames).replace("\x1b", "")
+    drawn = as_svg(frames).decode().replace("\x1b", "")
     root = ElementTree.fromstring(drawn)
     assert len(root.findall(GROUP)) == len(frames)
     assert drawn.count("@keyframes") == len(frames)
@@ -55,9 +64,48 @@ def test_the_cast_plays_the_frames_in_their_time():
     assert events[-1][0] == pytest.approx(sum(frame.seconds for frame in frames), abs=0.01)
 
 
+def test_the_gif_plays_the_frames_in_their_time_and_loops():
+    frames = frames_of(rounds_of(), ABOUT)
+    with Image.open(BytesIO(as_gif(frames))) as picture:
+        assert picture.n_frames == len(frames)
+        assert picture.info["loop"] == 0
+        times = []
+        for number in range(picture.n_frames):
+            picture.seek(number)
+            times.append(picture.info["duration"] / 1000)
+        last = picture.convert("RGB")
+    assert times == pytest.approx([frame.seconds for frame in frames])
+    colours = {colour for _, colour in last.getcolors(1 << 20)}
+    assert {ImageColor.getrgb(COLOURS[role]) for role in ("accepted", "bonus", "dim")} <= colours
+    assert last.getpixel((0, 0)) == ImageColor.getrgb(DARK.background)
+
+
+def test_what_is_written_in_a_gif_stands_in_its_column():
+    def pixels(text: str) -> bytes:
+        with Image.open(BytesIO(as_gif([Frame([[(text, "text")]], 1.0)]))) as picture:
+            return picture.convert("RGB").tobytes()
+
+    assert pixels("a ★ b") != pixels("a ● b")
+    assert pixels("a   b") == pixels("a" + " " * 3 + "b")
+    assert pixels("\U0010fffe") == pixels("\U0010fffd"), "what no font has is drawn as such"
+
+
+def test_without_pillow_or_a_font_a_gif_is_refused_and_the_message_says_what_helps(monkeypatch):
+    frames = frames_of(rounds_of()[:2], ABOUT)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "PIL", None)
+        with pytest.raises(UsageError, match=r"pip install 'specchat\[gif\]'"):
+            as_gif(frames)
+    monkeypatch.setattr(clip_gif, "FONTS", ("NoSuchFont.ttf",))
+    with pytest.raises(UsageError, match="NoSuchFont"):
+        as_gif(frames)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 async def test_clip_writes_a_file_with_model_hardware_and_settings(tmp_path, monkeypatch, format):
     monkeypatch.chdir(tmp_path)
+    about = []
+    monkeypatch.setattr(clips, "frames_of", lambda rounds, lines: about.extend(lines) or frames_of(rounds, lines))
     async with driving() as d:
         await d.say("/clip")
         assert "no round has been seen yet" in d.screen()
@@ -66,9 +114,11 @@ async def test_clip_writes_a_file_with_model_hardware_and_settings(tmp_path, mon
         await d.say(f"/clip {format}")
         (file,) = tmp_path.iterdir()
         assert file.name == f"clip-how-does-it-work.{format}"
-        said = file.read_text(encoding="utf-8")
-        assert all(word in said for word in ("SmolLM2-360M", "cpu", "prompt_lookup", "seed 7", "2.7×"))
+        wanted = ("SmolLM2-360M", "cpu", "prompt_lookup", "seed 7", "2.7×")
+        assert all(word in " ".join(about) for word in wanted)
+        if format != "gif":
+            assert all(word in file.read_text(encoding="utf-8") for word in wanted)
         await d.say(f"/clip {file}")
         assert "is there already" in d.screen()
-        await d.say("/clip a.gif")
-        assert "no clip is written as 'gif'" in d.screen()
+        await d.say("/clip a.png")
+        assert "no clip is written as 'png'" in d.screen()

@@ -10,6 +10,7 @@ from fake import LOSS, SETTINGS, FakeLink, hello, ready, rounds_of, started, sta
 from test_chats_screen import fill
 from test_token_tree import big_round
 
+from specchat.config import shipped_file
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
@@ -239,3 +240,16 @@ def test_another_answer_beside_the_first(snap_compare):
         await settle(pilot, links[0])
 
     assert snap_compare(app_of(links), terminal_size=(80, 24), run_before=before)
+
+
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_an_empty_chat_with_the_tree_of_a_recording(snap_compare, size):
+    links: list[FakeLink] = []
+
+    async def before(pilot) -> None:
+        await pilot.pause()
+        links[0].put(hello(), ready())
+        await settle(pilot, links[0])
+
+    app = app_of(links, demo=shipped_file("assets/demo.jsonl"))
+    assert snap_compare(app, terminal_size=size, run_before=before)

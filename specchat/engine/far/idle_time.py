@@ -31,7 +31,7 @@ class IdleTime:
         return self.measuring.due or self.kept.due
 
     def work(self, conversation: Conversation, interrupted: Callable[[], bool]) -> None:
-        """Do what is due, until somebody interrupts."""
+        """Do what is due, until a command arrives."""
         if self.measuring.due:
             self.measuring.measure(conversation, interrupted)
         else:

@@ -1,4 +1,4 @@
-"""The drafters of one target that learn: their state is kept between sessions, and they work while nobody waits."""
+"""One target's drafters that learn: their state is kept between sessions, and they work while the engine is idle."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class KeptDrafters:
                     self._tell(name, error, "what it has learnt cannot be saved")
 
     def work(self, interrupted: Callable[[], bool]) -> None:
-        """Give idle drafters time, slice by slice, until they have no more to do or somebody interrupts."""
+        """Give idle drafters time, slice by slice, until they have no more to do or a command arrives."""
         waiting = [(name, drafter) for name, drafter in self._live() if isinstance(drafter, IdleWorker)]
         saved_s = time.monotonic()
         while waiting:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
+from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources
 from specchat.models.loading import Loaded
@@ -34,6 +36,8 @@ class LoadedPair:
     threads: int = 1
     trained: TrainedDrafters = NO_TRAINED
     draft_vocabulary: Vocabulary | None = None
+    datastores: Datastores | None = None
+    memory: MemoryLimit | None = None
 
     def using(self, threads: int) -> LoadedPair:
         """The same models with so many threads; 0 chooses.
@@ -52,7 +56,7 @@ class LoadedPair:
     def resources(self) -> PairResources:
         """What drafters may be made from besides the models."""
         other = (self.draft_vocabulary or self.vocabulary) if self.draft else None
-        return PairResources(self.vocabulary, other, self.trained)
+        return PairResources(self.vocabulary, other, self.trained, self.datastores, memory=self.memory)
 
     @property
     def key(self) -> str:

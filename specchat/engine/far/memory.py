@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -21,4 +23,24 @@ def memory_bytes(device: torch.device) -> int:
     """What the models on this device take: torch's tensors on CUDA, elsewhere the whole process."""
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
+    return process_bytes()
+
+
+def watch_peak(device: torch.device) -> Callable[[], int]:
+    """Measure the most that is held from now on; what is returned says how much that was so far."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return lambda: int(torch.cuda.max_memory_allocated(device))
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak of resident memory
+    except OSError:
+        return process_bytes
+    return _peak_bytes
+
+
+def _peak_bytes() -> int:
+    with open("/proc/self/status", "rb") as status:
+        for line in status:
+            if line.startswith(b"VmHWM:"):
+                return int(line.split()[1]) * 1024
     return process_bytes()

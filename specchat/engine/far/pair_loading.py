@@ -6,18 +6,21 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 
 from specchat.config import Catalog, ModelSpec
+from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import TrainedDrafters
+from specchat.core.vocabulary import table_sha256
 from specchat.decoding.combinations import drafters_to_fetch
 from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.drafters.choice import choose
 from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
 from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
 from specchat.engine.protocol.events import Event, Loading
 from specchat.errors import TokenizerMismatch
 from specchat.models import fetch
@@ -60,19 +63,23 @@ class Loader:
                 compare_tokenizers(target, draft)
             elif differing_tokens(target, draft):
                 draft_vocabulary = self._vocabulary(draft)
+        vocabulary = self._vocabulary(target)
         _set_aside()
+        memory, limited = limit_memory(settings, device, target, draft)
         progress.ended()
         return LoadedPair(
             name=pair.name,
             target=target,
             draft=draft,
-            vocabulary=self._vocabulary(target),
+            vocabulary=vocabulary,
             device=device,
             precision=target.precision,
-            notes=[note for one in (target, draft) if one is not None for note in one.notes],
+            notes=[note for one in (target, draft) if one is not None for note in one.notes] + list(limited),
             load_s=time.perf_counter() - began,
             trained=trained,
             draft_vocabulary=draft_vocabulary,
+            datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
+            memory=memory,
         ).using(settings.threads)
 
     def trained_drafters(self, settings: Settings) -> TrainedDrafters:
@@ -108,6 +115,7 @@ class Loader:
             return load_scripted(spec, "draft" if guesses else "target")
         say(spec.name)
         path = fetch.locate(spec)
+        refuse_by_size(spec.name, path, settings)
 
         def say_part(what: str) -> None:
             say(f"{spec.name}: {what}")

@@ -1,17 +1,18 @@
-"""Taking events off a queue that another thread fills."""
+"""Taking everything off a queue that another thread fills."""
 
 from __future__ import annotations
 
 import queue
+from typing import TypeVar
 
-from specchat.engine.protocol.events import Event
+_Item = TypeVar("_Item")
 
 
-def take_all(waiting: queue.SimpleQueue[Event]) -> list[Event]:
-    """All events that wait now, oldest first; returns at once."""
-    events: list[Event] = []
+def take_all(waiting: queue.SimpleQueue[_Item]) -> list[_Item]:
+    """All items that wait now, oldest first; returns at once."""
+    items: list[_Item] = []
     while True:
         try:
-            events.append(waiting.get_nowait())
+            items.append(waiting.get_nowait())
         except queue.Empty:
-            return events
+            return items

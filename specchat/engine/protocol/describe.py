@@ -51,4 +51,5 @@ def setting_list() -> list[OptionInfo]:
 
 def option_info(option: Option) -> OptionInfo:
     """One option as a message."""
-    return OptionInfo(**{**dataclasses.asdict(option), "choices": list(option.choices)})
+    told = {name: getattr(option, name) for name in OptionInfo.__struct_fields__}
+    return OptionInfo(**{**told, "choices": list(option.choices)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.core.request import Rider
+from specchat.core.request import CHUNK_TOKENS, Rider
 from specchat.core.tree import ROOT, TokenTree
-
-CHUNK_TOKENS = 256
-"""Prompt tokens read per pass: small enough to stop soon, large enough to use the machine."""
 
 LAZY_TOKENS = 8
 """So many missing tokens are read together with the next tree instead of in a pass of their own."""
@@ -181,6 +179,11 @@ class Rows:
         self.prefix = list(tokens)
         self._borrow(len(tokens), positions)
         self._forget_tree()
+
+    def lent(self, tokens: Sequence[int], positions: Sequence[int]) -> int:
+        """How many of the rows at these positions of a text are here already, borrowed and at the front."""
+        same = common_prefix(self.prefix, tokens)
+        return bisect.bisect_left(self._borrowed[: common_prefix(self._borrowed, positions)], same)
 
     def known(self) -> list[int]:
         """The tokens of the prefix that have a row."""

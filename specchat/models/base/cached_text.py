@@ -49,12 +49,15 @@ class CachedText:
 
     @torch.inference_mode()
     def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
-        """Hold copies of the source's rows at these positions of a text, and nothing else of it."""
+        """Hold copies of the source's rows at these positions of a text, and nothing else of it.
+
+        Rows at the front that were borrowed before and are wanted again are not copied again.
+        """
         assert self._source is not None, "rows are borrowed from the model that this one was made from"
         held = self._source.cached(tokens)
         some = [position for position in positions if position < held]
         if self._cache is not None and self._source._cache is not None:
-            self._cache.copy_rows_(self._source._cache, self._source.rows.at(some))
+            self._cache.copy_rows_(self._source._cache, self._source.rows.at(some), self.rows.lent(tokens, some))
         self.rows.borrow(tokens[:held], some)
 
     def keep(self, path: Sequence[int]) -> None:

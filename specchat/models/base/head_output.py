@@ -15,8 +15,10 @@ class HeadOutput:
         logits: (n, V).
         likeliest: (n, K) tokens with the highest logits, best first, where they are found on the way.
         totals: (n,) logarithm of the sum of the exponentials of the logits, likewise.
+        highest: (n, K) the logits of `likeliest`, likewise.
     """
 
     logits: Tensor
     likeliest: Tensor | None = None
     totals: Tensor | None = None
+    highest: Tensor | None = None

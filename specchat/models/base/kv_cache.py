@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -13,27 +14,43 @@ from specchat.models.base.large_pages import zeros
 _FIRST_CAPACITY = 1024
 
 
+MoveRows = Callable[[Tensor, Tensor, Sequence[tuple[int, int]]], None]
+"""Copies rows of all layers onto others, in place: keys, values, (to, from) of each row, ascending."""
+
+
 class KVCache:
     """Preallocated rows for all layers of one text. Grows by doubling, never inside a round of usual size.
 
     It does not know which rows are valid: its owner counts them. Rows hold zeros or stale, finite values.
     """
 
-    def __init__(self, layers: Collection[int], max_rows: int, keys_together: int = 1) -> None:
+    def __init__(
+        self,
+        layers: Collection[int],
+        max_rows: int,
+        keys_together: int = 1,
+        move_rows: MoveRows | None = None,
+        beside: KVCache | None = None,
+    ) -> None:
         """Empty, for one text.
 
         Args:
+            beside: another one of the same network, with which and with whose others this one shares memory.
             layers: numbers of the layers that keep keys and values.
             keys_together: keys of so many rows lie side by side, for those who read them so: pair of values by pair of
                 values, even rows before odd ones. Values then lie in pairs of rows, value by value, odd rows first.
+            move_rows: how rows are moved where they lie together; None where each lies by itself.
         """
         self.place_of = {layer: place for place, layer in enumerate(sorted(layers))}
-        self._max_rows = max_rows
+        self.max_rows = max_rows
         self._together = keys_together
+        self._move_rows = _move_rows_ if move_rows is None else move_rows
         self._pair = min(keys_together, 2)
         self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
         self._values: Tensor | None = None
         self._start = 0
+        self._of_network: WeakSet[KVCache] = WeakSet() if beside is None else beside._of_network
+        self._of_network.add(self)
 
     @property
     def capacity(self) -> int:
@@ -76,29 +93,38 @@ class KVCache:
         end = start + len(rows)
         moved = [(to, row) for to, row in zip(range(start, end), rows, strict=True) if to != row]
         if moved and self.place_of:
-            self._move_(torch.tensor(moved))
+            assert self._keys is not None, "rows were written"
+            assert self._values is not None, "rows were written"
+            self._move_rows(self._keys, self._values, moved)
         return end
 
-    def copy_rows_(self, source: KVCache, rows: Sequence[int]) -> None:
-        """Copy these rows of another cache to the front, for the layers that this one has. In place."""
+    def copy_rows_(self, source: KVCache, rows: Sequence[int], known: int = 0) -> None:
+        """Copy these rows of another cache to the front, for the layers that this one has. In place.
+
+        Args:
+            known: the first so many lie there already, and are not copied again.
+        """
+        start = known - known % self._together  # whole blocks
+        rows = rows[start:]
         if not rows or not self.place_of:
             return
         assert source._keys is not None, "rows were written"
         assert source._values is not None, "rows were written"
         together = self._together
-        wanted = torch.tensor([*rows, *[rows[-1]] * (-len(rows) % together)])  # whole blocks
+        wanted = torch.tensor([*rows, *[rows[-1]] * (-len(rows) % together)])
         among = torch.unique(wanted // together)  # rows that lie together are moved together
         inside = torch.searchsorted(among, wanted // together) * together + wanted % together
         last = self._pair - 1
         swapped = (inside ^ last).view(-1, self._pair).flip(1).flatten()  # pairs of values lie the other way round
-        own = self.room_for(len(wanted), source._values[0].transpose(0, 1))
+        own = self.room_for(start + len(wanted), source._values[0].transpose(0, 1))
+        blocks = slice(start // together, (start + len(wanted)) // together)
         among, *orders = (to_device(index, own[0].device) for index in (among, inside, swapped))
         theirs = source._by_row(source._keys, source._values)
         for to, of, order in zip(self._by_row(*own), theirs, orders, strict=True):
             for layer, place in self.place_of.items():
                 taken = of[source.place_of[layer]].index_select(1, among).flatten(1, 3).index_select(1, order)
-                front = to[place, :, : len(wanted) // together]
-                front.copy_(taken.view(front.shape))
+                written = to[place, :, blocks]
+                written.copy_(taken.view(written.shape))
 
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows.
@@ -109,12 +135,38 @@ class KVCache:
             like: (…, heads, head_dim), whose format and device the cache takes when it is made.
         """
         if self._keys is None or self._values is None or rows > self.capacity:
-            # Trees may reach past the context's end by some rows, hence the slack.
-            wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * self.capacity), self._max_rows + 512))
-            wanted += -wanted % self._together
+            wanted = self._next_capacity(rows, self.capacity)
             self._keys = self._grown(self._keys, like, wanted)
             self._values = self._grown(self._values, like, wanted)
         return self._keys, self._values
+
+    def bytes_until(self, rows: int, like: Tensor, longest: int | None = None) -> int:
+        """The most that all caches of the network take until each holds so many rows; never less than now.
+
+        Args:
+            like: as `room_for` takes it.
+            longest: instead of `max_rows`.
+        """
+        rows_bytes = like.shape[-2] * like.shape[-1] * like.element_size()
+        return sum(cache._most_rows(rows, longest) * len(cache.place_of) for cache in self._of_network) * rows_bytes
+
+    def _most_rows(self, rows: int, longest: int | None) -> int:
+        """Rows of keys and of values that are there at most until there is room for so many.
+
+        While it grows, half of what it had is still there beside all of what it gets.
+        """
+        capacity, most = self.capacity, 2 * self.capacity
+        while capacity < rows:
+            grown = self._next_capacity(min(rows, capacity + 1), capacity, longest)
+            capacity, most = grown, max(most, 2 * grown + capacity)
+        return most
+
+    def _next_capacity(self, rows: int, capacity: int, longest: int | None = None) -> int:
+        """How much room there is once so many rows are wanted and there is too little."""
+        # Trees may reach past the context's end by some rows, hence the slack.
+        most = (self.max_rows if longest is None else longest) + 512
+        wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * capacity), most))
+        return wanted + -wanted % self._together
 
     def _by_row(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Views whose dimensions 2, 3 and 4 count rows: blocks of rows that lie together, their pairs, both of a pair.
@@ -127,23 +179,15 @@ class KVCache:
         keys = keys.view(layers, heads, -1, head_dim // pair, pair, pairs, pair).permute(0, 1, 2, 5, 4, 3, 6)
         return keys, values.view(layers, heads, -1, pairs, head_dim, pair).transpose(4, 5)
 
-    @torch.inference_mode()
-    def _move_(self, moved: Tensor) -> None:
-        """Copy rows onto others; `moved` holds (to, from) of each. In place."""
-        assert self._keys is not None, "rows were written"
-        assert self._values is not None, "rows were written"
-        to, source = to_device(moved, self._keys.device).t()
-        keys, values, together, pair = self._keys, self._values, self._together, self._pair
-        if together == 1:
-            keys[:, :, to], values[:, :, to] = keys[:, :, source], values[:, :, source]
-            return
-        keys, values = self._by_row(keys, values)
-        (block, at, which), (of, place, other) = ((r // together, r % together // pair, r % pair) for r in (to, source))
-        keys[:, :, block, at, which] = keys[:, :, of, place, other]
-        values[:, :, block, at, pair - 1 - which] = values[:, :, of, place, pair - 1 - other]
-
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
         new = zeros((len(self.place_of), like.shape[-2], capacity, like.shape[-1]), like)
         if old is not None:
             new[:, :, : old.shape[2]] = old
         return new
+
+
+@torch.inference_mode()
+def _move_rows_(keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) -> None:
+    """Copy rows onto others where each lies by itself. In place."""
+    to, source = to_device(torch.tensor(moves), keys.device).t()
+    keys[:, :, to], values[:, :, to] = keys[:, :, source], values[:, :, source]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -34,25 +35,21 @@ class LayerWatch:
         self._alive: list[int] = list(plan.nodes)
         self._pruned: dict[int, int] = {}
         self._text: dict[int, Tensor] = {}
-        self._states: dict[int, Tensor] = {}
+        self._states: Mapping[int, Tensor] = {}
         self._rider_states: dict[int, Tensor] = {}
 
-    @property
-    def idle(self) -> bool:
-        """Whether there are neither taps nor hooks."""
-        return not self._request.taps and not self._request.hooks
+    @cached_property
+    def hooked(self) -> frozenset[int]:
+        """The layers after which a hook must answer before the pass goes on."""
+        return frozenset[int]().union(*(hook.layers for hook in self._request.hooks))
 
     def wants(self, layer: int) -> bool:
         """Whether a tap or a hook wants the states after this layer."""
-        return layer in self._request.taps or self.interrupts(layer)
+        return layer in self._request.taps or layer in self.hooked
 
-    def interrupts(self, layer: int) -> bool:
-        """Whether a hook must answer there before the pass goes on."""
-        return any(layer in hook.layers for hook in self._request.hooks)
-
-    def tapped(self, layers: Iterable[int]) -> tuple[int, ...]:
-        """Which of these layers' states are kept."""
-        return tuple(layer for layer in layers if layer in self._request.taps)
+    def tapped(self, layers: range) -> tuple[int, ...]:
+        """Which of these layers' states are kept, ascending."""
+        return tuple(sorted(layer for layer in self._request.taps if layer in layers))
 
     def rows(self) -> list[int]:
         """Rows of the whole pass that are still followed."""
@@ -68,7 +65,23 @@ class LayerWatch:
             hidden: (rows followed, d); may be written over afterwards.
         """
         if layer in self._request.taps:
-            self._keep(layer, hidden.clone())
+            self.keep({layer: hidden.clone()})
+        return self.ask_hooks(layer, hidden)
+
+    def keep(self, tapped: Mapping[int, Tensor]) -> None:
+        """Take the states of the rows followed after some layers, which nobody writes over."""
+        missing, behind = self._plan.missing, self._plan.missing + len(self._alive)
+        if not (missing or self._request.riders or self._pruned or self._states):
+            self._states = tapped  # as nearly always
+            return
+        self._states = dict(self._states)
+        for layer, hidden in tapped.items():
+            self._text[layer] = hidden[:missing]
+            self._states[layer] = self._spread(hidden[missing:behind])
+            self._rider_states[layer] = hidden[behind:]
+
+    def ask_hooks(self, layer: int, hidden: Tensor) -> list[int] | None:
+        """Let the hooks of a layer look; the answer is as in `after_layer`."""
         going: list[int] | None = None
         for hook in self._request.hooks:
             if layer in hook.layers and (stay := self._ask(hook, layer, hidden)) is not None:
@@ -110,12 +123,6 @@ class LayerWatch:
             totals=None if said.totals is None else self._spread(said.totals[:count]),
             text_states=self.text_states(),
         )
-
-    def _keep(self, layer: int, hidden: Tensor) -> None:
-        missing, behind = self._plan.missing, self._plan.missing + len(self._alive)
-        self._text[layer] = hidden[:missing]
-        self._states[layer] = self._spread(hidden[missing:behind])
-        self._rider_states[layer] = hidden[behind:]
 
     def _ask(self, hook: LayerHook, layer: int, hidden: Tensor) -> list[int] | None:
         """Places among the rows followed that go on after a hook was asked."""

@@ -16,7 +16,7 @@ from specchat.core.reading import Counters
 from specchat.core.request import Rider
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.head_output import HeadOutput
-from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.kv_cache import KVCache, MoveRows
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.shape import AttentionKind, Shape
 from specchat.models.base.sub_layers import SubLayers
@@ -65,13 +65,13 @@ class Pass:
 
     def interrupted(self, layers: int) -> bool:
         """Whether a hook must answer before the pass is over."""
-        return self.watch is not None and any(self.watch.interrupts(layer) for layer in range(layers))
+        return self.watch is not None and any(layer < layers for layer in self.watch.hooked)
 
     def segments(self, layers: int) -> list[range]:
-        """Runs of layers without taps or hooks between them; each ends with a layer that has one, or with the last."""
-        watch = self.watch
-        ends = [] if watch is None or watch.idle else [layer + 1 for layer in range(layers) if watch.wants(layer)]
-        cuts = sorted({0, *ends, layers})
+        """Runs of layers without hooks between them; each ends with a layer that has one, or with the last."""
+        if self.watch is None or not self.watch.hooked:
+            return [range(layers)]
+        cuts = sorted({0, *(layer + 1 for layer in self.watch.hooked if layer < layers), layers})
         return [range(first, last) for first, last in pairwise(cuts)]
 
 
@@ -86,8 +86,12 @@ class Network(Protocol):
     """The name of the matrix kernels."""
     keys_together: int
     """Keys of how many rows lie side by side in the cache it is handed."""
+    move_rows: MoveRows | None
+    """Moves rows of a cache where `keys_together` says that C lays it out."""
     threads: int
     """How many threads it may use, where it has threads of its own."""
+    like: Tensor
+    """(kv_heads, head_dim), whose format and device the rows of the cache have."""
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) rows in the activations' format."""
@@ -97,6 +101,9 @@ class Network(Protocol):
 
     def run(self, running: Pass) -> Tensor:
         """(rows, d) states after the last layer, of the rows that stayed."""
+
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        """What a pass of so many rows over so many cache rows takes, embeddings, masks and results included."""
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         """What the final norm and the head make of (n, d) states; `totals` are computed only for draft models."""

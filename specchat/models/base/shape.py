@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,6 +32,10 @@ class AttentionKind:
     window: int | None
     frequencies: Tensor | None
     rotation_scale: float = 1.0
+
+    def divided(self, divisor: Tensor | float) -> AttentionKind:
+        """The same with its angles per position divided."""
+        return self if self.frequencies is None else replace(self, frequencies=self.frequencies / divisor)
 
     def contradiction(self, head_dim: int) -> str:
         """What does not go together with heads of this size, empty where all does."""
@@ -115,6 +119,23 @@ class Shape:
         if wrong := shape._contradiction():
             raise ModelError(f"the configuration says {wrong}")
         return shape
+
+    def rotated_slower(self, linear: float, factors: Tensor | None) -> Shape:
+        """The same, rotating as a GGUF file says.
+
+        Args:
+            linear: what divides the angles of the layers that see the whole text.
+            factors: (head_dim / 2,) what divides those of every layer, pair by pair.
+
+        Raises:
+            ModelError: factors that do not fit, or that are not finite numbers above zero.
+        """
+        if factors is not None and not (
+            factors.shape == (self.head_dim // 2,) and bool((factors.isfinite() & (factors > 0)).all())
+        ):
+            raise ModelError(f"its factors of rotation are not {self.head_dim // 2} finite numbers above zero")
+        kinds = (kind.divided(linear) if kind.window is None else kind for kind in self.attention_kinds)
+        return replace(self, attention_kinds=tuple(k if factors is None else k.divided(factors) for k in kinds))
 
     def matrix(self, name: str) -> tuple[int, int]:
         """(outputs, inputs) of a weight by our own name: `q`, `down`, `embed`, …"""

@@ -41,4 +41,6 @@ class SubLayers:
 
     def computed(self, layers: range) -> float:
         """How many of these layers are computed, where a half counts half."""
+        if self.complete:
+            return len(layers)
         return sum((layer in self.attention) + (layer in self.mlp) for layer in layers) / 2

@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.core.request import Adapter
 from specchat.models.base.adapters import acting, adapters_of
 from specchat.models.base.head_output import HeadOutput
-from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.kv_cache import KVCache, MoveRows
 from specchat.models.base.network import Pass
 from specchat.models.cuda.recording import Recorder
 from specchat.models.cuda.static_pass import WINDOW, Inputs, StaticPass
@@ -77,7 +77,9 @@ class GraphNetwork:
         self.nbytes = eager.nbytes
         self.kernels = "torch, CUDA graphs"
         self.keys_together = eager.keys_together
+        self.move_rows: MoveRows | None = eager.move_rows
         self.threads = eager.threads
+        self.like = eager.like
         self.trouble = ""  # why no more is recorded
         self._eager = eager
         self._layers = EagerNetwork(eager.weights, ops)
@@ -96,6 +98,9 @@ class GraphNetwork:
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         return self._eager.head(hidden, totals)
+
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        return self._eager.pass_bytes(rows, seen, logits)  # buffers of recordings stay: they count as held
 
     def run(self, running: Pass) -> Tensor:
         plan = running.plan
@@ -116,7 +121,7 @@ class GraphNetwork:
             return self._eager.run(running)
         running.counters.node_layers += rows * running.parts.computed(range(self.shape.layers))
         for layer in taps:
-            assert running.watch is not None, "somebody asked for them"
+            assert running.watch is not None, "hooks were asked for"
             running.watch.after_layer(layer, self._tapped[layer][:rows])
         return out[:rows]
 

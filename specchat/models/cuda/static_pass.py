@@ -15,7 +15,7 @@ from specchat.models.own.attention import Attention, folded_mask
 from specchat.models.own.eager import EagerNetwork, PassTensors
 
 WINDOW = 256
-"""Cache rows behind those that all rows attend to: a mask says who attends to them. Nobody attends to the last one."""
+"""Cache rows behind those that all rows attend to; a mask says which rows attend to them. None attends to the last."""
 
 
 class Inputs:
@@ -38,7 +38,7 @@ class Inputs:
         """Copy a pass's inputs to the device, without waiting.
 
         Padding rows are written to the cache row `spare`. They see the common rows and one that is read in this
-        pass, so that what they compute, which nobody looks at, is finite.
+        pass, so that what they compute, which is never read, is finite.
         """
         pinned = self._sent.device.type == "cuda"
         # Lent by torch's allocator until the copy is done: a buffer of our own could be overwritten before.

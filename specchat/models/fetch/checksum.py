@@ -23,7 +23,7 @@ def _never() -> bool:
 def weights_sha256(spec: ModelSpec, on_progress: OnProgress = _silent, cancelled: IsCancelled = _never) -> str:
     """SHA-256 of the model's weight file; of several, that of their sorted lines `NAME SHA-256`.
 
-    A file is hashed where nobody vouches for it and it has changed since it was hashed last. A scripted model has
+    A file is hashed where its checksum is not known and it has changed since it was hashed last. A scripted model has
     that of its name.
 
     Raises:

@@ -127,7 +127,7 @@ def model_in(path: Path) -> Path:
         return path
     try:
         names = sorted(entry.name for entry in path.iterdir())
-    except OSError as error:  # a device, a pipe, a folder of somebody else's
+    except OSError as error:  # a device, a pipe, a folder of another user
         raise WeightsError(f"{path} cannot be read: {error.strerror or error}") from None
     ggufs = [name for name in names if name.endswith(".gguf")]
     if any(name.endswith(".safetensors") for name in names):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specchat.models.files.gguf_formats import FORMATS
 from specchat.models.files.gguf_reader import FourBit, GgufReader, StoredTensor
+from specchat.models.files.gguf_rotation import FACTORS
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.weight_source import ALL_ROWS, RowChoice, TensorFacts
 
@@ -100,6 +101,10 @@ class GgufSource:
     @cached_property
     def _embedded(self) -> npt.NDArray[np.float32]:
         return np.empty((_EMBEDDED_ROWS, self._embedding.shape[-1]), dtype=np.float32)
+
+    def rotation_factors(self) -> Tensor | None:
+        """(head_dim / 2,) what the rotation's angles per position are divided by, None where they are not."""
+        return self._file.tensor(FACTORS).dense() if FACTORS in self._file else None
 
     def let_go(self) -> None:
         self._file.let_go()

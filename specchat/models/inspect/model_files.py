@@ -18,6 +18,7 @@ from specchat.models.files.config_file import CONFIG, read_config
 from specchat.models.files.families import FAMILIES, GGUF_FAMILIES
 from specchat.models.files.gguf_formats import FOUR_BIT
 from specchat.models.files.gguf_header import read_header
+from specchat.models.files.gguf_rotation import rotation_scaling
 from specchat.models.files.number_limits import GGUF_NAMES, wrong_number
 from specchat.models.files.safetensors_header import tensors_in
 from specchat.models.files.tokenizer_files import tokens_of
@@ -127,7 +128,10 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelDescription:
     parameters = sum(math.prod(tensor.shape) for tensor in header.tensors)
     four_bit = sum(math.prod(tensor.shape) for tensor in header.tensors if tensor.kind in FOUR_BIT)
     architecture = header.architecture
-    refusal = _refused_architecture(architecture)
+    scaling = rotation_scaling(header)
+    refusal = _refused_architecture(architecture) or scaling.refusal
+    if not refusal and scaling.changes and not _is_own(architecture):
+        refusal = f"is of architecture {architecture}, whose rotation for long texts cannot be read from a GGUF file"
     if not refusal and not any(tensor.name.startswith("blk.") for tensor in header.tensors):
         refusal = "has no layers: it is no language model"
     context = header.about("context_length")

@@ -151,7 +151,7 @@ class _Checkpoint:
         raise AssertionError("the headers name it")
 
     def finish(self) -> None:
-        """Refuse tensors that nobody asked for: they would change what the layer computes."""
+        """Refuse tensors that were not asked for: they would change what the layer computes."""
         if left := self._entries.keys() - self._taken:
             raise WeightsError(
                 f"{self.folder}: tensor {shown(min(left))} is none of an EAGLE-3 layer that specchat runs"

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.core.request import CHUNK_TOKENS
 from specchat.core.states import TextStates
 from specchat.core.trained_network import Guessed
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.base.cache_rows import CHUNK_TOKENS, common_prefix
+from specchat.models.base.cache_rows import common_prefix
 from specchat.models.learned.eagle import Eagle
 from specchat.models.learned.ground import Ground
 
@@ -26,6 +27,7 @@ class EagleDrafting:
     """
 
     depth = sys.maxsize
+    skip = None  # it reads the whole text
 
     def __init__(self, network: Eagle, ground: Ground) -> None:
         self.layers = frozenset(network.sizes.taps)

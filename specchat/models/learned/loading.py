@@ -26,6 +26,9 @@ from specchat.models.native.linear import NativeHead, NativeLinear, small_networ
 from specchat.models.native.network import NativeNetwork
 from specchat.models.own.decoder import Decoder
 
+_LEARNT_TOKENS = 2048
+"""For so many of the most frequent tokens it is computed beforehand what steps take of them."""
+
 _DRAFTING: dict[str, Any] = {"hydra": HydraDrafting, "medusa": MedusaDrafting, "eagle": EagleDrafting}
 
 
@@ -63,9 +66,11 @@ def drafting(method: str, network: Any, target: Weights, head: Callable[[], Head
         rows: Tensor = network.of_tokens(network.shared.embed(torch.tensor(some)))
         return rows
 
+    tokens = TokenInputs(of_tokens)
+    tokens.within(network.shared.tokens[:_LEARNT_TOKENS].tolist())  # now, so that no round has to
     ground = Ground(
         TextInputs(network.sizes.taps, network.fused),
-        TokenInputs(of_tokens),
+        tokens,
         TrimmedHead(head, network.shared, None if network.shared.own_head else target),
     )
     made: TrainedNetwork = _DRAFTING[method](network, ground)

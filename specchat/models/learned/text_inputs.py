@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from specchat.core.device_copy import rows_of
 from specchat.core.states import TextStates
-from specchat.models.base.cache_rows import common_prefix
 
-_MOST_WAITING_TOKENS = 256
-"""States of so many tokens are kept as they came; a round in which nobody asks for rows then costs next to nothing."""
+_MOST_WAITING_TOKENS = 32
+"""States of so many tokens are kept as they came, with all that was read beside them; a round in which no rows are
+asked for then costs next to nothing."""
 
 
 class TextInputs:
@@ -22,22 +23,41 @@ class TextInputs:
         self._taps, self._fuse = taps, fuse
         self._text: list[int] = []
         self._rows = torch.empty(0, 0)
-        self._waiting: list[tuple[int, Tensor]] = []  # positions of the first, and (n, taps, width) states
+        self._waiting: list[TextStates] = []
+        self._skipped: set[int] = set()  # positions without a state
         self._waiting_tokens = 0
 
     @torch.inference_mode()
     def take(self, states: TextStates) -> None:
         """The states of some tokens; those before them are known."""
         assert states.first <= len(self._text), "states of a text have no gap"
-        self._waiting.append((states.first, torch.stack([states.layers[layer] for layer in self._taps], dim=1)))
+        self._waiting.append(states)
         self._waiting_tokens += len(states.tokens)
         self._text[states.first :] = states.tokens
+        if self._skipped:
+            self._skipped.difference_update(range(states.first, states.end))
         if self._waiting_tokens > _MOST_WAITING_TOKENS:
             self._make_rows()
 
-    def known(self, text: Sequence[int]) -> int:
-        """How many leading tokens of this text there are rows of."""
-        return common_prefix(self._text, text)
+    def skip(self, first: int, tokens: Sequence[int]) -> None:
+        """Some tokens whose states do not come; those before them are known, or were skipped."""
+        assert first <= len(self._text), "a text has no gap"
+        self._text[first:] = tokens
+        self._skipped.update(range(first, len(self._text)))
+
+    def cover(self, text: Sequence[int]) -> bool:
+        """Whether this is the text so far, and there is a state of its last token."""
+        return len(text) - 1 not in self._skipped and self._text[: len(text)] == list(text)
+
+    def at(self, position: int) -> Tensor:
+        """(taps, width) states at a position where they still wait, else (d,) its row: for who needs no other row."""
+        assert position < len(self._text), "this position is known"
+        for states in reversed(self._waiting):
+            if states.first <= position:
+                row = [position - states.first]
+                features = torch.cat([rows_of(states.layers[layer], row) for layer in self._taps])
+                return features.to("cpu", torch.float32)
+        return self._rows[position]
 
     def rows(self, first: int, end: int) -> Tensor:
         """(end − first, d) rows of these positions."""
@@ -49,11 +69,10 @@ class TextInputs:
     def _make_rows(self) -> None:
         """Make rows of the states that wait, in the order they came in; what goes on from what came before, with it."""
         together: list[Tensor] = []
-        for at, (first, features) in enumerate(self._waiting):
-            together.append(features)
-            end = first + len(features)
-            if at + 1 == len(self._waiting) or self._waiting[at + 1][0] != end:
-                self._write(end, torch.cat(together))
+        for at, states in enumerate(self._waiting):
+            together.append(torch.stack([states.layers[layer] for layer in self._taps], dim=1))
+            if at + 1 == len(self._waiting) or self._waiting[at + 1].first != states.end:
+                self._write(states.end, torch.cat(together))
                 together.clear()
         self._waiting.clear()
         self._waiting_tokens = 0
@@ -64,7 +83,7 @@ class TextInputs:
         first = end - len(rows)
         if end > len(self._rows):
             room = rows.new_zeros(max(end, 2 * len(self._rows), 256), rows.shape[1])
-            if first:
-                room[:first] = self._rows[:first]
+            if len(self._rows):
+                room[: len(self._rows)] = self._rows
             self._rows = room
         self._rows[first:end] = rows

@@ -21,10 +21,15 @@ class TokenInputs:
 
     def of(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) a row for each token."""
+        table, places = self.within(tokens)
+        return table[places]
+
+    def within(self, tokens: Sequence[int]) -> tuple[Tensor, list[int]]:
+        """A table (m, d) that has these tokens' rows, and where; valid until others are asked for."""
         new = [token for token in dict.fromkeys(tokens) if token not in self._place]
         if new:
             self._learn(new, tokens)
-        return self._rows[[self._place[token] for token in tokens]]
+        return self._rows, [self._place[token] for token in tokens]
 
     def _learn(self, new: list[int], tokens: Sequence[int]) -> None:
         if len(self._place) + len(new) > _MOST_TOKENS:

@@ -13,6 +13,7 @@ from torch import Tensor
 from specchat.core.seams import Weights
 from specchat.core.top_tokens import best_tokens
 from specchat.core.trained_network import Guessed
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.learned.shared_weights import SharedWeights, unit
 
 _MOST_ADDED = 1024
@@ -25,9 +26,8 @@ class HeadProduct(Protocol):
     def append(self, rows: Tensor) -> None:
         """Add rows, (n, d) float32."""
 
-    def scores(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits (n, R) of (n, d) states; places of the highest (n, C), best first; (n,) what makes them
-        log-probabilities."""
+    def scores(self, states: Tensor) -> HeadOutput:
+        """Everything that can be said of (n, d) states; tokens are places among the rows."""
 
 
 class TorchHead:
@@ -42,13 +42,19 @@ class TorchHead:
     def append(self, rows: Tensor) -> None:
         self._rows = torch.cat([self._rows, rows])
 
-    def scores(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def scores(self, states: Tensor) -> HeadOutput:
         logits = F.linear(unit(states, self._epsilon) * self._norm, self._rows)
-        return logits, best_tokens(logits, min(self._BEST, logits.shape[1]))[1], logits.logsumexp(dim=-1)
+        highest, places = best_tokens(logits, min(self._BEST, logits.shape[1]))
+        return HeadOutput(logits, places, logits.logsumexp(dim=-1), highest)
 
 
 class TrimmedHead:
-    """Rows of the target's head for the tokens that texts use most, and for those of the text being written."""
+    """Rows of the target's head for the tokens that texts use most, and for those of the text being written.
+
+    Attributes:
+        product: computes it.
+        tokens: (R,) int64, the token of each row.
+    """
 
     def __init__(self, product: Callable[[], HeadProduct], shared: SharedWeights, target: Weights | None) -> None:
         """The frequent tokens.
@@ -59,8 +65,8 @@ class TrimmedHead:
             target: whose head further tokens are read from; None for a head that cannot grow.
         """
         self._make, self._target, self._shared = product, target, shared
-        self._product = self._frequent_rows()
-        self._tokens = shared.tokens.numpy()
+        self.product = self._frequent_rows()
+        self.tokens = shared.tokens
         self._known = set(shared.tokens.tolist())
 
     def add(self, tokens: Sequence[int]) -> None:
@@ -72,18 +78,21 @@ class TrimmedHead:
             return
         frequent = self._shared.tokens
         if len(self._known) + len(new) > len(frequent) + _MOST_ADDED:
-            self._product, self._tokens, self._known = self._frequent_rows(), frequent.numpy(), set(frequent.tolist())
+            self.product, self.tokens, self._known = self._frequent_rows(), frequent, set(frequent.tolist())
             new = [token for token in dict.fromkeys(tokens) if token not in self._known][-_MOST_ADDED:]
-        self._product.append(self._target.head_rows(new))
+        self.product.append(self._target.head_rows(new))
         self._known.update(new)
-        self._tokens = np.concatenate([self._tokens, np.array(new, dtype=np.int64)])
+        self.tokens = torch.cat([self.tokens, torch.tensor(new)])
 
     def guessed(self, states: Tensor) -> Guessed:
         """What follows (n, d) states."""
-        logits, best, totals = self._product.scores(states)
-        places = best.numpy()
-        scores = logits.numpy()[np.arange(len(places))[:, None], places].astype(np.float64)
-        return Guessed(self._tokens[places], scores - totals.numpy()[:, None], self._tokens, logits)
+        said = self.product.scores(states)
+        assert said.likeliest is not None, "every head that guesses names the likeliest"
+        assert said.highest is not None, "and their logits"
+        assert said.totals is not None, "and what makes log-probabilities of them"
+        logprobs = said.highest.numpy().astype(np.float64) - said.totals.numpy()[:, None]
+        tokens = self.tokens.numpy()
+        return Guessed(tokens[said.likeliest.numpy()], logprobs, tokens, said.logits)
 
     def _frequent_rows(self) -> HeadProduct:
         product = self._make()

@@ -85,7 +85,7 @@ static int kind_check(const Rows *r, const AttentionKind *kind) {
     return DONE;
 }
 
-/* Whether what is left out and what is added names layers, products and rows that there are. */
+/* Whether what is left out, added and tapped names layers, products and rows that there are. */
 static int parts_check(const Decoder *d, const Rows *r) {
     if (r->place_of == NULL && r->kept != d->layers) return refuse("a cache of %d layers of %d", r->kept, d->layers);
     for (int i = 0; i < d->layers && r->place_of; i++)
@@ -103,6 +103,10 @@ static int parts_check(const Decoder *d, const Rows *r) {
                           each[i % ADAPTED]->in, each[i % ADAPTED]->out);
         if (a->rank && (a->down == NULL || a->up == NULL)) return refuse("an adapter without factors");
     }
+    if (in_range("tapped layers", r->tapped, 0, d->layers)) return REFUSED;
+    if (r->tapped && (r->tap_of == NULL || r->taps == NULL)) return refuse("no room for tapped states");
+    for (int i = 0; i < d->layers && r->tapped; i++)
+        if (in_range("a tapped layer's place", r->tap_of[i], -1, r->tapped - 1)) return REFUSED;
     return DONE;
 }
 

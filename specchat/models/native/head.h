@@ -53,19 +53,28 @@ static bool all_named(const int32_t *tokens, int rows, int vocab_size) {
     return true;
 }
 
+/* Bytes of the best tokens that each thread found, and of the sums. */
+static size_t head_lists(const Team *team, int rows) {
+    return up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
+}
+
+static size_t head_sums(const Decoder *decoder, int rows) {
+    return up_to_64((size_t)rows * (size_t)stretches_of(decoder->head.out) * sizeof(float));
+}
+
 /* Final norm and head: (rows, hidden) → (rows, vocab_size); of each row the BEST tokens with the highest logits, (rows,
- * BEST), the highest first, of equals the one with the lower number; and, unless NULL, the logarithm of the sum of the
- * exponentials of its logits, (rows). An Outcome: logits that are no numbers are refused. */
+ * BEST), the highest first, of equals the one with the lower number; and, unless NULL, those logits, (rows, BEST), and the
+ * logarithm of the sum of the exponentials of all, (rows). An Outcome: logits that are no numbers are refused. */
 int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int rows, float *logits, int32_t *tokens,
-                 float *totals) {
+                 float *highest, float *totals) {
     if (head_check(decoder, rows)) return REFUSED;
     Rows few = {.rows = rows};
     Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
     size_t bytes;
     lay_out(&p, NULL, &bytes);
     int stretches = stretches_of(decoder->head.out);
-    size_t lists = up_to_64((size_t)team->threads * (size_t)rows * sizeof(Best));
-    char *memory = aligned_alloc(64, bytes + lists + up_to_64((size_t)rows * (size_t)stretches * sizeof(float)));
+    size_t lists = head_lists(team, rows);
+    char *memory = aligned_alloc(64, bytes + lists + head_sums(decoder, rows));
     if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},
@@ -78,6 +87,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     for (int row = 0; row < rows; row++) {
         for (int i = 1; i < team->threads; i++) join(&head.best[row], &head.best[i * rows + row]);
         memcpy(tokens + (size_t)row * BEST, head.best[row].token, sizeof head.best[row].token);
+        if (highest) memcpy(highest + (size_t)row * BEST, head.best[row].score, sizeof head.best[row].score);
     }
     if (totals) {
         together(team, HEAD, total_stretches, &head, rows * stretches, 1);

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import weakref
+from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from specchat.errors import ModelError
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.native.build import load
+from specchat.models.native.tensor_pointers import pointer
 
 PHASES = ("rounding", "products", "attention", "head", "waiting")
 """What the time of a pass goes into; team.h has the same in the same order."""
@@ -29,6 +34,32 @@ MOST_THREADS = 1024
 _NO_MEMORY = 1
 
 
+class HeadRoom:
+    """Room for what a head says of some rows.
+
+    Attributes:
+        logits: (rows, V) float32.
+        best: (rows, BEST) int32, places of the highest, best first.
+        highest: (rows, BEST) float32, those logits; where asked for.
+        totals: (rows,) float32, logarithm of the sum of the exponentials of all; where asked for.
+        addresses: of these four, as C takes them.
+    """
+
+    def __init__(self, rows: int, width: int, *, highest: bool = False, totals: bool = False) -> None:
+        self.logits, self.best = torch.empty(rows, width), torch.empty(rows, BEST, dtype=torch.int32)
+        self.highest = torch.empty(rows, BEST) if highest else None
+        self.totals = torch.empty(rows) if totals else None
+        each = self.logits, self.best, self.highest, self.totals
+        self.addresses = tuple(None if tensor is None else tensor.data_ptr() for tensor in each)
+
+    @property
+    def output(self) -> HeadOutput:
+        """What was written; of fewer than BEST logits as many are named as there are."""
+        count = min(BEST, self.logits.shape[1])
+        highest = self.highest if self.highest is None or count == BEST else self.highest[:, :count]
+        return HeadOutput(self.logits, self.best if count == BEST else self.best[:, :count], self.totals, highest)
+
+
 class Kernels:
     """One compiled library with a team of threads, asleep when there is no work. One pass runs at a time.
 
@@ -42,7 +73,12 @@ class Kernels:
         library.team_free.argtypes = [_POINTER]
         library.decoder_check.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
-        library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 3]
+        library.decoder_bytes.restype = ctypes.c_size_t
+        library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
+        library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 4]
+        library.hydra_check.argtypes = [_POINTER]
+        library.hydra_step.argtypes = [_POINTER] * 4
+        library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
         library.linear_check.argtypes = library.head_alone_check.argtypes = [_POINTER]
         library.linear.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
         library.team_time.restype = None
@@ -74,13 +110,36 @@ class Kernels:
             about = ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop
             self._done(self._library.decoder_layers(self._team_of(threads), *about))
 
-    def head(
-        self, threads: int, decoder: Any, hidden: int, rows: int, logits: int, best: int, totals: int | None
-    ) -> None:
-        """Final norm and head; addresses of (rows, d) and (rows, V) float32, (rows, BEST) int32, (rows,) float32."""
+    def move_rows(self, keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy rows of a cache onto others, one after another: (to, from) of each.
+
+        Args:
+            keys, values: (layers, heads, capacity, head_dim) bfloat16, as decoder.h lays them out.
+        """
+        layers, heads, capacity, head_dim = sizes = keys.shape
+        cache = pointer("keys", keys, torch.bfloat16, *sizes), pointer("values", values, torch.bfloat16, *sizes)
+        flat = (ctypes.c_int32 * (2 * len(moves)))(*itertools.chain.from_iterable(moves))
+        self._done(self._library.cache_move(*cache, layers * heads, capacity, head_dim, flat, len(moves)))
+
+    def head(self, threads: int, decoder: Any, hidden: int, rows: int, said: HeadRoom) -> None:
+        """Final norm and head of (rows, d) float32 states at this address."""
         with self._passing:
-            about = ctypes.byref(decoder), hidden, rows, logits, best, totals
+            about = ctypes.byref(decoder), hidden, rows, *said.addresses
             self._done(self._library.decoder_head(self._team_of(threads), *about))
+
+    def working_bytes(self, threads: int, decoder: Any, rows: int, seen: int) -> int:
+        """What layers and head work in, in a pass of so many rows over so many cache rows."""
+        return int(self._library.decoder_bytes(threads, ctypes.byref(decoder), rows, seen))
+
+    def check_hydra(self, hydra: Any) -> None:
+        """Make sure that the sizes of a sequential MLP agree with one another; `hydra` as hydra.h declares it."""
+        self._done(self._library.hydra_check(ctypes.byref(hydra)))
+
+    def hydra_step(self, threads: int, head: Any, hydra: Any, step: Any) -> None:
+        """One level of a tree through a checked sequential MLP and a checked head; `step` as hydra.h declares it."""
+        with self._passing:
+            about = ctypes.byref(head), ctypes.byref(hydra), ctypes.byref(step)
+            self._done(self._library.hydra_step(self._team_of(threads), *about))
 
     def check_linear(self, product: Any) -> None:
         """Make sure that the sizes of a product by itself agree with one another.

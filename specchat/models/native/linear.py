@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from specchat.models.base.head_output import HeadOutput
 from specchat.models.files.gguf_reader import GROUP
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.native.arena import Arena
-from specchat.models.native.kernels import BEST, Kernels, kernels_for
+from specchat.models.native.kernels import HeadRoom, Kernels, kernels_for
 from specchat.models.native.network import CDecoder
 from specchat.models.native.packing import pack_into
 from specchat.models.native.product import LANES, CProduct, Product
@@ -34,21 +35,21 @@ class NativeLinear(nn.Module):
     def __init__(self, kernels: Kernels, weight: Tensor, arena: Arena) -> None:
         """Pack a weight, (out, in) float32, into memory of the arena."""
         super().__init__()
-        self._kernels = kernels
+        self.kernels = kernels
         out, inputs = weight.shape
-        self._product = Product.empty(out, inputs, _BITS, False, None, arena)
-        pack_into(kernels, _stored(weight), _BITS, self._product.data)
-        self._c = self._product.as_c()
+        self.product = Product.empty(out, inputs, _BITS, False, None, arena)
+        pack_into(kernels, _stored(weight), _BITS, self.product.data)
+        self._c = self.product.as_c()
         kernels.check_linear(self._c)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, out) float32 from (…, in)."""
-        product, rows = self._product, x.numel() // self._product.inputs
+        product, rows = self.product, x.numel() // self.product.inputs
         x = x.to("cpu", torch.float32).contiguous()
         out = torch.empty(*x.shape[:-1], product.out)
         if rows:
             states = pointer("states", x, torch.float32, *x.shape[:-1], product.inputs)
-            self._kernels.linear(1, self._c, rows, states, out.data_ptr())
+            self.kernels.linear(1, self._c, rows, states, out.data_ptr())
         return out
 
 
@@ -94,20 +95,23 @@ class NativeHead:
         self._c = CDecoder(hidden=len(self._norm), vocab_size=self._rows, epsilon=self._epsilon, norm=norm, head=head)
         self._kernels.check_head(self._c)
 
-    def scores(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits (n, R) of (n, d) states; places of the highest (n, C), best first; (n,) what makes them
-        log-probabilities."""
+    @property
+    def as_c(self) -> CDecoder:
+        """The head for C, checked; valid until rows are added."""
+        return self._c
+
+    def room(self, rows: int) -> HeadRoom:
+        """Room for what it says of so many rows."""
+        return HeadRoom(rows, self._rows, highest=True, totals=True)
+
+    def scores(self, states: Tensor) -> HeadOutput:
+        """Everything that can be said of (n, d) states; tokens are places among the rows."""
         states = states.to("cpu", torch.float32).contiguous()
-        rows = len(states)
-        logits, best, totals = (
-            torch.empty(rows, self._rows),
-            torch.empty(rows, BEST, dtype=torch.int32),
-            torch.empty(rows),
-        )
-        if rows:
-            given = pointer("states", states, torch.float32, rows, len(self._norm))
-            self._kernels.head(1, self._c, given, rows, logits.data_ptr(), best.data_ptr(), totals.data_ptr())
-        return logits, best[:, : min(BEST, self._rows)], totals
+        said = self.room(len(states))
+        if len(states):
+            given = pointer("states", states, torch.float32, len(states), len(self._norm))
+            self._kernels.head(1, self._c, given, len(states), said)
+        return said.output
 
 
 def _stored(weight: Tensor) -> StoredRows:

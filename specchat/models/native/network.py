@@ -12,16 +12,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specchat.core.states import StackedStates
 from specchat.errors import ModelError
 from specchat.models.base.head_output import HeadOutput
-from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.kv_cache import KVCache, MoveRows
 from specchat.models.base.network import Pass
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
-from specchat.models.native.kernels import BEST, kernels_for
+from specchat.models.native.kernels import BEST, HeadRoom, kernels_for
 from specchat.models.native.packing import Packer
 from specchat.models.native.product import CProduct, Product
 from specchat.models.native.tensor_pointers import maybe_pointer, pointer
@@ -75,6 +76,8 @@ class _CRows(ctypes.Structure):
         *[(name, ctypes.c_void_p) for name in ("place_of", "mlp")],
         *[(name, ctypes.c_int32) for name in ("kept", "adapters")],
         *[(name, ctypes.c_void_p) for name in ("low_rank", "adapter_of")],
+        ("tapped", ctypes.c_int32),
+        *[(name, ctypes.c_void_p) for name in ("tap_of", "taps")],
     ]
 
 
@@ -119,13 +122,14 @@ class NativeNetwork:
         self.keys_together = KEYS
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
+        self.move_rows: MoveRows | None = self._kernels.move_rows
         self._source: WeightSource = prepared(source, shape)
         packer = Packer(self._kernels, self._source, precision)
         with ThreadPoolExecutor(self.threads) as pool:
             self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
             self._head = packer.product("embed" if shape.tied else "head", share_out=pool.map)
         self._norm = self._source.dense("norm")
-        self._like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
+        self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
         self.weights = sum(product.out * product.inputs for product in products)
@@ -147,24 +151,32 @@ class NativeNetwork:
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         hidden = _floats(hidden)
-        rows, vocab_size = len(hidden), self.shape.vocab_size
-        logits, best = torch.empty(rows, vocab_size), torch.empty(rows, BEST, dtype=torch.int32)
-        summed = torch.empty(rows) if totals else None
+        rows, vocab_size = hidden.shape[0], self.shape.vocab_size
+        said = HeadRoom(rows, vocab_size, totals=totals)
         if rows:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
-            said = logits.data_ptr(), best.data_ptr(), None if summed is None else summed.data_ptr()
-            self._kernels.head(self.threads, self._c, states, rows, *said)
-        return HeadOutput(logits, best if vocab_size >= BEST else best[:, :vocab_size], summed)
+            self._kernels.head(self.threads, self._c, states, rows, said)
+        return said.output
+
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        shape = self.shape
+        states, masks = 4 * rows * shape.hidden, len(shape.attention_kinds) * rows * seen
+        said = 4 * rows * (shape.vocab_size + BEST) if logits else 0
+        return states + masks + said + self._kernels.working_bytes(self.threads, self._c, rows, seen)
 
     def run(self, running: Pass) -> Tensor:
-        rows = _Rows(running, self.shape, self._like, self._adapters)
+        rows, watch = _Rows(running, self.shape, self.like, self._adapters), running.watch
         for layers in running.segments(self.shape.layers):
-            running.counters.node_layers += running.parts.computed(layers) * len(rows.hidden)
-            self._kernels.layers(self.threads, self._c, rows.as_c(), layers)
-            if running.watch is not None and running.watch.wants(layers.stop - 1):
-                stay = running.watch.after_layer(layers.stop - 1, rows.hidden)
-                if stay is not None:
-                    rows.drop(stay)
+            running.counters.node_layers += running.parts.computed(layers) * rows.hidden.shape[0]
+            taps = None if watch is None else rows.taps(watch.tapped(layers))
+            self._kernels.layers(self.threads, self._c, rows.as_c(taps), layers)
+            if watch is None:
+                continue
+            if taps is not None:
+                watch.keep(taps.states)
+            stay = watch.ask_hooks(layers.stop - 1, rows.hidden)
+            if stay is not None:
+                rows.drop(stay)
         return rows.hidden
 
     def time_phases(self, timed: bool) -> None:
@@ -198,6 +210,14 @@ class NativeNetwork:
         )
 
 
+@dataclass(frozen=True)
+class _Taps:
+    """Layers whose states C copies; `places` says of each layer where among them its states go, or −1."""
+
+    states: StackedStates
+    places: array[int]
+
+
 class _Rows:
     """The rows of one pass and where they lie."""
 
@@ -213,7 +233,7 @@ class _Rows:
         self._positions, self._places = array("i", plan.positions), array("i", plan.written)
         self._keys, self._values = running.cache.room_for(self._end, like)
         self._place_of, self._mlp = _left_out(running.parts, running.cache)
-        self._adapters, self._adapter_of = adapters.of(running.riders, len(self.hidden))
+        self._adapters, self._adapter_of = adapters.of(running.riders, self.hidden.shape[0])
 
     def drop(self, stay: list[int]) -> None:
         """Go on with these rows alone; `stay` are places among the rows so far."""
@@ -222,15 +242,24 @@ class _Rows:
         self._seen = [seen[stay] for seen in self._seen]
         self._adapter_of = None if self._adapter_of is None else self._adapter_of[stay]
 
-    def as_c(self) -> _CRows:
-        """The same for C; valid as long as this lives and nothing is dropped."""
-        shape, rows, (kept, _, capacity, _) = self._shape, len(self.hidden), self._keys.shape
+    def taps(self, layers: tuple[int, ...]) -> _Taps | None:
+        """Room for the states of the rows after these layers; None where there are none."""
+        if not layers:
+            return None
+        places = array("i", [-1]) * self._shape.layers
+        for place, layer in enumerate(layers):
+            places[layer] = place
+        return _Taps(StackedStates(layers, torch.empty(len(layers), *self.hidden.shape)), places)
+
+    def as_c(self, taps: _Taps | None = None) -> _CRows:
+        """The same for C; valid as long as this and the taps live and nothing is dropped."""
+        shape, rows, (kept, _, capacity, _) = self._shape, self.hidden.shape[0], self._keys.shape
         if rows != len(self._places):
             raise ModelError(f"the native kernels refuse states: {rows} rows, not {len(self._places)}")
         cache = (torch.bfloat16, kept, shape.kv_heads, capacity, shape.head_dim)
         kinds = [
             _CAttentionKind(
-                *(common, 0 if table is None else len(table)),
+                *(common, 0 if table is None else table.shape[0]),
                 maybe_pointer("rotations", table, torch.complex64, *_sizes(table, shape)),
                 pointer("a mask", seen, torch.bool, rows, self._end),
             )
@@ -248,6 +277,8 @@ class _Rows:
             *(kept, 0 if self._adapters is None else self._adapters.count),
             None if self._adapters is None else ctypes.addressof(self._adapters.table),
             maybe_pointer("which adapters act", self._adapter_of, torch.int32, rows),
+            0 if taps is None else len(taps.states),
+            *((None, None) if taps is None else (taps.places.buffer_info()[0], taps.states.stacked.data_ptr())),
         )
 
 
@@ -264,7 +295,7 @@ def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor |
 
 
 def _sizes(table: Tensor | None, shape: Shape) -> tuple[int, ...]:
-    return () if table is None else (len(table), 1, shape.head_dim // 2)
+    return () if table is None else (table.shape[0], 1, shape.head_dim // 2)
 
 
 def _floats(states: Tensor) -> Tensor:

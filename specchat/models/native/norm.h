@@ -13,9 +13,15 @@ static float mean_square(const float *x, int length) {
     return (sum_of(sum) + rest) / (float)length;
 }
 
+/* Without weights where there are none. */
 static void norm_row(const float *x, const float *weight, int length, float epsilon, float *to) {
     float factor = 1.0f / sqrtf(mean_square(x, length) + epsilon);
     int i = 0;
+    if (weight == NULL) {
+        for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor);
+        for (; i < length; i++) to[i] = x[i] * factor;
+        return;
+    }
     for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
     for (; i < length; i++) to[i] = x[i] * factor * weight[i];
 }

@@ -8,8 +8,10 @@
  * Compiled on the user's machine for its own processor; specchat/models/native/build.py says how.
  */
 
+#include "cache.h"
 #include "check.h"
 #include "floor.h"
+#include "hydra.h"
 #include "linear.h"
 
 /* Rotate pairs of values by angles whose cosines and sines lie side by side. */
@@ -233,7 +235,23 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
             attention_half(&p);
         }
         if (rows->mlp == NULL || rows->mlp[i]) mlp_half(&p);
+        if (rows->tapped && rows->tap_of[i] >= 0) {
+            size_t states = (size_t)rows->rows * (size_t)decoder->hidden;
+            memcpy(rows->taps + (size_t)rows->tap_of[i] * states, p.hidden, states * sizeof(float));
+        }
     }
     free(memory);
     return DONE;
+}
+
+/* What layers and head work in, in a pass of so many rows over so many cache rows: whichever takes more. */
+size_t decoder_bytes(int threads, const Decoder *decoder, int rows, int seen) {
+    Team team = {.threads = threads};
+    Rows read = {.rows = rows, .end = seen}, few = {.rows = rows};
+    Pass layers = {.team = &team, .decoder = decoder, .rows = &read}, head = {.team = &team, .decoder = decoder, .rows = &few};
+    size_t of_layers, of_head;
+    lay_out(&layers, NULL, &of_layers);
+    lay_out(&head, NULL, &of_head);
+    of_head += head_lists(&team, rows) + head_sums(decoder, rows);
+    return of_layers > of_head ? of_layers : of_head;
 }

@@ -18,6 +18,7 @@ from specchat.models.base.cached_text import CachedText
 from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.pass_sizes import PassSizes
 from specchat.models.base.shape import windows_of
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.base.windows import windowed
@@ -58,9 +59,10 @@ class ReferenceModel:
         self.counters = Counters()
         self.device: torch.device = network.get_input_embeddings().weight.device
         self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
-        self.cache = KVCache(self._parts.attention, context_tokens)
+        self.cache: KVCache = KVCache(self._parts.attention, context_tokens, beside=source.cache if source else None)
         self._text: CachedText = CachedText(self.cache, source._text if source else None)
         config = network.config
+        self._sizes = pass_sizes(config.get_text_config(), self.vocab_size, self.dtype)
         windows = windows_of(config) if config.model_type in FAMILIES else ()
         self._window = next((window for window in windows if window is not None), None)
 
@@ -144,6 +146,19 @@ class ReferenceModel:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
         self._text.rows.pretend(tokens)
 
+    def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
+        """The most that its cache, and those of its twins and views, take until each holds so many tokens."""
+        like = torch.empty(self._sizes.kv_heads, self._sizes.head_dim, dtype=self.dtype, device="meta")
+        return self.cache.bytes_until(tokens, like, longest)
+
+    def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
+        """What a pass of so many rows behind a text of so many tokens takes beside that, its result included."""
+        return self._sizes.bytes(rows, tokens + rows, logits)
+
+    def limit_context_(self, tokens: int) -> None:
+        """Take no longer texts than this. In place; its cache grows no further."""
+        self.context_tokens = self.cache.max_rows = tokens
+
     def _pass(self, plan: Plan, wanted: Callable[[], list[int]], riders: Sequence[Rider] = ()) -> Tensor:
         """One forward pass; (rows wanted, V) logits. Which rows are wanted is asked when the pass is done."""
         rows = len(plan.positions)
@@ -211,3 +226,17 @@ class ReferenceModel:
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def pass_sizes(config: Any, vocab_size: int, dtype: torch.dtype) -> PassSizes:
+    """Sizes as a transformers configuration tells them; what it does not name is taken to be the usual."""
+    hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
+    return PassSizes(
+        hidden=hidden,
+        inner=int(getattr(config, "intermediate_size", None) or 4 * hidden),
+        heads=heads,
+        kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
+        head_dim=int(getattr(config, "head_dim", None) or hidden // heads),
+        vocab_size=vocab_size,
+        element=dtype.itemsize,
+    )

@@ -131,6 +131,18 @@ class ScriptedModel:
         """Act as if so many tokens had been read; none of them can be known again."""
         self._text.rows.pretend(tokens)
 
+    def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
+        """Nothing: what it has read it knows as numbers of tokens."""
+        return 0
+
+    def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
+        """Logits, once as they are made and once together."""
+        return 8 * rows * self.vocab_size if logits else 0
+
+    def limit_context_(self, tokens: int) -> None:
+        """Take no longer texts than this. In place."""
+        self.context_tokens = tokens
+
     def _count(self, plan: Plan) -> None:
         self.counters.passes += 1
         self.counters.rows += len(plan.positions)

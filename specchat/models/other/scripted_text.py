@@ -64,7 +64,7 @@ Change the width, the depth or the drafter while I am speaking, and watch the tr
 _SPECIALS = ("<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 _END, _ROLES = 256, {"system": 257, "user": 258, "assistant": 259}
 _PIECES = re.compile(r" +(?= )| ?\w+|\n+| ?[^\w\s]+|\s", re.UNICODE)
-"""Indentation is one piece: were every space its own, nobody who looks back a few pieces could tell where it ends."""
+"""Indentation is one piece: if every space were its own piece, the last few pieces would not tell where it ends."""
 
 
 class ScriptedVocabulary:

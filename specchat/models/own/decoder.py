@@ -47,7 +47,13 @@ class Decoder:
         self.context_tokens = context_tokens
         self.counters = Counters()
         self.device = network.device
-        self.cache = KVCache(self._parts.attention, context_tokens, network.keys_together)
+        self.cache: KVCache = KVCache(
+            self._parts.attention,
+            context_tokens,
+            network.keys_together,
+            network.move_rows,
+            source.cache if source else None,
+        )
         self._text: CachedText = CachedText(self.cache, source._text if source else None)
         # A tree may reach a little past the end of the context before it is cut.
         rotations = shape.rotations(context_tokens + 1024) if source is None else source.rotations
@@ -119,6 +125,18 @@ class Decoder:
     def pretend(self, tokens: int) -> None:
         """Act as if so many tokens had been read; their rows hold zeros or stale values."""
         self._text.rows.pretend(tokens)
+
+    def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
+        """The most that its cache, and those of its twins and views, take until each holds so many tokens."""
+        return self.cache.bytes_until(tokens, self.network.like, longest)
+
+    def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
+        """What a pass of so many rows behind a text of so many tokens takes beside that, its result included."""
+        return self.network.pass_bytes(rows, tokens + rows, logits)
+
+    def limit_context_(self, tokens: int) -> None:
+        """Take no longer texts than this. In place; its cache grows no further."""
+        self.context_tokens = self.cache.max_rows = tokens
 
     def _run(self, plan: Plan, watch: LayerWatch | None, riders: Sequence[Rider] = ()) -> Tensor:
         self.counters.passes += 1

@@ -14,7 +14,9 @@ from specchat.core.device_copy import to_device
 from specchat.core.request import Adapter
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
 from specchat.models.base.head_output import HeadOutput
+from specchat.models.base.kv_cache import MoveRows
 from specchat.models.base.network import Pass
+from specchat.models.base.pass_sizes import PassSizes
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.own.attention import Attention, folded_mask, fused
 from specchat.models.own.fused_ops import PLAIN, FusedOps
@@ -63,6 +65,7 @@ class EagerNetwork:
         self.nbytes = weights.nbytes
         self.kernels = "torch"
         self.keys_together = 1
+        self.move_rows: MoveRows | None = None
         self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
         shape = weights.shape
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -81,6 +84,14 @@ class EagerNetwork:
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
         return HeadOutput(self.weights.head(normed))
+
+    def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
+        shape = self.shape
+        sizes = PassSizes(
+            shape.hidden, shape.inner, shape.heads, shape.kv_heads, shape.head_dim, shape.vocab_size,
+            self.like.element_size(), masks=len(shape.attention_kinds),
+        )  # fmt: skip
+        return sizes.bytes(rows, seen, logits)
 
     def run(self, running: Pass) -> Tensor:
         hidden, watch = running.hidden, running.watch

@@ -39,7 +39,8 @@ class TextBatch:
         self._parts = SubLayers.of_all(self.network.shape.layers)
         self._room = -(-self.longest_tokens // _TOGETHER) * _TOGETHER
         self._held = [0] * texts
-        self._cache = KVCache(self._parts.attention, texts * self._room, self.network.keys_together)
+        together, move = self.network.keys_together, self.network.move_rows
+        self._cache = KVCache(self._parts.attention, texts * self._room, together, move)
 
     def held(self, text: int) -> int:
         """How many tokens of a text were read."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from specchat.tui.control.branches import Branches
 from specchat.tui.control.clips import Clips
 from specchat.tui.control.current_chat import CurrentChat
+from specchat.tui.control.engine_server import EngineServer
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.control.races import Races
@@ -42,6 +43,7 @@ class Actions:
     side_panel: SidePanel
     show: ShowMode
     clips: Clips
+    server: EngineServer
     keys: Mapping[str, str]  # the user's own, by binding
 
     def choose_pair(self) -> None:

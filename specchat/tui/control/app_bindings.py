@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from textual.binding import Binding, BindingType
 
+_QUESTIONS = [
+    Binding(key, f"ask_question({at})", f"ask {which} of the empty page's questions", show=False, priority=True, id=id)
+    for at, (key, which, id) in enumerate(
+        (
+            ("alt+x", "the first", "question.first"),
+            ("alt+y", "the second", "question.second"),
+            ("alt+z", "the third", "question.third"),
+        )
+    )
+]
+"""Terminals send Alt+B and Alt+F as other keys, and Textual takes Alt with a digit for a character."""
+
 APP_BINDINGS: list[BindingType] = [
     Binding("f1", "command('help')", "all keys and commands", show=False, id="help"),
     Binding("ctrl+p", "command_palette", "find a command", show=False, priority=True, id="palette"),
@@ -29,6 +41,7 @@ APP_BINDINGS: list[BindingType] = [
     Binding("f8", "command('tokens')", "flip a reply between Markdown and tokens", show=False, id="tokens"),
     Binding("ctrl+z", "suspend_process", "go to the background; fg returns", show=False, priority=True, id="suspend"),
     Binding("f5", "command('restart')", "start the engine again", show=False, id="restart"),
+    *_QUESTIONS,
     Binding("space", "pace('hold')", "hold the rounds, or let them go on", show=False, id="pace.hold"),
     Binding("full_stop", "pace('step')", "do one round", show=False, id="pace.step"),
     Binding("less_than_sign", "pace('slower')", "slower", show=False, id="pace.slower"),

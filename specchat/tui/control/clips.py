@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from specchat.engine.near.machine import machine
@@ -21,15 +22,20 @@ class Clips:
     def __init__(self, chat: Chat, session: EngineSession) -> None:
         self._chat, self._session = chat, session
 
-    def write(self, format: str, file: Path | None) -> Path:
-        """Write the clip; returns its file. Raises UsageError where there is nothing to show."""
+    async def write(self, format: str, file: Path | None) -> Path:
+        """Write the clip, beside the app's own work; returns its file.
+
+        Raises:
+            UsageError: there is nothing to show, or no such format, or the file is there already.
+        """
         if not self._chat.rounds:
             raise UsageError("no round has been seen yet that a clip could show")
         format = format or (file.suffix.lstrip(".").lower() if file else "") or "svg"
         if format not in FORMATS:
             raise UsageError(f"no clip is written as {format!r}{nearest(format, FORMATS)}")
         file = file or export.free_name(f"clip-{export.stem_of(self._chat.title, self._chat.id)}", format, Path.cwd())
-        export.write(FORMATS[format](frames_of(list(self._chat.rounds), self._about())), file)
+        frames = frames_of(list(self._chat.rounds), self._about())
+        export.write(await asyncio.to_thread(FORMATS[format], frames), file)
         return file
 
     def _about(self) -> list[str]:

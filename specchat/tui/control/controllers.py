@@ -11,6 +11,7 @@ from specchat.tui.control.branches import Branches
 from specchat.tui.control.clips import Clips
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.current_chat import CurrentChat
+from specchat.tui.control.engine_server import EngineServer
 from specchat.tui.control.engine_session import EngineSession, LinkFactory
 from specchat.tui.control.event_dispatch import EventDispatch
 from specchat.tui.control.event_pump import EventPump
@@ -19,11 +20,13 @@ from specchat.tui.control.prompt_controller import PromptController
 from specchat.tui.control.races import Races
 from specchat.tui.control.round_animation import RoundAnimation
 from specchat.tui.control.screen_update import ScreenUpdate
+from specchat.tui.control.served_replies import ServedReplies
 from specchat.tui.control.show_mode import ShowMode
 from specchat.tui.control.side_panel import SidePanel
+from specchat.tui.control.starting_page import StartingPage
 from specchat.tui.control.stop_keys import StopKeys
 from specchat.tui.control.tour import Tour
-from specchat.tui.ports import AppPorts
+from specchat.tui.ports import AppPorts, StartServer
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
 from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs, Sizes
@@ -55,12 +58,13 @@ class Controllers:
         store: Path | None,
         toured: Path | None,
         questions: Callable[[], Sequence[BenchQuestion]],
+        server: StartServer | None,
     ) -> None:
         self.pump = EventPump(ports.tick)
         self.garbage = GarbageCollection(lambda: self.pump.idle)
         self.settings_files = SettingsFiles(chat, here=engine_here)
         self.side_panel = SidePanel(chat, views, self.settings_files, ports)
-        self.tour = Tour(views.start_pages, views.prompt, ports.key_of, toured)
+        self.tour = Tour(views.start_pages, views.prompt, ports.key_of, ports.redraw, toured)
         self.terminal = TerminalWindow(
             chat,
             options,
@@ -109,6 +113,8 @@ class Controllers:
         self.speed = PlaybackSpeed(chat, self.session, views.tree_panel, ports, self.pump.wake)
         self.show = ShowMode(chat, views, self.session, self.speed, ports)
         self.races = Races(chat, self.session, ports, questions)
+        self.served = ServedReplies(chat, self.session.send, lambda: self.races.on, self.pump.wake)
+        self.server = EngineServer(chat, self.served, ports, server)
         self.context_limit = ContextLimit(chat, self.session, views, ports)
         self.current_chat = CurrentChat(chat, views, self.session, self.context_limit, self.archive, ports)
         self.actions = Actions(
@@ -126,9 +132,11 @@ class Controllers:
             tour=self.tour,
             side_panel=self.side_panel,
             show=self.show,
+            server=self.server,
             clips=Clips(chat, self.session),
             keys=keys,
         )
+        self.starting_page = StartingPage(views, self.session, self.context_limit, ports, demo)
         self.prompt_controller = PromptController(self.actions, self.context_limit)
         self.stop_keys = StopKeys(self.actions, self.context_limit, self.prompt_controller)
         self.round_animation = RoundAnimation(chat, views, self.speed, self.pump, ports)

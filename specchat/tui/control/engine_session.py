@@ -97,8 +97,7 @@ class EngineSession:
             self._chat.engine.wanted.update(changes)
             await self.connect()
             return
-        if self._chat.running is not None:
-            self.link.send(Cancel(self._chat.running.id))
+        self._cancel_reply()
         self.link.send(self._chat.engine.load(changes))
         self._ports.notify("")
         self._ports.redraw()
@@ -167,7 +166,7 @@ class EngineSession:
     def _require_free(self) -> None:
         """Raise UsageError with the reason if no reply can be requested now."""
         if not self._chat.can_generate:
-            raise UsageError(self._ports.busy_reason if self._chat.running else "no pair is ready")
+            raise UsageError(self._ports.busy_reason if self._chat.writing else "no pair is ready")
 
     def stop(self) -> bool:
         """Stop loading, or the reply at its next round; False if there is nothing to stop."""
@@ -176,11 +175,18 @@ class EngineSession:
         if self._chat.engine.phase == "loading":
             self.link.send(Cancel(None))
             self._ports.notify("stopping …")
-        elif self._chat.running is not None:
-            self.link.send(Cancel(self._chat.running.id))
+        elif self._cancel_reply():
             self._ports.notify("stopping at the next round …")
         else:
             return False
+        return True
+
+    def _cancel_reply(self) -> bool:
+        """Stop the reply that is being written, be it for another program; False if there is none."""
+        running = self._chat.running or self._chat.served
+        if self.link is None or running is None or not self._chat.writing:
+            return False
+        self.link.send(Cancel(running.id))
         return True
 
     def reset_chat(self) -> None:
@@ -195,6 +201,8 @@ class EngineSession:
         if self._demo is None or not self._demo.exists():
             self._ports.notify("no demo is shipped with this installation", "warn")
             return
+        if self._chat.serving:
+            raise UsageError("other programs use the engine; /serve off ends that, and then the demo can be played")
         recording = Recording.read(self._demo)
         if self._aside is None:
             self._aside = (self.link, self._chat.set_aside())

@@ -161,7 +161,7 @@ class Races:
         chat = self._chat
         if self._session.player is not None:
             raise UsageError("a recording cannot race: there is no engine")
-        if chat.running is not None:
+        if chat.writing:
             raise UsageError(self._ports.busy_reason)
         if not chat.can_generate:
             raise UsageError("no pair is ready")

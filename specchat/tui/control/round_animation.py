@@ -138,7 +138,8 @@ class RoundAnimation:
     def _show(self) -> None:
         round = self.round
         assert round is not None, "a round is animated only while it is held"
-        self._views.tree_panel.reveal(round, self._depth)
+        if not self._chat.shown_rounds.looks_back:
+            self._views.tree_panel.reveal(round, self._depth)
         self._views.tree_strip.reveal(round, self._depth)
         self._set_preview(preview(round, self._depth))
 

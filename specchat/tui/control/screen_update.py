@@ -16,6 +16,9 @@ from specchat.tui.state.session import Chat
 from specchat.tui.system.cpu_meter import CpuMeter
 from specchat.tui.view_ports import SettingsFormPort, ViewPorts
 
+NOTHING_YET, NO_ROUNDS = "each round's token tree", "no rounds were kept of this reply"
+"""What stands in place of a tree."""
+
 TREE_S, FIGURES_S = 1 / 8, 1 / 3
 """The shortest time between two drawings of the tree, and of the figures, while a reply is written."""
 
@@ -49,7 +52,7 @@ class ScreenUpdate:
     def __call__(self) -> None:
         """Update all widgets; tree and figures at limited rates while a reply is written."""
         chat, views = self._chat, self._views
-        writing = chat.running is not None
+        writing = chat.writing
         if not writing or self._pump.is_due("tree", TREE_S):
             self._draw_tree()
         self._animation.redraw()
@@ -59,6 +62,7 @@ class ScreenUpdate:
             views.status.repaint()
         self._terminal.update_title()
         views.queued_message.update()
+        views.served_line.update()
         views.prompt.waiting = chat.queued or ""
         views.notice.update(welcomed=views.start_pages.welcome_shown)
         views.start_pages.repaint_welcome()
@@ -67,26 +71,34 @@ class ScreenUpdate:
         self._draw_alert()
 
     def _draw_tree(self) -> None:
-        chat, speed = self._chat, self._speed
-        pace = self._show.title + speed.caption
+        chat, speed, looks_back = self._chat, self._speed, self._chat.shown_rounds.looks_back
+        rounds, figures = chat.visible_rounds, chat.visible_figures
+        over = not chat.writing and chat.newest_reply is not None
+        served = "served · " if chat.watched else ""
         self._views.tree_panel.show(
-            chat.rounds, chat.figures, frozen=speed.halted, animating=not self._animation.finished, pace=pace
+            rounds,
+            figures,
+            frozen=speed.halted or looks_back,
+            animating=not self._animation.finished and not looks_back,
+            pace="earlier reply · " if looks_back else served + self._show.title + speed.caption,
+            looks_back=looks_back,
+            empty=NO_ROUNDS if over or looks_back else NOTHING_YET,
         )
         self._views.subtitle.repaint()
-        self._views.tree_strip.show(chat.rounds[-1] if chat.rounds else None, chat.figures, speed.caption)
+        self._views.tree_strip.show(rounds[-1] if rounds else None, figures, speed.caption)
 
     def _facts(self) -> Facts:
         chat, meter = self._chat, self._cpu_meter
         return Facts(
-            figures=chat.figures,
+            figures=chat.visible_figures,
             loss=chat.engine.loss,
             context_tokens=chat.context_tokens,
             context_limit=chat.engine.ready.context_tokens if chat.engine.ready else 0,
             memory_bytes=chat.engine.ready.memory_bytes if chat.engine.ready else 0,
-            writing=chat.running is not None,
+            writing=chat.writing,
             effect=chat.engine.effect,
-            shares=meter.read(self._session.engine_pid) if chat.running else meter.shares,
-            plan=plan_of(chat.rounds[-1] if chat.rounds else None),
+            shares=meter.read(self._session.engine_pid) if chat.writing else meter.shares,
+            plan=plan_of(chat.visible_rounds[-1] if chat.visible_rounds else None),
         )
 
     def _draw_alert(self) -> None:

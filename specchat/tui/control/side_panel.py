@@ -8,6 +8,7 @@ from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.state.session import Chat
 from specchat.tui.state.settings_fields import Field, fields_of
+from specchat.tui.state.turn import Turn
 from specchat.tui.view_ports import SettingsFormPort, ViewPorts
 
 
@@ -75,6 +76,12 @@ class SidePanel:
         self._views.tree_panel.set_mode(mode)
         self._ports.chat_screen().set_class(False, "-no-tree")
         self._update()
+
+    def look_at(self, turn: Turn | None) -> None:
+        """Show the rounds of this reply, or of the one to this message; None: of the newest one again."""
+        found = self._chat.reply_turn(turn) if turn else None
+        self._chat.shown_rounds.look_at(found.reply if found else None)
+        self._ports.redraw()
 
     def leave_tree(self) -> None:
         """Show the chat again where the tree replaced it."""

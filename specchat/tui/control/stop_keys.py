@@ -56,6 +56,7 @@ class StopKeys:
             self._ports.notify("")
             self._actions.show.leave()
             self._actions.side_panel.leave_tree()
+            self._actions.side_panel.look_at(None)
             views.transcript.follow()
             views.prompt.focus()
 

@@ -15,11 +15,14 @@ from textual.geometry import Size
 
 from specchat.config import AppOptions
 from specchat.config.saving import set_app
+from specchat.errors import SpecchatError
 from specchat.tui.control.key_bindings import key_table, keymap
 from specchat.tui.draw.theme import DARK, MONO, OWN
+from specchat.tui.ports import Notify
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.system.window_size import bounded
 from specchat.tui.text.ascii import AsciiFilter
+from specchat.tui.text.browser_glyphs import BrowserGlyphFilter
 from specchat.tui.text.control_codes import ControlCodeFilter
 from specchat.tui.text.key_names import names_of
 from specchat.tui.textual_fixes.compositing import MainScreen
@@ -42,6 +45,7 @@ class TerminalApp(FixedApp):
         self.guard = guard or ExitGuard()
         self.after_copy: Callable[[str, str], None] = lambda text, what: None  # called with the text and its name
         self._control_codes = ControlCodeFilter()
+        self._glyphs = [BrowserGlyphFilter()] if self.driver_class.__name__ == "BrowserDriver" else []
         self._ascii = AsciiFilter(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self._set_themes(options.theme)
         if not options.animations:
@@ -49,7 +53,7 @@ class TerminalApp(FixedApp):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The filters that every line passes before it is shown."""
-        filters = [*super().get_line_filters(), self._control_codes]
+        filters = [*super().get_line_filters(), self._control_codes, *self._glyphs]
         return filters if self._ascii is None else [*filters, self._ascii]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
@@ -98,9 +102,12 @@ class TerminalApp(FixedApp):
         """The keys of a binding as people write them; empty where it has none."""
         return names_of(self.key_table.get(id, ()))
 
-    def remember_theme(self, name: str) -> None:
-        """Start with this theme from now on. Raises ConfigError where the settings cannot be written."""
-        set_app("theme", name)
+    def remember_theme(self, name: str, notify: Notify) -> None:
+        """Start with this theme from now on; where the settings cannot be written, say so."""
+        try:
+            set_app("theme", name)
+        except SpecchatError as error:
+            notify(f"the theme is not remembered: {error}", "warn")
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it beside the app's own work."""

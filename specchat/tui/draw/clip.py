@@ -1,4 +1,4 @@
-"""Writes the frames of a clip as an animated SVG, or as an asciinema recording."""
+"""Writes the frames of a clip as an animated SVG, as an asciinema recording, or as a GIF."""
 
 from __future__ import annotations
 
@@ -8,37 +8,30 @@ from html import escape
 from itertools import accumulate
 
 from specchat.tui.draw.clip_frames import COLUMNS, Frame
+from specchat.tui.draw.clip_gif import as_gif
+from specchat.tui.draw.clip_styles import BOLD, COLOURS, ITALIC, STRUCK
 from specchat.tui.draw.theme import DARK
 from specchat.tui.text.cells import Row, width_of
 
 _CELL, _LINE, _SIZE, _MARGIN = 8.4, 19, 14, 16
 
-_QUIET, _LINES = DARK.variables["quiet-color"], DARK.variables["line-color"]
-_COLOURS = {
-    "root": _QUIET, "accepted": DARK.primary, "bonus": DARK.accent, "rejected": _QUIET, "crossed": _QUIET,
-    "unreached": _LINES, "pending": _LINES, "pruned": _LINES, "cut": DARK.primary, "agreed": DARK.secondary,
-    "river": DARK.primary, "line": _LINES, "dim": _QUIET, "drafted": DARK.primary, "target": DARK.accent,
-}  # fmt: skip
-"""The colour of each role; of the others, the text's own."""
 
-_BOLD, _ITALIC, _STRUCK = ("accepted", "bonus"), ("pending",), ("rejected", "pruned", "cut")
-
-
-def as_svg(frames: Sequence[Frame]) -> str:
+def as_svg(frames: Sequence[Frame]) -> bytes:
     """One picture that moves by CSS alone; where nothing moves, the last frame is seen."""
     width = round(COLUMNS * _CELL + 2 * _MARGIN)
     height = max(len(frame.rows) for frame in frames) * _LINE + 2 * _MARGIN
     *moving, last = (_svg_rows(frame.rows) for frame in frames)
     groups = [f'<g class="f" id="f{number}">{rows}</g>' for number, rows in enumerate(moving)]
     drawn = "\n".join([*groups, f'<g id="f{len(moving)}">{last}</g>'])
-    return (
+    picture = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">\n'
         f"<style>\n{_styles(frames)}\n</style>\n"
         f'<rect width="100%" height="100%" rx="8" fill="{DARK.background}"/>\n{drawn}\n</svg>\n'
     )
+    return picture.encode("utf-8", "replace")
 
 
-def as_cast(frames: Sequence[Frame]) -> str:
+def as_cast(frames: Sequence[Frame]) -> bytes:
     """A recording in asciinema's format, version 2."""
     height = max(len(frame.rows) for frame in frames)
     lines: list[object] = [{"version": 2, "width": COLUMNS, "height": height, "title": "specchat"}]
@@ -47,10 +40,10 @@ def as_cast(frames: Sequence[Frame]) -> str:
         screen = "\r\n".join("".join(f"{_sgr(role)}{text}\x1b[0m" for text, role in row) for row in frame.rows)
         lines.append([round(start, 3), "o", f"\x1b[2J\x1b[H{screen}"])
     lines.append([round(sum(frame.seconds for frame in frames), 3), "o", ""])
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode("utf-8", "replace")
 
 
-FORMATS: dict[str, Callable[[Sequence[Frame]], str]] = {"svg": as_svg, "cast": as_cast}
+FORMATS: dict[str, Callable[[Sequence[Frame]], bytes]] = {"svg": as_svg, "cast": as_cast, "gif": as_gif}
 
 
 def _styles(frames: Sequence[Frame]) -> str:
@@ -58,10 +51,10 @@ def _styles(frames: Sequence[Frame]) -> str:
     rules = [
         f"text {{ font: {_SIZE}px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace; white-space: pre; "
         f"fill: {DARK.foreground}; }}",
-        *(f".{role} {{ fill: {colour}; }}" for role, colour in _COLOURS.items()),
-        *(f".{role} {{ font-weight: bold; }}" for role in _BOLD),
-        *(f".{role} {{ font-style: italic; }}" for role in _ITALIC),
-        *(f".{role} {{ text-decoration: line-through; }}" for role in _STRUCK),
+        *(f".{role} {{ fill: {colour}; }}" for role, colour in COLOURS.items()),
+        *(f".{role} {{ font-weight: bold; }}" for role in BOLD),
+        *(f".{role} {{ font-style: italic; }}" for role in ITALIC),
+        *(f".{role} {{ text-decoration: line-through; }}" for role in STRUCK),
         ".f { opacity: 0; }",
     ]
     whole = sum(frame.seconds for frame in frames)
@@ -88,7 +81,7 @@ def _svg_row(row: Row, y: int) -> str:
         if shown := text.strip(" "):
             lead = len(text) - len(text.lstrip(" "))
             x = _MARGIN + (column + lead) * _CELL
-            name = f' class="{role}"' if role in _COLOURS else ""
+            name = f' class="{role}"' if role in COLOURS else ""
             runs.append(f'<text x="{x:.1f}" y="{y}"{name}>{escape(shown)}</text>')
         column += width_of([(text, role)])
     return "".join(runs)
@@ -96,7 +89,7 @@ def _svg_row(row: Row, y: int) -> str:
 
 def _sgr(role: str) -> str:
     """The terminal's code of a role's style."""
-    colour = str(_COLOURS.get(role) or DARK.foreground)
+    colour = str(COLOURS.get(role) or DARK.foreground)
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    styles = [code for code, roles in (("1", _BOLD), ("3", _ITALIC), ("9", _STRUCK)) if role in roles]
+    styles = [code for code, roles in (("1", BOLD), ("3", ITALIC), ("9", STRUCK)) if role in roles]
     return f"\x1b[{';'.join([*styles, f'38;2;{red};{green};{blue}'])}m"

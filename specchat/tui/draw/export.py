@@ -73,11 +73,11 @@ def stem_of(title: str, id: str) -> str:
     return re.sub(r"[^\w-]+", "-", title.lower()).strip("-")[:_LONGEST_NAME].strip("-") or f"chat-{id}"
 
 
-def write(text: str, file: Path) -> None:
-    """A new file with this text; raises UsageError where one is there already."""
+def write(content: str | bytes, file: Path) -> None:
+    """A new file with this text, or these bytes; raises UsageError where one is there already."""
     try:
-        with file.open("x", encoding="utf-8", errors="replace", newline="\n") as out:
-            out.write(text)
+        with file.open("xb") as out:
+            out.write(content.encode("utf-8", "replace") if isinstance(content, str) else content)
     except FileExistsError:
         raise UsageError(f"that file is there already; choose another name: {file}") from None
     except OSError as error:

@@ -36,14 +36,13 @@ def head_rows(playback: RacePlayback, pair: str, dtype: str, chosen: Mapping[str
     ]
 
 
-def bar_rows(playback: RacePlayback, longest: int, width: int) -> list[Row]:
-    """One bar for each side: how much of the reply it has written."""
-    return [_bar_row(playback, side, longest, width) for side in SIDES]
+def bar_rows(playback: RacePlayback, width: int) -> list[Row]:
+    """One bar for each side: the tokens it has written, on one scale, and a line to where the reply ends."""
+    return [_bar_row(playback, side, width) for side in SIDES]
 
 
-def _bar_row(playback: RacePlayback, side: Side, longest: int, width: int) -> Row:
+def _bar_row(playback: RacePlayback, side: Side, width: int) -> Row:
     elapsed = playback.elapsed(side)
-    share = playback.progress(side, longest)
     tokens = playback.tokens(side)
     figures = f"{tokens:>6,} tok {elapsed:>7.2f} s" if tokens else " " * 20
     if width >= 60:
@@ -56,8 +55,15 @@ def _bar_row(playback: RacePlayback, side: Side, longest: int, width: int) -> Ro
     running = playback.race.running == side
     row: Row = [(label, "strong" if running else "text")]
     if room >= 4:
-        row += [(bar(share, room), _ROLES[side]), (" ", "")]
+        row += [*_bar(playback, tokens, room, _ROLES[side]), (" ", "")]
     return clip([*row, (figures, "text")], width)
+
+
+def _bar(playback: RacePlayback, tokens: int, cells: int, role: str) -> Row:
+    full = playback.full_bar_tokens
+    done = bar(tokens / full, cells).rstrip()
+    ahead = "╌" * (round(playback.length / full * cells) - len(done))
+    return [(done, role), (ahead, "line"), (" " * (cells - len(done) - len(ahead)), "")]
 
 
 def status_rows(playback: RacePlayback, dtype: str, width: int, height: int) -> list[Row]:
@@ -84,7 +90,8 @@ def _status(playback: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
             read = f" · reading the prompt, {done:,} of {total:,} tokens" if total else ""
             return [("◌ ", f"warming up: a few tokens of each that are not counted{read}", "dim")]
         case "racing":
-            return [("● ", "both write by turns of a few tokens; each column shows its own clock", "accepted")]
+            scale = f"a full bar is {playback.full_bar_tokens} tokens"
+            return [("● ", f"both write by turns, each on its own clock; {scale}", "accepted")]
         case _ if not playback.finished:
             return [("● ", "all is written; the slower side goes on at its recorded pace", "target")]
         case "comparing":
@@ -114,7 +121,7 @@ def outcome_text(playback: RacePlayback, pair: str, dtype: str) -> str:
     """The whole result as lines to copy."""
     race = playback.race
     lines = [f"{pair} · {settings_line(race.settings, race.seed, dtype)}"]
-    lines += ["".join(text for text, _ in row).rstrip() for row in bar_rows(playback, 0, 60)]
+    lines += ["".join(text for text, _ in row).rstrip() for row in bar_rows(playback, 60)]
     return "\n".join([*lines, *(text for _, text, _ in _status(playback, dtype))])
 
 

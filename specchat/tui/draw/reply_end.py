@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specchat.tui.text.cells import Row
+from specchat.tui.text.cells import Row, clip
 from specchat.tui.text.wrap import wrap
 
 
@@ -32,3 +32,16 @@ def _between(runs: Sequence[tuple[str, str]], start: int, end: int) -> Row:
             row.append((text[left - at : right - at], role))
         at += len(text)
     return row
+
+
+def last_lines(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[Row]:
+    """The last `height` lines of these runs as they are broken, each cut at the width; an empty last line is none."""
+    lines: list[Row] = [[]]
+    for text, role in runs:
+        first, *others = text.split("\n")
+        lines[-1].append((first, role))
+        lines += [[(line, role)] for line in others]
+    rows = [clip([run for run in line if run[0]], width) for line in lines]
+    if not rows[-1]:
+        rows.pop()
+    return rows[-height:]

@@ -64,8 +64,6 @@ def _all_rows(facts: Facts, width: int) -> list[tuple[int, Row]]:
             entries.append((2, [*_label("change"), *did]))
         if facts.plan:
             entries.append((7, [*_label("plan"), (cut(facts.plan, max(1, width - _LABEL)), "dim")]))
-        if figures.emitted:
-            entries.append((8, _recent(figures, width)))
         entries += [(9 + i, row) for i, row in enumerate(_split(figures, width))]
     if facts.loss is not None:
         entries += [(rank, row) for rank, row in zip((2, 15, 16), _lossless(facts.loss, width), strict=False)]
@@ -127,13 +125,6 @@ def _depths(figures: Figures, width: int) -> tuple[Row, Row]:
         numbers.append((f"{depth:^3} ", "dim"))
         bars.append((spark([rate], 1.0) * 3 + " ", "accepted"))
     return numbers, bars
-
-
-def _recent(figures: Figures, width: int) -> Row:
-    values = list(figures.emitted)[-max(1, width - _LABEL) :]
-    spaced = width - _LABEL >= 2 * len(values)
-    line = spark(values, max(*values, 2))
-    return [*_label(f"last {len(values)}"), ((" " if spaced else "").join(line), "bar")]
 
 
 def _split(figures: Figures, width: int) -> list[Row]:

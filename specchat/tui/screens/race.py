@@ -7,6 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.events import Resize
 from textual.message import Message
 from textual.screen import ModalScreen
 
@@ -23,8 +24,12 @@ from specchat.tui.ports import KeyNames
 from specchat.tui.state.race_playback import RacePlayback, RaceSetup
 from specchat.tui.widgets.race_column import RaceColumn
 from specchat.tui.widgets.rows_view import RowsView
+from specchat.tui.widgets.tree_panel import TreePanel
 
 _REFRESH_S = 1 / 10
+
+TREE_FROM_COLUMNS, TREE_FROM_ROWS = 112, 20
+"""From this size on each column keeps 30 cells of text beside the tree."""
 
 
 class RaceScreen(ModalScreen[None]):
@@ -34,6 +39,7 @@ class RaceScreen(ModalScreen[None]):
     RaceScreen { background: $background; }
     RaceScreen #head { height: 2; margin: 0 1; }
     RaceScreen #columns { height: 1fr; layout: horizontal; }
+    RaceScreen #race-tree { width: 44; }
     RaceScreen #bars { height: 2; margin: 0 1; }
     RaceScreen #outcome { height: 1; margin: 0 1; }
     RaceScreen #keys { height: 1; margin: 0 1; }
@@ -62,16 +68,19 @@ class RaceScreen(ModalScreen[None]):
         self._copied = False
         self._columns: dict[Side, RaceColumn] = {side: RaceColumn(id=side) for side in SIDES}
         pair, dtype, settings = setup.pair, setup.dtype, setup.settings
+        self._tree = TreePanel(id="race-tree")
         self._head = RowsView(lambda w, h: head_rows(self.playback, pair, dtype, settings, w), id="head")
-        self._bars = RowsView(lambda w, h: bar_rows(self.playback, setup.max_tokens, w), id="bars")
+        self._bars = RowsView(lambda w, h: bar_rows(self.playback, w), id="bars")
         self._outcome = RowsView(lambda w, h: status_rows(self.playback, dtype, w, h), id="outcome")
         self._keys = RowsView(lambda w, h: [keys_row("copied" if self._copied else "", self._hint(), w)], id="keys")
 
     def compose(self) -> ComposeResult:
-        """Question and settings, two columns, two progress bars, the outcome, keys."""
+        """Question and settings, two columns with a tree between them, two bars, the outcome, keys."""
         yield self._head
         with Container(id="columns"):
-            yield from self._columns.values()
+            yield self._columns["plain"]
+            yield self._tree
+            yield self._columns["speculative"]
         yield self._bars
         yield self._outcome
         yield self._keys
@@ -79,6 +88,11 @@ class RaceScreen(ModalScreen[None]):
     def on_mount(self) -> None:
         """Start the redraw timer."""
         self._refresh_timer = self.set_interval(_REFRESH_S, self.show)
+        self.show()
+
+    def on_resize(self, event: Resize) -> None:
+        """The tree stands between the columns where there is room."""
+        self._tree.display = event.size.width >= TREE_FROM_COLUMNS and event.size.height >= TREE_FROM_ROWS
         self.show()
 
     def show(self) -> None:
@@ -92,6 +106,8 @@ class RaceScreen(ModalScreen[None]):
             running = playback.race.running == side
             rounds = heat.rounds[: playback.shown_rounds(side)]
             column.show(NAMES[side], rounds, tail, running=running)
+            if side == "speculative" and self._tree.display:
+                self._tree.show(rounds, None, frozen=playback.finished, empty="the trees of speculation")
         self._fit_outcome()
         for view in (self._head, self._bars, self._outcome, self._keys):
             view.repaint()

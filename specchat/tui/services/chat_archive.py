@@ -9,14 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from specchat.errors import StoreError
 from specchat.store import records
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.store.writer import Writer
 from specchat.tui.ports import CallLater, Notify, Redraw
+from specchat.tui.state.reply_rounds import ReplyRounds
 from specchat.tui.state.session import Chat
-from specchat.tui.state.stored_chat import message_of, row_of, turn_of
+from specchat.tui.state.stored_chat import message_of, message_with_rounds, row_of, turn_of
 from specchat.tui.state.turn import Turn
 
 PATIENCE_S = 0.2
@@ -79,7 +82,7 @@ class ChatArchive:
         if fresh or (self._known and not self._deleted and row != self._row):
             self._row, self._deleted = row, False
             self._known.update(turn.id for turn in fresh)
-            writer.put(partial(_add, row, [message_of(turn) for turn in fresh]))
+            writer.put(partial(_add, row, [_fresh_message(turn) for turn in fresh]))
         growing = (turn for turn in chat.turns[-1:] if turn.reply and not turn.reply.stop and turn.id in self._known)
         self._unfinished.update({turn.id: (chat.id, turn) for turn in growing})
         self._put_replies(writer)
@@ -128,7 +131,7 @@ class ChatArchive:
     def current(self) -> tuple[records.Chat, list[records.Message]]:
         """The records of the chat on the screen, with all branches."""
         chat = self._on_screen
-        return row_of(chat, records.now()), [message_of(turn) for turn in chat.branches]
+        return row_of(chat, records.now()), [message_with_rounds(turn) for turn in chat.branches]
 
     def delete(self, id: str, deleted: bool = True) -> None:
         """A chat was deleted or restored; the one on the screen is saved again if the user continues it."""
@@ -162,7 +165,7 @@ class ChatArchive:
         for chat, turn in list(self._unfinished.values()):
             if turn.reply and turn.reply.stop:
                 del self._unfinished[turn.id]
-                writer.put(partial(_update, chat, message_of(turn)), of=turn.id)
+                writer.put(partial(_finish, chat, message_of(turn), turn.reply.rounds), of=turn.id)
             else:
                 writer.grow(turn.id, partial(_grow, chat, turn))
 
@@ -190,7 +193,12 @@ class ChatArchive:
         """The file was replaced by an empty one: write the whole chat again."""
         if self._writer is not None and self._row is not None:
             turns = list(self._on_screen.branches)
-            self._writer.put(partial(_add, self._row, [message_of(turn) for turn in turns]))
+            self._writer.put(partial(_add, self._row, [message_with_rounds(turn) for turn in turns]))
+
+
+def _fresh_message(turn: Turn) -> records.Message:
+    """A turn that was not written before; a reply may have ended already."""
+    return message_with_rounds(turn) if turn.reply and turn.reply.stop else message_of(turn)
 
 
 def _add(row: records.Chat, messages: list[records.Message], chats: Chats, name: str) -> None:
@@ -199,8 +207,9 @@ def _add(row: records.Chat, messages: list[records.Message], chats: Chats, name:
         chats.add(row.id, message, name if message.status == "streaming" else None)
 
 
-def _update(chat: str, message: records.Message, chats: Chats, _: str) -> None:
-    chats.update(chat, message)
+def _finish(chat: str, message: records.Message, rounds: ReplyRounds, chats: Chats, _: str) -> None:
+    """Write a reply that has ended; its rounds are packed here, on the writer's thread."""
+    chats.update(chat, replace(message, rounds=rounds.pack()))
 
 
 def _grow(chat: str, turn: Turn, chats: Chats, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 class PairInfo:
     """One target and what drafts for it, whether its weights are on this machine, and whether they would run on it.
 
-    `found` is one that another program keeps here and that was not added yet. Sizes are None where nobody knows them.
+    `found` is one that another program keeps here and that was not added yet. Sizes are None where they are unknown.
     `refusal` says why the pair cannot work and `trouble` what that is about; `remark` says why it may be slow.
     """
 

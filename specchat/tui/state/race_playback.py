@@ -11,6 +11,8 @@ from specchat.engine.near.race import Race, Side
 from specchat.engine.protocol.commands import Command
 from specchat.engine.protocol.events import Event
 
+_SHORTEST_BAR = 64
+
 
 @dataclass(frozen=True)
 class RaceSetup:
@@ -87,12 +89,16 @@ class RacePlayback:
         """Tokens of the rounds that are shown."""
         return sum(len(round.pieces) for round in self.race.heats[side].rounds[: self.shown_rounds(side)])
 
-    def progress(self, side: Side, longest: int) -> float:
-        """The shown share of a side: of the tokens of plain decoding, or of `longest` before those are known."""
-        if self.done(side):
-            return 1.0
-        plain = self.race.plain
-        return self.tokens(side) / max(1, len(plain.tokens) if plain.finished else longest)
+    @property
+    def full_bar_tokens(self) -> int:
+        """How many tokens fill a bar, of either side and from start to end: twice as many whenever a reply needs it."""
+        written = max(len(heat.tokens) for heat in self.race.heats.values())
+        return max(_SHORTEST_BAR, 1 << max(0, written - 1).bit_length())
+
+    @property
+    def length(self) -> int:
+        """The tokens of the reply, once a side is complete; 0 before."""
+        return max((len(heat.tokens) for heat in self.race.heats.values() if heat.finished), default=0)
 
     @property
     def _shown_s(self) -> float:

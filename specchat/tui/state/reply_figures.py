@@ -10,7 +10,6 @@ from specchat.engine.near.speedup import add_round, speedup_of, speedup_text
 from specchat.engine.protocol.events import Finished, RoundDone, Stats
 
 RECENT_S = 2.0
-RECENT_ROUNDS = 16
 
 
 @dataclass
@@ -27,7 +26,6 @@ class Figures:
     context_tokens: int = 0
     offered_by_depth: list[int] = field(default_factory=list)
     accepted_by_depth: list[int] = field(default_factory=list)
-    emitted: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_ROUNDS))
     stats: Stats | None = None
     gaps: Gaps = field(default_factory=Gaps)
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # when a round ended, tokens so far
@@ -42,7 +40,6 @@ class Figures:
         self.verify_s += round.timings.verify_s
         self.other_s += round.timings.other_s
         self.context_tokens = round.context_tokens + len(round.pieces)
-        self.emitted.append(len(round.pieces))
         add_round(self.gaps, round)
         _count_depths(self.offered_by_depth, _deepest(round.tree.parents))
         _count_depths(self.accepted_by_depth, len(round.verdict.path))
@@ -111,7 +108,7 @@ class Figures:
         """Mean seconds of a round, by what they went to."""
         rounds = max(1, self.rounds)
         return [
-            ("draft", self.draft_s / rounds), ("verify", self.verify_s / rounds), ("other", self.other_s / rounds),
+            ("guessing", self.draft_s / rounds), ("checking", self.verify_s / rounds), ("other", self.other_s / rounds),
         ]  # fmt: skip
 
     def line(self) -> str:

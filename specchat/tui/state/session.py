@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,15 +19,11 @@ from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.message_tree import Branches
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.served_reply import ServedReply
+from specchat.tui.state.shown_rounds import ShownRounds
 from specchat.tui.state.turn import Reply, Turn
 
-KEPT_ROUNDS = 200
-"""Rounds that the tree panel can show again."""
-
-_REMEMBERED_ROUNDS = 3 * KEPT_ROUNDS
-"""Rounds of all branches that are kept for when a branch is shown again."""
-
-_OF_THE_APP = ("fetching", "fetched", "unsaved")
+_OF_THE_APP = ("fetching", "fetched", "unsaved", "serving", "served")
 """What belongs to no chat and goes on while one is set aside."""
 
 _COMPLETE = {
@@ -47,14 +42,15 @@ class Chat:
     fetching: str = ""  # the downloads in the background and their progress
     found: str = ""  # models of other programs, offered on the welcome page
     fetched: str = ""  # the pair that was downloaded last, until it is loaded
+    serving: str = ""  # the address at which other programs may use the engine
+    served: ServedReply | None = None  # the reply for one of them that is shown in place of the chat's last
     engine: EngineState = field(default_factory=EngineState)
     id: str = field(default_factory=new_id)
     title: str = ""
     renamed: bool = False  # the title is the user's own
     branches: Branches[Turn] = field(default_factory=Branches)
     running: Reply | None = None
-    rounds: deque[RoundDone] = field(default_factory=lambda: deque(maxlen=KEPT_ROUNDS))
-    _recent: deque[tuple[Reply, RoundDone]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_ROUNDS))
+    shown_rounds: ShownRounds = field(default_factory=ShownRounds)
     figures: Figures | None = None  # of the reply being written, or the last one
     unsaved: bool = False  # the chat cannot be saved at present
     queued: str | None = None
@@ -69,13 +65,47 @@ class Chat:
         return self.branches.path
 
     @property
+    def rounds(self) -> list[RoundDone]:
+        """The rounds of the newest reply, or of the last one that has any."""
+        return self.shown_rounds.newest
+
+    @property
     def written_with(self) -> str:
         """The pair that wrote the last reply; empty where none is known."""
         return next((turn.reply.facts.pair for turn in reversed(self.turns) if turn.reply is not None), "")
 
     @property
     def can_generate(self) -> bool:
-        return self.engine.phase == "ready" and self.running is None
+        return self.engine.phase == "ready" and not self.writing
+
+    @property
+    def writing(self) -> bool:
+        """Whether the engine writes a reply, be it for another program."""
+        return self.running is not None or (self.served is not None and self.served.running)
+
+    @property
+    def watched(self) -> ServedReply | None:
+        """The reply for another program that is shown; None where a reply of the chat is."""
+        return None if self.shown_rounds.looks_back else self.served
+
+    @property
+    def visible_rounds(self) -> Sequence[RoundDone]:
+        """The rounds of the reply that is shown."""
+        reply = self.watched.reply if self.watched else self.shown_rounds.reply
+        return reply.rounds.list if reply else ()
+
+    @property
+    def visible_figures(self) -> Figures | None:
+        """The figures of the reply that is shown."""
+        if self.watched:
+            return self.watched.figures
+        looked_at = self.shown_rounds.reply if self.shown_rounds.looks_back else None
+        return looked_at.figures if looked_at else self.figures
+
+    @property
+    def newest_reply(self) -> Reply | None:
+        """The newest reply, be it for another program."""
+        return self.served.reply if self.served is not None else self.last_reply()
 
     @property
     def context_tokens(self) -> int:
@@ -111,7 +141,7 @@ class Chat:
         seed = None if reply.stop == "edited" else reply.facts.seed
         self._ids += 1
         begun = reply.go_on(self._ids)
-        self.running, self.figures = reply, reply.figures
+        self.running, self.figures, self.served = reply, reply.figures, None
         return Generate(self._ids, self.messages(self.sent_turns()[:-1]), seed, begun=begun)
 
     def replace_reply(self, turn: Turn, text: str) -> None:
@@ -171,8 +201,7 @@ class Chat:
         self._end_reply("cancelled")
         self.id, self.title, self.renamed, self.system = new_id(), "", False, ""
         self.branches.clear()
-        self.rounds.clear()
-        self._recent.clear()
+        self.shown_rounds = ShownRounds()
         self.running = self.figures = self.queued = self.editing = self.sent_from = None
 
     def open_stored(self, row: ChatRow, turns: Iterable[Turn]) -> None:
@@ -246,12 +275,13 @@ class Chat:
         return turns
 
     def _use_branch(self) -> None:
-        """Show the figures of the last reply of the branch, and the rounds of its replies."""
+        """Show the figures of the last reply of the branch, and its rounds."""
         reply = self.last_reply()
         self.figures = reply.figures if reply else None
-        shown = {id(turn.reply) for turn in self.turns}
-        self.rounds.clear()
-        self.rounds.extend(round for reply, round in self._recent if id(reply) in shown)
+        self._follow_rounds()
+
+    def _follow_rounds(self) -> None:
+        self.shown_rounds.follow([turn.reply for turn in self.turns if turn.reply is not None])
 
     def _turn_of(self, message: Message) -> Turn:
         if message.role != "assistant":
@@ -263,7 +293,7 @@ class Chat:
     def _begin_reply(self, id: int) -> Reply:
         if (before := self.last_reply()) is not None:
             before.drop_pieces()
-        self.figures = Figures()
+        self.figures, self.served = Figures(), None
         self.running = Reply(id, self.figures)
         self.branches.add(Turn("assistant", reply=self.running))
         return self.running
@@ -282,8 +312,10 @@ class Chat:
 
     def _on_round(self, event: RoundDone) -> None:
         assert self.running is not None, "rounds are heard only while a reply runs"
-        self.rounds.append(event)
-        self._recent.append((self.running, event))
+        begins = not self.running.rounds
+        self.running.rounds.list.append(event)
+        if begins:
+            self._follow_rounds()
         self.running.figures.add(event)
         self.engine.effect.add(event)
         for piece in event.pieces:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from specchat.engine.protocol.events import Stats
 from specchat.store import records
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.reply_rounds import ReplyRounds
 from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Reply, Turn
 
@@ -20,7 +22,9 @@ def row_of(chat: Chat, updated: str) -> records.Chat:
 
 
 def message_of(turn: Turn) -> records.Message:
-    """A turn as it is now; of a reply that is being written the lengths are never longer than the text."""
+    """A turn as it is now, without its rounds; of a reply that is being written the lengths are never longer than the
+    text.
+    """
     if (reply := turn.reply) is None:
         return records.Message(turn.id, turn.parent, "user", turn.content, turn.created)
     status: records.Status = "done" if reply.stop else "streaming"
@@ -30,6 +34,11 @@ def message_of(turn: Turn) -> records.Message:
     return records.Message(turn.id, turn.parent, "assistant", reply.text, turn.created, status, lengths, reply.facts)
 
 
+def message_with_rounds(turn: Turn) -> records.Message:
+    """A turn as it is now; to pack its rounds may take a while."""
+    return replace(message_of(turn), rounds=turn.reply.rounds.pack() if turn.reply else b"")
+
+
 def turn_of(message: records.Message) -> Turn:
     """A message as the screen shows it."""
     if message.role == "user":
@@ -37,7 +46,7 @@ def turn_of(message: records.Message) -> Turn:
     facts = message.facts or records.Facts()
     stop = {"interrupted": "interrupted", "streaming": "elsewhere"}.get(message.status) or facts.stop or "end"
     figures = _figures(facts.stats)
-    reply = Reply(0, figures, message.content, message.pieces, stop, facts=facts)
+    reply = Reply(0, figures, message.content, message.pieces, stop, facts=facts, rounds=ReplyRounds(message.rounds))
     return Turn("assistant", reply=reply, id=message.id, parent=message.parent, created=message.created)
 
 

@@ -13,6 +13,7 @@ from specchat.engine.protocol.text import visible
 from specchat.store.records import Facts, new_id, now
 from specchat.tui.state import attachments, thoughts
 from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.reply_rounds import ReplyRounds
 
 _STOPS = {
     "length": "longest reply reached", "stop": "stop string", "context": "context is full", "cancelled": "stopped",
@@ -33,6 +34,7 @@ class Reply:
     prefilled: tuple[int, int] = (0, 0)
     begun: bool = False
     facts: Facts = field(default_factory=Facts)  # how it was made
+    rounds: ReplyRounds = field(default_factory=ReplyRounds)
     _pieces: list[tuple[str, str]] = field(default_factory=list)
 
     @classmethod

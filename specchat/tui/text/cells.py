@@ -55,6 +55,11 @@ def padded(row: Row, cells: int) -> Row:
     return [*row, (" " * gap, "")] if gap > 0 else row
 
 
+def titled_rule(title: str, cells: int) -> Row:
+    """A line across so many cells, with a title in it."""
+    return clip([(f"─ {title} " + "─" * max(0, cells - cell_len(title) - 3), "line")], cells)
+
+
 def bar(share: float, cells: int) -> str:
     """A thin horizontal bar in half cells."""
     full, half = divmod(round(max(0.0, min(1.0, share)) * cells * 2), 2)

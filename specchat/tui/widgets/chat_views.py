@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from specchat.tui.draw.token_tree import ASCII, UNICODE
 from specchat.tui.ports import KeyNames
 from specchat.tui.state.completion import Completion
 from specchat.tui.state.prompt_history import History
@@ -13,6 +14,7 @@ from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.command_list import CommandList, Described
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.queued_message import QueuedMessage
+from specchat.tui.widgets.served_line import ServedLine
 from specchat.tui.widgets.settings_form import SettingsForm
 from specchat.tui.widgets.start_pages import StartPages
 from specchat.tui.widgets.stats_panel import StatsPanel
@@ -39,6 +41,7 @@ class ChatViews:
     status: StatusBar
     notice: Notice
     queued_message: QueuedMessage
+    served_line: ServedLine
     alert: Alert
     replay_bar: ReplayBar
 
@@ -57,7 +60,7 @@ def chat_views(
     transcript = Transcript(id="transcript")
     views = ChatViews(
         transcript=transcript,
-        start_pages=StartPages(chat, transcript),
+        start_pages=StartPages(chat, transcript, ASCII if ascii else UNICODE),
         tree_panel=TreePanel(ascii_marks=ascii, id="tree"),
         tree_strip=TreeStrip(ascii_marks=ascii, id="strip"),
         subtitle=Subtitle(chat, id="subtitle"),
@@ -68,6 +71,7 @@ def chat_views(
         status=StatusBar(chat, key_of, id="status"),
         notice=Notice(chat, id="notice"),
         queued_message=QueuedMessage(chat, key_of, id="waiting"),
+        served_line=ServedLine(chat, id="served"),
         alert=Alert(key_of, id="alert"),
         replay_bar=ReplayBar(key_of, id="replay"),
     )

@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from specchat.tui.state.turn import Turn
 from specchat.tui.widgets.messages import MessageView, NewerView, OlderView, lines_of, view_of
+from specchat.tui.widgets.transcript_messages import Shortened
 
 if TYPE_CHECKING:
     from specchat.tui.widgets.transcript import Transcript
@@ -140,7 +141,7 @@ class MountedPage:
     async def _remove(self, views: Sequence[Widget]) -> None:
         if views:
             await self._transcript.remove_children(list(views))
-            self._transcript.post_message(self._transcript.Shortened())
+            self._transcript.post_message(Shortened())
 
     async def _mount(self, turns: Sequence[Turn], first: bool = False) -> None:
         views = [view_of(turn) for turn in turns]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from specchat.tui.draw.token_tree import Marks
 from specchat.tui.ports import KeyNames
+from specchat.tui.state.growing_tree import GrowingTree
 from specchat.tui.state.session import Chat
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript import Transcript
@@ -14,8 +16,9 @@ from specchat.tui.widgets.welcome import Welcome
 class StartPages:
     """Mounts and removes the two pages in the transcript."""
 
-    def __init__(self, chat: Chat, transcript: Transcript) -> None:
-        self._chat, self._transcript = chat, transcript
+    def __init__(self, chat: Chat, transcript: Transcript, marks: Marks) -> None:
+        self._chat, self._transcript, self._marks = chat, transcript, marks
+        self._tree: GrowingTree | None = None
 
     @property
     def welcome_shown(self) -> bool:
@@ -29,7 +32,21 @@ class StartPages:
 
     async def show_welcome(self) -> None:
         """Mount the welcome page."""
-        await self._transcript.mount(Welcome(self._chat))
+        page = Welcome(self._chat, self._marks)
+        await self._transcript.mount(page)
+        if self._tree is not None:
+            page.play(self._tree)
+
+    def play(self, tree: GrowingTree) -> None:
+        """Show this tree on the welcome page from now on."""
+        self._tree = tree
+        for page in self._transcript.query(Welcome):
+            page.play(tree)
+
+    def hold_tree(self) -> None:
+        """Let the tree stand as it is."""
+        if self._tree is not None:
+            self._tree.held = True
 
     async def remove_welcome(self) -> None:
         """Remove the welcome page, if it is mounted, and begin the chat at the top."""

@@ -28,6 +28,6 @@ class Subtitle(PaintedRows):
 
     def paint(self, width: int, height: int) -> list[Row]:
         """The last rows of the reply."""
-        reply = self._chat.last_reply()
+        reply = self._chat.newest_reply
         pieces = [] if reply is None else reply.pieces
         return last_rows([*pieces, *self._preview], width, height)

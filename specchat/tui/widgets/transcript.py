@@ -10,7 +10,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
-from textual.message import Message
 from textual.reactive import Reactive, reactive
 from textual.widgets import Markdown
 
@@ -21,6 +20,7 @@ from specchat.tui.widgets.messages import MessageView, NoteView, UserView, text_
 from specchat.tui.widgets.mounted_page import STEP_LINES, MountedPage
 from specchat.tui.widgets.reading_position import ReadingPosition
 from specchat.tui.widgets.reply_view import ReplyView
+from specchat.tui.widgets.transcript_messages import CopyAsked, EditAsked, Pointed, RegenerateAsked, SwitchAsked
 
 AHEAD_PAGES = 2
 """Window heights of text that stay mounted ahead in the direction of scrolling, so that messages come in unseen."""
@@ -70,38 +70,7 @@ class Transcript(VerticalScroll):
                 views[index].set_class(chosen, "-chosen")
                 if chosen:
                     views[index].scroll_visible(animate=False, top=True)
-
-    class Shortened(Message):
-        """Messages were removed from the page."""
-
-    class CopyAsked(Message):
-        """The user wants this text in the clipboard; empty if there is none."""
-
-        def __init__(self, text: str, what: str = "message") -> None:
-            super().__init__()
-            self.text = text
-            self.what = what
-
-    class RegenerateAsked(Message):
-        """The user wants a question answered again: this one, the one that was answered so, or the last."""
-
-        def __init__(self, turn: Turn | None) -> None:
-            super().__init__()
-            self.turn = turn
-
-    class EditAsked(Message):
-        """The user wants to say this differently (or what was said last); `reply`: to edit the reply's text."""
-
-        def __init__(self, turn: Turn | None, reply: bool) -> None:
-            super().__init__()
-            self.turn, self.reply = turn, reply
-
-    class SwitchAsked(Message):
-        """The user wants to see another branch at this turn, or at the last turn with several."""
-
-        def __init__(self, turn: Turn | None, step: int) -> None:
-            super().__init__()
-            self.turn, self.step = turn, step
+                    self.post_message(Pointed(views[index].turn))
 
     async def on_older_view_asked(self) -> None:
         """Mount some older messages."""
@@ -152,7 +121,7 @@ class Transcript(VerticalScroll):
     def action_copy_message(self) -> None:
         """Copy the message pointed at, or the last one."""
         if self.views:
-            self.post_message(self.CopyAsked(text_of(self.chosen_view() or self.views[-1])))
+            self.post_message(CopyAsked(text_of(self.chosen_view() or self.views[-1])))
 
     def action_unfold(self) -> None:
         """Open or fold what is folded in the message pointed at, or in the last one."""
@@ -165,19 +134,19 @@ class Transcript(VerticalScroll):
         views = [view] if (view := self.chosen_view()) else self.views[::-1]
         codes = next((found for view in views if (found := code_blocks(text_of(view)))), [])
         several = f" {len(codes)} of {len(codes)}" if len(codes) > 1 else ""
-        self.post_message(self.CopyAsked(codes[-1] if codes else "", f"code block{several}"))
+        self.post_message(CopyAsked(codes[-1] if codes else "", f"code block{several}"))
 
     def action_regenerate(self) -> None:
         """Request another answer."""
-        self.post_message(self.RegenerateAsked(self.chosen_turn()))
+        self.post_message(RegenerateAsked(self.chosen_turn()))
 
     def action_edit(self, reply: bool = False) -> None:
         """Request to edit a message or a reply."""
-        self.post_message(self.EditAsked(self.chosen_turn(), reply))
+        self.post_message(EditAsked(self.chosen_turn(), reply))
 
     def action_switch(self, step: int) -> None:
         """Request the branch beside this one."""
-        self.post_message(self.SwitchAsked(self.chosen_turn(), step))
+        self.post_message(SwitchAsked(self.chosen_turn(), step))
 
     @property
     def views(self) -> list[MessageView]:

@@ -7,13 +7,20 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.events import Click, MouseMove
+from textual.message import Message
 from textual.reactive import reactive
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.draw.token_tree import ASCII, UNICODE, Drawing, Mode, draw, fitting_mode, hides_most, picture_of
-from specchat.tui.draw.token_tree.lower_rows import EARLIER, earlier_rounds_rows, legend_height, node_rows
+from specchat.tui.draw.token_tree.lower_rows import (
+    EARLIER,
+    earlier_rounds_rows,
+    legend_rows,
+    node_rows,
+)
 from specchat.tui.draw.token_tree.navigation import Step, neighbour
 from specchat.tui.draw.token_tree.picture import Picture
+from specchat.tui.draw.token_tree.ribbon import Column, Ribbon, column_of, ribbon, ribbon_height
 from specchat.tui.draw.tree_captions import summary_of, title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import Row
@@ -21,6 +28,9 @@ from specchat.tui.widgets.painted_rows import PaintedRows
 
 _MAP_ROUNDS = 8
 """Small rounds in a row before trees are no longer drawn as a map; this avoids flicker."""
+
+_ALL_FROM_ROWS = 15
+"""Rows of a panel that has room for the details of a node and the ribbon at once."""
 
 _ALL_ROWS = 1000
 """Enough rows for every node."""
@@ -48,8 +58,13 @@ class TreePanel(PaintedRows, can_focus=True):
         Binding("end", "walk('bonus')", "to the bonus", show=False, id="tree.bonus"),
         Binding("pageup", "turn(-1)", "to the round before", show=False, id="tree.earlier"),
         Binding("pagedown", "turn(1)", "to the round after", show=False, id="tree.later"),
+        Binding("ctrl+pageup", "turn(-10)", "ten rounds back", show=False, id="tree.earlier10"),
+        Binding("ctrl+pagedown", "turn(10)", "ten rounds on", show=False, id="tree.later10"),
         Binding("escape", "leave", "follow the rounds again", show=False, id="tree.leave"),
     ]
+
+    class FollowAsked(Message):
+        """The user wants to see the newest reply again."""
 
     mode: reactive[Mode] = reactive("auto")
     """How the tree is drawn; `auto` chooses by the size."""
@@ -59,12 +74,17 @@ class TreePanel(PaintedRows, can_focus=True):
         self._marks = ASCII if ascii_marks else UNICODE
         self._rounds: Sequence[RoundDone] = ()
         self._frozen = False
-        self._pace = ""
+        self._pace = self._empty = ""
+        self._looks_back = False
         self._revealed: tuple[RoundDone, int] | None = None
         self._pinned: RoundDone | None = None
         self._chosen: int | None = None
         self._hovered: int | None = None
         self._drawing = Drawing([], [])
+        self._columns: list[Column] = []  # of the rounds so far
+        self._first_column: RoundDone | None = None  # the round of the first of them
+        self._ribbon: Ribbon | None = None
+        self._ribbon_row = 0
         self._map_decision: tuple[int, int] = (0, 0)  # (the round it was decided for, rounds it stays a map)
         self.entitle(title="tree")
 
@@ -74,8 +94,8 @@ class TreePanel(PaintedRows, can_focus=True):
         self.repaint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """`leave` applies only while a node or round is selected."""
-        return self.walking if action == "leave" else True
+        """`leave` applies only while a node, a round or an earlier reply is selected."""
+        return self.walking or self._looks_back if action == "leave" else True
 
     def on_mouse_move(self, event: MouseMove) -> None:
         """Show details of the node under the pointer, unless rounds are still coming."""
@@ -88,11 +108,15 @@ class TreePanel(PaintedRows, can_focus=True):
         self._hover(None)
 
     def on_click(self, event: Click) -> None:
-        """Choose the node that was clicked."""
-        offset = event.get_content_offset(self)
-        node = self._drawing.node_at(offset.x, offset.y) if offset else None
+        """Choose the node that was clicked, or turn to the round whose column was."""
+        if (offset := event.get_content_offset(self)) is None:
+            return
+        node = self._drawing.node_at(offset.x, offset.y)
+        turned = self._ribbon.round_at(offset.x, offset.y - self._ribbon_row) if self._ribbon else None
         if node is not None:
             self._choose(node)
+        elif turned is not None:
+            self._turn_to(turned)
 
     def action_walk(self, step: Step) -> None:
         """Choose a neighbour of the chosen node; where none is chosen, an arrow begins with the path's first."""
@@ -105,17 +129,17 @@ class TreePanel(PaintedRows, can_focus=True):
 
     def action_turn(self, by: int) -> None:
         """Select an earlier or later round; past the last one, follow again."""
-        rounds, shown = list(self._rounds), self.round
+        rounds, shown = self._rounds, self.round
         at = next((index for index, round in enumerate(rounds) if round is shown), len(rounds)) + by
-        if 0 <= at < len(rounds):
-            self._pinned, self._revealed = rounds[at], None
-            self._chosen = None if self._chosen is None else neighbour(rounds[at], 0, "child")
-            self._update_title()
-        elif at >= len(rounds):
+        if at >= len(rounds):
             self.action_leave()
+        else:
+            self._turn_to(max(0, at))
 
     def action_leave(self) -> None:
-        """Follow the rounds again."""
+        """Follow the rounds again; where none is selected, leave the earlier reply."""
+        if self._looks_back and not self.walking:
+            self.post_message(self.FollowAsked())
         self._pinned = self._chosen = self._hovered = None
         self._update_title()
 
@@ -150,14 +174,22 @@ class TreePanel(PaintedRows, can_focus=True):
         frozen: bool = False,
         animating: bool = False,
         pace: str = "",
+        looks_back: bool = False,
+        empty: str = "",
     ) -> None:
-        """Show the last of these rounds, and those before it in brief.
+        """Show the last of a reply's rounds, those before it in brief, and the whole reply.
 
-        `frozen`: no further round comes until the user acts. `animating`: a further round is being animated, and
-        `reveal` follows.
+        Args:
+            frozen: no further round comes until the user acts.
+            animating: a further round is being animated, and `reveal` follows.
+            looks_back: the reply is not the newest one.
+            empty: what stands here where there are no rounds.
         """
         before = self.round
+        if looks_back != self._looks_back or (looks_back and rounds != self._rounds):
+            self._pinned = self._chosen = None
         self._rounds, self._frozen, self._pace, self._revealed = rounds, frozen, pace, None
+        self._looks_back, self._empty = looks_back, empty
         if self.round is not before:
             self._hovered = None
         if not rounds and not animating:
@@ -172,19 +204,43 @@ class TreePanel(PaintedRows, can_focus=True):
         self._update_title()
 
     def paint(self, width: int, height: int) -> list[Row]:
-        """The tree, and under it what the marks mean where there is room."""
+        """The tree; under it what is known about a node or the rounds before, the whole reply, and the legend."""
+        self._ribbon = None
         round = self.round
         if round is None:
-            return [[("each round's token tree", "dim")]]
+            return [[(self._empty, "dim")]]
         upto = self._revealed[1] if self._revealed is not None and self._pinned is None else None
         picture = picture_of(round, self._marks, upto, self._chosen)
-        below = self._details(round, picture, width, height)
-        self._drawing = self._drawn(round, picture, width, height - (len(below) or legend_height(height)))
+        if fitting_mode(self.mode, width, height) == "strip":
+            self._drawing = self._drawn(round, picture, width, height)
+            return self._drawing.rows
+        about = self._details(round, width, height)
+        last = legend_rows(picture, width, height, self._marks)
+        if not about or height >= _ALL_FROM_ROWS:
+            last = [*self._ribbon_rows(width, height), *last]
+        self._drawing = self._drawn(round, picture, width, height - len(about) - len(last))
         rows = self._drawing.rows
-        if not below and fitting_mode(self.mode, width, height) != "strip":
-            before = self._before(round)
-            below = earlier_rounds_rows(before, picture, width, height, self._marks, tree=len(rows))
-        return [*rows, *([] for _ in range(height - len(below) - len(rows))), *below]
+        if not about:
+            room = height - len(last) - max(len(rows), height // 2) - 1  # a small tree keeps half: less jumps
+            about = earlier_rounds_rows(self._before(round), width, height, self._marks, room=room)
+        space = height - len(rows) - len(about) - len(last)
+        self._ribbon_row = height - len(last)
+        return [*rows, *([] for _ in range(space)), *about, *last]
+
+    def _ribbon_rows(self, width: int, height: int) -> list[Row]:
+        """The whole reply, and where in it the selected round is."""
+        rounds, known = self._rounds, self._columns
+        if known and (len(known) > len(rounds) or self._first_column is not rounds[0]):
+            known.clear()
+        self._first_column = rounds[0] if rounds else None
+        known += [column_of(rounds[at]) for at in range(len(known), len(rounds))]
+        rows = ribbon_height(height, width, len(known))
+        if not rows:
+            return []
+        pinned = self._pinned
+        shown = None if pinned is None else next((at for at, r in enumerate(rounds) if r is pinned), None)
+        self._ribbon = ribbon(known, width, rows, shown)
+        return self._ribbon.rows
 
     def _drawn(self, round: RoundDone, picture: Picture, width: int, height: int) -> Drawing:
         """Draw in the current mode; a selected node is always visible."""
@@ -206,18 +262,23 @@ class TreePanel(PaintedRows, can_focus=True):
             self._map_decision = (id(round), _MAP_ROUNDS if large else max(0, stays - 1))
         return "map" if self._map_decision[1] and fitting_mode("auto", width, height) != "strip" else "auto"
 
-    def _details(self, round: RoundDone, picture: Picture, width: int, height: int) -> list[Row]:
+    def _details(self, round: RoundDone, width: int, height: int) -> list[Row]:
         """About the node that is pointed at or chosen; nothing if there is none."""
         node = self._hovered if self._hovered is not None else self._chosen
-        if node is None or node > len(picture.nodes) or fitting_mode(self.mode, width, height) == "strip":
+        if node is None or node > len(round.tree.tokens):
             return []
-        chosen = self._chosen is not None
-        return node_rows(round, node, picture, width, height, self._marks, roomy=chosen)
+        return node_rows(round, node, width, height, self._marks, roomy=self._chosen is not None)
 
     def _before(self, round: RoundDone) -> list[RoundDone]:
-        rounds = list(self._rounds)
+        rounds = self._rounds
         at = next((index for index in reversed(range(len(rounds))) if rounds[index] is round), len(rounds))
-        return rounds[max(0, at - EARLIER) : at]
+        return list(rounds[max(0, at - EARLIER) : at])
+
+    def _turn_to(self, at: int) -> None:
+        """Select this round of the reply."""
+        self._pinned, self._revealed = self._rounds[at], None
+        self._chosen = None if self._chosen is None else neighbour(self._pinned, 0, "child")
+        self._update_title()
 
     def _choose(self, node: int) -> None:
         self._pinned, self._chosen, self._hovered = self.round, node, None

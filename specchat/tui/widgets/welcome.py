@@ -1,10 +1,17 @@
-"""The welcome page of an empty chat: what specchat does, and the progress of loading."""
+"""The welcome page of an empty chat: a growing tree, the progress of loading, and questions to begin with."""
 
 from __future__ import annotations
 
+from textual.events import Click, MouseMove
+from textual.message import Message
+
+from specchat.tui.draw.growing_tree_rows import NARROWEST, growing_tree_rows
+from specchat.tui.draw.token_tree import Marks
+from specchat.tui.state.growing_tree import GrowingTree
 from specchat.tui.state.session import Chat
+from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Row, bar, width_of
+from specchat.tui.text.cells import Row, bar, cut, width_of
 from specchat.tui.text.key_names import hint
 from specchat.tui.text.wrap import wrap
 from specchat.tui.widgets.painted_rows import PaintedRows
@@ -15,31 +22,115 @@ _ABOUT = (
 )
 _ABOUT_NARROW = "Guessed in a tree, checked at once, kept where the model agrees."
 
+_COLUMN, _TREE_COLUMN, _TREE_ROWS = 62, 70, 12
+"""The widest text, the widest tree, and the rows it takes where there is room."""
+
+_LOW = 15
+"""With fewer rows there is no room for a tree."""
+
+_STATE_ROWS = 4
+"""Rows kept for the progress of loading while a tree is shown, so that the tree stays in its place."""
+
 
 class Welcome(PaintedRows):
-    """The empty page, with progress while a pair is loaded."""
+    """The empty page. It draws only while the tree grows or something is loaded."""
 
     DEFAULT_CSS = """
     Welcome { height: 1fr; min-height: 4; padding: 0 1; }
     """
 
-    def __init__(self, chat: Chat) -> None:
+    def __init__(self, chat: Chat, marks: Marks) -> None:
         super().__init__()
-        self._chat = chat
+        self._chat, self._marks = chat, marks
+        self._tree: GrowingTree | None = None
+        self._questions_at = 0  # the row of the first one
+        self._pointed: int | None = None
+
+    class QuestionChosen(Message):
+        """The user wants this question asked."""
+
+        def __init__(self, question: str) -> None:
+            super().__init__()
+            self.question = question
+
+    def play(self, tree: GrowingTree) -> None:
+        """Show this tree, and let it grow unless it is held."""
+        self._tree = tree
+        self.repaint()
+        if not tree.held:
+            self.set_timer(tree.stage.shown_s, self._grow)
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Highlight the question under the pointer."""
+        self._point(self._question_at(event))
+
+    def on_leave(self) -> None:
+        """Highlight none."""
+        self._point(None)
+
+    def on_click(self, event: Click) -> None:
+        """Ask the question that was clicked."""
+        if (clicked := self._question_at(event)) is not None:
+            self.post_message(self.QuestionChosen(QUESTIONS[clicked]))
 
     def paint(self, width: int, height: int) -> list[Row]:
-        """A few centred lines, fewer where there is no room."""
-        rows: list[Row] = [_tree_of_dots(), [("specchat", "strong")], []] if height >= 9 else [[("specchat", "strong")]]
-        about = _ABOUT if width >= 50 else _ABOUT_NARROW
-        column = min(width, 62)
-        if height >= 7:
-            rows += [[(about[a:b].strip(), "dim")] for a, b in wrap(about, column)] + [[]]
-        rows += self._state(column)
-        if self._chat.found and height >= 12:
-            rows += [[], *([(self._chat.found[a:b].strip(), "bonus")] for a, b in wrap(self._chat.found, column))]
-            rows.append([(hint(self, "pair", "adds and loads it") or "/pair adds and loads it", "dim")])
-        top = max(0, (height - len(rows)) // 2 - (height > 16))
-        return [[] for _ in range(top)] + [_centred(row, width) for row in rows]
+        """The name and the state, then what there is room for: first the questions, then the tree, then what it is."""
+        column = min(width, _COLUMN)
+        state = self._state(column)
+        if self._tree is not None and width >= NARROWEST and height >= _LOW:  # the tree stays where it is
+            state += [[] for _ in range(_STATE_ROWS - len(state))]
+        room = height - 1 - len(state) - bool(state)
+        found, room = _fitted(self._found(column), room)
+        questions, room = _fitted(self._questions(column), room)
+        tree, room = _fitted(self._growing(wide := min(width, _TREE_COLUMN), min(room - 1, _TREE_ROWS)), room)
+        about, room = _fitted(_about(width, column), room)
+        name = [_DOTS, _NAME] if room and not tree else [_NAME]
+        above = [[_centred(row, width) for row in part] for part in (name, about)]
+        below = [[_centred(row, width) for row in part] for part in (state, found)]
+        return self._stacked([*above, _as_block(tree, width, wide), *below], _as_block(questions, width), height)
+
+    def _stacked(self, parts: list[list[Row]], questions: list[Row], height: int) -> list[Row]:
+        """The parts with a blank row between them, in the middle of the page; the questions come last."""
+        rows: list[Row] = []
+        for part in parts:
+            rows += [[], *part] if rows and part else part
+        used = len(rows) + len(questions) + bool(questions)
+        rows = [*([] for _ in range((height - used) // 2)), *rows, *([[]] if questions else [])]
+        self._questions_at = len(rows)
+        return [*rows, *questions]
+
+    def _grow(self) -> None:
+        if self._tree is not None and self._tree.advance():
+            self.play(self._tree)
+
+    def _question_at(self, event: MouseMove | Click) -> int | None:
+        offset = event.get_content_offset(self)
+        at = offset.y - self._questions_at if offset is not None else -1
+        return at if 0 <= at < len(QUESTIONS) and self._questions_at else None
+
+    def _point(self, question: int | None) -> None:
+        if question != self._pointed:
+            self._pointed = question
+            self.repaint()
+
+    def _growing(self, width: int, height: int) -> list[Row]:
+        return [] if self._tree is None else growing_tree_rows(self._tree, width, height, self._marks)
+
+    def _questions(self, column: int) -> list[Row]:
+        """Each question with its key; the one under the pointer stands out."""
+        keys = [hint(self, f"question.{which}", "") for which in ("first", "second", "third")]
+        wide = max(map(len, keys)) + 1
+        return [
+            [(key.ljust(wide), "accepted"), (cut(said, column - wide), "selected" if at == self._pointed else "text")]
+            for at, (key, said) in enumerate(zip(keys, QUESTIONS, strict=True))
+        ]
+
+    def _found(self, column: int) -> list[Row]:
+        """What other programs keep on this machine."""
+        if not (found := self._chat.found):
+            return []
+        adds = hint(self, "pair", "adds and loads it") or "/pair adds and loads it"
+        return [*_paragraph(found, column, "bonus"), [(adds, "dim")]]
 
     def _state(self, column: int) -> list[Row]:
         chat = self._chat
@@ -59,9 +150,29 @@ class Welcome(PaintedRows):
         return []
 
 
-def _tree_of_dots() -> Row:
-    return [("●", "accepted"), ("━", "river"), ("●", "accepted"), ("━", "river"), ("★", "bonus"), (" ", "")]
+_NAME: Row = [("specchat", "strong")]
+_DOTS: Row = [("●", "accepted"), ("━", "river"), ("●", "accepted"), ("━", "river"), ("★", "bonus"), (" ", "")]
+"""A tree in one row, where no other is shown."""
+
+
+def _about(width: int, column: int) -> list[Row]:
+    return _paragraph(_ABOUT if width >= 50 else _ABOUT_NARROW, column, "dim")
+
+
+def _paragraph(text: str, column: int, role: str) -> list[Row]:
+    return [[(text[a:b].strip(), role)] for a, b in wrap(text, column)]
+
+
+def _fitted(rows: list[Row], room: int) -> tuple[list[Row], int]:
+    """The rows, if there is room for them and a blank one, and the room that is left."""
+    return (rows, room - len(rows) - 1) if rows and len(rows) < room else ([], room)
 
 
 def _centred(row: Row, width: int) -> Row:
     return [(" " * max(0, (width - width_of(row)) // 2), ""), *row]
+
+
+def _as_block(rows: list[Row], width: int, column: int = 0) -> list[Row]:
+    """Rows that begin in the same column, so that a text of this width is centred, or else the widest of them."""
+    left = max(0, (width - (column or max(map(width_of, rows), default=0))) // 2)
+    return [[(" " * left, ""), *row] for row in rows]

@@ -15,6 +15,10 @@ async def demo(actions: Actions, _: str) -> None:
     await actions.session.watch_demo()
 
 
+async def serve(actions: Actions, argument: str) -> None:
+    await actions.views.transcript.add_note(actions.server.serve(argument))
+
+
 async def tour(actions: Actions, _: str) -> None:
     await actions.tour.start()
 

@@ -48,7 +48,7 @@ COMMANDS: dict[str, Command] = {
         ),
         Command("tree", "hide or show the tree, or draw it so", view_commands.tree, f"[{'|'.join(MODES)}]"),
         Command("show", "fill the window with slow, branching trees; again ends it", view_commands.show, "[PROMPT]"),
-        Command("clip", "write the last rounds as a moving picture", view_commands.clip, "[svg|cast] [FILE]"),
+        Command("clip", "write the last rounds as a moving picture", view_commands.clip, "[svg|cast|gif] [FILE]"),
         Command("pause", "hold the reply, or let it go on", view_commands.pause, binding="pace.hold"),
         Command("step", "do one round, or so many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"),
         Command("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
@@ -79,6 +79,7 @@ COMMANDS: dict[str, Command] = {
         Command("theme", "choose colours", view_commands.theme, "[NAME]", values=view_commands.theme_names),
         Command("restart", "start the engine again", app_commands.restart),
         Command("demo", "watch a recorded chat", app_commands.demo),
+        Command("serve", "let other programs use this engine, over HTTP", app_commands.serve, "[PORT|off]"),
         Command("tour", "see the tour of the first start again", app_commands.tour),
         Command("log", "the end of the engine's log, and where it stands", app_commands.show_log),
         Command("exit", "leave", app_commands.exit_app, binding="quit"),
@@ -122,7 +123,7 @@ def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, l
     """The help page, with the user's own keys in it."""
     slashed = [(f"/{command.name} {command.usage}".strip(), command.help) for command in COMMANDS.values()]
     marks = [("● accepted  ★ bonus", "drafted and kept · the target's own token"),
-             ("✕ rejected  ○ unseen", "the target wrote another · never got there"),
+             ("✕ rejected  ○ not reached", "the target wrote another · never got there"),
              ("⊘ pruned  ◐ cut off", "dropped in the middle of a pass · the reply ended"),
              ("◌ pending  ² agreed", "not told yet · proposed by two drafters"),
              ("τ", "mean tokens per round, the bonus included"),

@@ -48,7 +48,7 @@ def theme_names(actions: Actions, given: list[str]) -> Sequence[str]:
 async def clip(actions: Actions, text: str) -> None:
     first, _, rest = text.partition(" ")
     word, name = (first, rest.strip()) if first in CLIP_FORMATS else ("", text)
-    file = actions.clips.write(word, Path(name).expanduser() if name else None)
+    file = await actions.clips.write(word, Path(name).expanduser() if name else None)
     actions.ports.notify(f"written to {file.absolute()}", "good")
 
 

@@ -1,0 +1,169 @@
+"""`specchat datastore`: build, list and remove the stores of text that the drafter `datastore` looks into."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from specchat.cli.flags import model_names
+from specchat.cli.sizes import sized
+
+if TYPE_CHECKING:
+    from specchat.core.vocabulary import TokenTable
+
+app = typer.Typer(help="Stores of text for the drafter `datastore`: build, list, remove.", no_args_is_help=True)
+
+_MOST_TOKENS = 8_000_000
+
+
+def _known(incomplete: str) -> list[str]:
+    """What shell completion offers for a name."""
+    from specchat.config.datastore_files import datastore_files
+
+    return [one.name for one in datastore_files() if one.name.startswith(incomplete)]
+
+
+@app.command()
+def build(
+    name: Annotated[str, typer.Argument(help="what the datastore is called")],
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="text files, and folders: of those every text file below, hidden ones not"),
+    ] = None,
+    pair: Annotated[
+        str, typer.Option("--pair", help="the pair whose target it is for", autocompletion=model_names)
+    ] = "",
+    chats: Annotated[bool, typer.Option("--chats", help="also what was said in your chats")] = False,
+    tokens: Annotated[
+        int,
+        typer.Option(min=1, max=1 << 28, help="tokens at most; takes 6 bytes of disk each, and 50 of memory meanwhile"),
+    ] = _MOST_TOKENS,
+    replace: Annotated[bool, typer.Option("--replace", help="build it anew where there is one")] = False,
+) -> None:
+    """Build a datastore of files, folders or your chats. It stays on this machine, for you alone to read."""
+    from specchat.bench.pair_setup import settings_in_force
+    from specchat.cli.datastore_texts import texts_of_chats, texts_of_files
+    from specchat.config import load_catalog
+    from specchat.config.datastore_files import datastore_path
+    from specchat.errors import UsageError, short
+
+    file, catalog = datastore_path(name), load_catalog()
+    if file.exists() and not replace:
+        raise UsageError(f"there is a datastore called {short(name)}; --replace builds it anew")
+    if not paths and not chats:
+        raise UsageError("a datastore is built of files or folders, or of your chats: name some, or add --chats")
+    target = catalog.model(catalog.pair(settings_in_force({"pair": pair} if pair else {}).pair).target)
+    texts = [text for source in (texts_of_files(paths or ()), texts_of_chats() if chats else ()) for text in source]
+    if not texts:
+        raise UsageError("there is no text in what was named")
+    typer.echo(f"reading {sum(map(len, texts)) / 1e6:.1f} million characters as tokens of {target.name}", err=True)
+    vocabulary = _vocabulary_of(target.name)
+    _write(file, target.name, vocabulary, list(_encoded(texts, vocabulary, tokens)))
+
+
+@app.command("list")
+def list_datastores() -> None:
+    """The datastores, the newest first."""
+    from specchat.config.datastore_files import datastore_files
+    from specchat.engine.protocol.text import visible
+
+    found = datastore_files()
+    if not found:
+        typer.echo("no datastores; `specchat datastore build` makes one of your files or chats", err=True)
+    for one in found:
+        size, header = sized(one.file.stat().st_size), one.header
+        if header is None:
+            typer.echo(visible(f"{one.name}  {size}  cannot be used: {one.problem}"))
+            continue
+        what = f"{header.tokens - header.texts:,} tokens of {header.texts:,} texts, for {header.target}"
+        typer.echo(visible(f"{one.name}  {size}  {what}, built {header.made[:10]}"))
+
+
+@app.command()
+def remove(names: Annotated[list[str], typer.Argument(help="their names", autocompletion=_known)]) -> None:
+    """Delete datastores for good."""
+    from specchat.config.datastore_files import datastore_files
+    from specchat.errors import StoreError, UsageError, nearest, short
+
+    found = {one.name: one.file for one in datastore_files()}
+    for name in names:
+        if name not in found:
+            raise UsageError(f"no datastore is called {short(name)}{nearest(name, found)}")
+    for name in dict.fromkeys(names):
+        try:
+            size = found[name].stat().st_size
+            found[name].unlink()
+        except OSError as error:
+            raise StoreError(f"{found[name]} cannot be removed: {error.strerror or error}") from None
+        typer.echo(f"removed {name}, {sized(size)}")
+
+
+def _vocabulary_of(target: str) -> TokenTable:
+    """The target's tokens; its weights are not read."""
+    from specchat.config import load_catalog
+    from specchat.decoding.vocabulary import TransformersVocabulary
+    from specchat.models.fetch import locate
+    from specchat.models.loading import load_tokenizer
+    from specchat.models.other.scripted_text import ScriptedVocabulary
+
+    spec = load_catalog().model(target)
+    return ScriptedVocabulary() if spec.scripted else TransformersVocabulary(*load_tokenizer(spec.name, locate(spec)))
+
+
+def _encoded(texts: Iterable[str], vocabulary: TokenTable, most: int) -> Iterator[list[int]]:
+    """The texts as tokens, until there are so many of those."""
+    count = 0
+    for text in texts:
+        found = vocabulary.encode(text)[: most - count]
+        count += len(found)
+        if found:
+            yield found
+        if count == most:
+            typer.echo(f"stopped at {most:,} tokens; --tokens takes more", err=True)
+            return
+
+
+def _write(file: Path, target: str, vocabulary: TokenTable, texts: list[list[int]]) -> None:
+    from specchat.config.datastore_files import DatastoreHeader
+    from specchat.core.vocabulary import table_sha256
+    from specchat.structures.datastore import joined, token_width, write_datastore
+
+    size, made = vocabulary.size, datetime.now(UTC).isoformat(timespec="seconds")
+    tokens = joined(texts, size)
+    header = DatastoreHeader(target, table_sha256(vocabulary), size, token_width(size), len(tokens), len(texts), made)
+    typer.echo(f"sorting {len(tokens):,} tokens; the file takes {sized(header.file_bytes)}", err=True)
+    with _replacing(file) as opened:
+        write_datastore(opened, header, tokens)
+    name = file.stem
+    typer.echo(f"{name}: {len(tokens) - len(texts):,} tokens of {len(texts):,} texts, {sized(header.file_bytes)}")
+    typer.echo(f"try it: specchat --drafter datastore --set datastore.store={name}")
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[BinaryIO]:
+    """A file of the user's own that takes its place in one step, once it is whole.
+
+    Raises:
+        StoreError: the disk is full, or cannot be written.
+    """
+    from specchat.config import private_dir
+    from specchat.errors import StoreError
+
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        private_dir(file.parent)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+            yield opened
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(draft, file)
+    except OSError as error:
+        raise StoreError(f"{file} cannot be written: {error.strerror or error}") from None
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,183 @@
+"""Datastores on disk: texts as tokens with their suffix array in one file each. Headers are read and checked here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from specchat.config.directories import data_dir
+from specchat.config.strict import NAME
+from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short
+
+HEADER_BYTES = 4096
+"""The header takes so much of every file, padded with spaces."""
+
+MOST_TOKENS = 1 << 28
+"""No datastore holds more."""
+
+SUFFIX_BYTES = 4
+"""What an entry of the suffix array takes."""
+
+ENDING = ".datastore"
+
+_MAGIC = b"specchat datastore 1\n"
+
+_Text = Annotated[str, msgspec.Meta(max_length=200)]
+_Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a datastore holds. Behind every text stands a token that is none of the vocabulary, the largest number.
+
+    Args:
+        target: the model whose tokens these are; `vocabulary` decides whether another one has the same.
+        vocabulary: checksum of the token table.
+        vocab_size: how many tokens that table has.
+        token_bytes: what a token takes, 2 or 4.
+        tokens: all of them, those behind the texts included.
+        texts: how many.
+        made: when.
+        byteorder: of the suffix array.
+    """
+
+    target: _Text
+    vocabulary: _Sha256
+    vocab_size: Annotated[int, msgspec.Meta(ge=1, lt=1 << 22)]
+    token_bytes: Annotated[int, msgspec.Meta(ge=2, le=4)]
+    tokens: Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)]
+    texts: Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)]
+    made: Annotated[str, msgspec.Meta(max_length=40)]
+    byteorder: Annotated[str, msgspec.Meta(pattern="^(little|big)$")] = sys.byteorder
+
+    @property
+    def separator(self) -> int:
+        """The token behind every text."""
+        return int((1 << 8 * self.token_bytes) - 1)
+
+    @property
+    def file_bytes(self) -> int:
+        """How large the file is."""
+        return HEADER_BYTES + self.tokens * (SUFFIX_BYTES + self.token_bytes)
+
+    def packed(self) -> bytes:
+        """The header as it stands in the file."""
+        packed = _MAGIC + msgspec.json.encode(self)
+        assert len(packed) < HEADER_BYTES, "every field is short"
+        return packed.ljust(HEADER_BYTES - 1) + b"\n"
+
+
+@dataclass(frozen=True)
+class DatastoreFile:
+    """A datastore on this machine: its header, or why it cannot be used."""
+
+    name: str
+    file: Path
+    header: DatastoreHeader | None
+    problem: str = ""
+
+
+def datastores_dir() -> Path:
+    """Where datastores lie, a file each."""
+    return data_dir() / "datastores"
+
+
+def datastore_path(name: str) -> Path:
+    """The file of the datastore called so.
+
+    Raises:
+        UsageError: nothing can be called so.
+    """
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{short(name)} is no name: letters, digits, '.', '_' and '-'")
+    return datastores_dir() / f"{name}{ENDING}"
+
+
+def datastore_files(folder: Path | None = None) -> list[DatastoreFile]:
+    """Every datastore of a folder, or of this machine, the newest first."""
+    found = sorted((folder or datastores_dir()).glob(f"*{ENDING}"))
+    return sorted(map(_listed, found), key=lambda one: one.header.made if one.header else "", reverse=True)
+
+
+def read_header(file: Path) -> DatastoreHeader:
+    """What a file says that it holds, which agrees with its size.
+
+    Raises:
+        StoreError: it cannot be read, or says what cannot be.
+    """
+    try:
+        with file.open("rb") as opened:
+            packed, size = opened.read(HEADER_BYTES), os.fstat(opened.fileno()).st_size
+    except OSError as error:
+        raise StoreError(f"{file} cannot be read: {error.strerror or error}") from None
+    if not packed.startswith(_MAGIC):
+        raise StoreError(f"{file} is no datastore of this version of specchat; build it again")
+    try:
+        header = msgspec.json.decode(packed[len(_MAGIC) :], type=DatastoreHeader)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise StoreError(f"{file} has a header that cannot be: {cut(str(error))}") from None
+    if header.token_bytes == 3 or header.separator < header.vocab_size:
+        raise StoreError(f"{file}: token_bytes = {header.token_bytes} do not hold {header.vocab_size} tokens")
+    if header.byteorder != sys.byteorder:
+        raise StoreError(f"{file} was built on a machine with another byte order; build it again")
+    if size != header.file_bytes:
+        raise StoreError(f"{file} has {size} bytes, and its header says {header.file_bytes}")
+    return header
+
+
+@dataclass(frozen=True)
+class Datastores:
+    """The datastores of this machine as one target sees them. Looked up anew each time: one may have been built since.
+
+    Args:
+        target: what the target is called.
+        vocabulary: the checksum of its token table, asked for only where there are datastores.
+        folder: where they lie, if not where `specchat datastore build` puts them.
+    """
+
+    target: str
+    vocabulary: Callable[[], str]
+    folder: Path | None = None
+
+    def choose(self, wanted: str = "") -> DatastoreFile:
+        """The datastore called `wanted`, or the newest with the target's tokens.
+
+        Raises:
+            CombinationError: there is none; says why and how to build one.
+        """
+        found = datastore_files(self.folder)
+        fitting = [one for one in found if one.header is not None and one.header.vocabulary == self.vocabulary()]
+        for one in fitting:
+            if wanted in ("", one.name):
+                return one
+        raise CombinationError(f"{self._why_not(wanted, found)}; {self._way_out(fitting)}")
+
+    def _why_not(self, wanted: str, found: list[DatastoreFile]) -> str:
+        named = next((one for one in found if one.name == wanted), None)
+        if named is not None and named.header is None:
+            return f"datastore.store = {short(wanted)} cannot be used: {named.problem}"
+        if named is not None and named.header is not None:
+            made_for = named.header.target
+            return f"datastore.store = {short(wanted)} holds tokens of {made_for}, which are not those of {self.target}"
+        if wanted:
+            known = [one.name for one in found]
+            return f"datastore.store = {short(wanted)} names no datastore" + (nearest(wanted, known) if known else "")
+        return f"drafter 'datastore' needs a datastore with the tokens of {self.target}, and none is here"
+
+    def _way_out(self, fitting: list[DatastoreFile]) -> str:
+        if fitting:
+            return f"nearest that works: datastore.store = {fitting[0].name!r}"
+        return "`specchat datastore build` makes one of your files or chats; nearest that works: drafter 'suffix'"
+
+
+def _listed(file: Path) -> DatastoreFile:
+    name = file.name.removesuffix(ENDING)
+    try:
+        return DatastoreFile(name, file, read_header(file))
+    except StoreError as error:
+        return DatastoreFile(name, file, None, str(error))

@@ -1,0 +1,86 @@
+"""How much memory a pair may take, and how much a round of it will."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from specchat.core.request import CHUNK_TOKENS
+from specchat.core.seams import Model
+
+LEAST_TOKENS = 512
+"""A context shorter than this is of no use."""
+
+_LAWS_BYTES = 40
+"""What drawing a token works in, for every token of the vocabulary: five vectors in float64."""
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """The most that may be held, and what is.
+
+    Args:
+        bytes: the limit.
+        base_bytes: what was held when the models were there and nothing was read.
+        peak: the most that was held since then, as it was measured.
+    """
+
+    bytes: int
+    base_bytes: int
+    peak: Callable[[], int]
+
+
+@dataclass(frozen=True)
+class PairMemory:
+    """What reading and writing with a pair takes on top of its weights, predicted from sizes alone.
+
+    Rows of logits are most of it: (nodes, V) of the target, and as much again of a draft model, which keeps what it
+    said about every node until the round is over.
+
+    Args:
+        draft: the draft model, where there is one.
+        law_bytes: what every node carries besides, such as the law that a draw was drawn from.
+    """
+
+    target: Model
+    draft: Model | None = None
+    law_bytes: int = 0
+
+    def round_bytes(self, nodes: int, tokens: int, riders: int = 0) -> int:
+        """The most in a round with so many nodes behind a text of so many tokens, with the caches it ends with."""
+        return self._caches(tokens + 1 + nodes + riders) + self._round(nodes, tokens, riders)
+
+    def kept_bytes(self, nodes: int) -> int:
+        """What is left of a round with so many nodes for those who look at it."""
+        return 4 * (1 + nodes) * self.target.vocab_size + nodes * self.law_bytes
+
+    def prompt_bytes(self, tokens: int) -> int:
+        """The most while a prompt of so many tokens is read, with the caches it leaves."""
+        return self._caches(tokens) + self._prompt_pass(tokens)
+
+    def plain_bytes(self, tokens: int) -> int:
+        """The most until a text is so long, without any speculation, if none may be longer."""
+        return self._caches(tokens + 1, tokens) + max(self._prompt_pass(tokens), self._round(0, tokens, 0))
+
+    def most_tokens(self, room_bytes: int) -> int:
+        """The longest context that fits into so much; 0 where the shortest of use does not."""
+        lengths = range(LEAST_TOKENS, max(LEAST_TOKENS, self.target.context_tokens) + 1)
+        fitting = bisect_right(lengths, room_bytes, key=self.plain_bytes)
+        return lengths[fitting - 1] if fitting else 0
+
+    @property
+    def _models(self) -> Sequence[Model]:
+        return [self.target] if self.draft is None else [self.target, self.draft]
+
+    def _caches(self, tokens: int, longest: int | None = None) -> int:
+        return sum(model.cache_bytes(tokens, longest) for model in self._models)
+
+    def _prompt_pass(self, tokens: int) -> int:
+        return max(model.pass_bytes(CHUNK_TOKENS, tokens, logits=False) for model in self._models)
+
+    def _round(self, nodes: int, tokens: int, riders: int) -> int:
+        taken = self.target.pass_bytes(1 + nodes + riders, tokens) + nodes * self.law_bytes
+        if self.draft is not None and nodes:
+            taken += self.draft.pass_bytes(nodes, tokens)
+        return taken + _LAWS_BYTES * self.target.vocab_size

@@ -1,0 +1,99 @@
+"""What every drafter that is made of others hands on to them: states, riders, rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+from specchat.core.reading import Reading
+from specchat.core.request import Rider
+from specchat.core.round import Round
+from specchat.core.seams import Drafter
+from specchat.core.states import StateTap, TextStates
+from specchat.core.tree import TokenTree
+
+
+class MemberGroup:
+    """Some drafters that are told everything together, each as if it were alone.
+
+    Who proposes what is left to the drafter that is made of them.
+    """
+
+    def __init__(self, members: Sequence[Drafter]) -> None:
+        self.members = tuple(members)
+        self._riders = [0] * len(self.members)  # how many of each member ride along in this round
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def taps(self) -> list[int]:
+        """Layers of the target that any member wants, ascending."""
+        return sorted({layer for member in self.members for layer in member.taps})
+
+    @property
+    def text_tap(self) -> StateTap | None:
+        """One tap for all members that want states of the text: each is given those of its own layers."""
+        taps = [member.text_tap for member in self.members]
+        wanted = [tap for tap in taps if tap is not None]
+        if len(wanted) < 2:
+            return wanted[0] if wanted else None
+
+        def take(states: TextStates) -> None:
+            for tap in wanted:
+                tap.take(states.only(tap.layers))
+
+        def skip(first: int, tokens: Sequence[int]) -> None:
+            for tap in wanted:
+                if tap.skip is not None:
+                    tap.skip(first, tokens)
+
+        layers = frozenset[int]().union(*(tap.layers for tap in wanted))
+        return StateTap(layers, take, skip if all(tap.skip is not None for tap in wanted) else None)
+
+    @property
+    def passes(self) -> int:
+        """Forward passes of all members' draft models so far."""
+        return sum(member.passes for member in self.members)
+
+    def start(self, history: Sequence[int]) -> None:
+        """Let every member begin."""
+        for member in self.members:
+            member.start(history)
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """All members' riders, one member after the other; links between riders are renumbered."""
+        riders: list[Rider] = []
+        for index, member in enumerate(self.members):
+            own, before = member.riders(tree), len(riders)
+            riders += [
+                rider if rider.after is None else dataclasses.replace(rider, after=rider.after + before)
+                for rider in own
+            ]
+            self._riders[index] = len(own)
+        return riders
+
+    def observe(self, round: Round) -> None:
+        """Let every member learn; each sees the rows of its own riders alone."""
+        ends = list(itertools.accumulate(self._riders, initial=0))
+        for member, (start, end) in zip(self.members, itertools.pairwise(ends), strict=True):
+            own = _with_riders(round.reading, start, end)
+            member.observe(round if own is round.reading else dataclasses.replace(round, reading=own))
+
+    def close(self) -> None:
+        """Close every member."""
+        for member in self.members:
+            member.close()
+
+
+def _with_riders(reading: Reading, start: int, end: int) -> Reading:
+    """The reading with the rows of some riders alone."""
+    if reading.rider_logits is None:
+        return reading
+    return dataclasses.replace(
+        reading,
+        rider_logits=reading.rider_logits[start:end],
+        rider_states={layer: rows[start:end] for layer, rows in reading.rider_states.items()},
+        rider_likeliest=None if reading.rider_likeliest is None else reading.rider_likeliest[start:end],
+    )

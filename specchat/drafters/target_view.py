@@ -1,0 +1,84 @@
+"""Drafting with a part of the target: a view of it, on the target's own rows of the text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from specchat.core.context import Context
+from specchat.core.round import Round
+from specchat.core.seams import Model, Proposal
+from specchat.core.tree import ROOT, TokenTree
+from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.options import DraftModelOptions
+from specchat.drafters.parts import Parts
+
+
+class ViewDrafting:
+    """Drafts as `draft_model` does, with a view of the target that may be exchanged for another one.
+
+    Before each tree the view's cache holds copies of the target's rows for the whole text. So it never reads a prompt,
+    and rows that it computed itself go when the round is over. What the target does not hold yet it reads itself.
+
+    Nothing is guessed below a node whose parent was unsure. That looks at the law after the parent, never at the token
+    drawn from it, so sampled draws keep their distribution.
+    """
+
+    def __init__(self, parts: Parts, view: Model, sure: float = 0.0) -> None:
+        """Nothing read yet.
+
+        Args:
+            sure: below a node nothing is guessed if the likeliest token after its parent is less likely than this.
+        """
+        self._parts = parts
+        self.sure = sure
+        self._passes_before = 0
+        self._tree: TokenTree | None = None
+        self._use(view)
+
+    @property
+    def passes(self) -> int:
+        """Forward passes of all views so far."""
+        return self._passes_before + self.view.counters.passes
+
+    def use(self, view: Model) -> None:
+        """Draft with another view from the next tree on."""
+        self._passes_before = self.passes
+        self._tree = None
+        self._use(view)
+
+    def start(self, history: Sequence[int]) -> None:
+        """Hold the text up to its last token."""
+        self._tree = None
+        self._borrow(history[:-1])
+        self._inner.start(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """Guesses for the nodes whose parents were sure; nothing where passes are not allowed."""
+        if self._tree is not tree and context.passes:
+            self._tree = tree
+            self._borrow(context.history[:-1])
+        nodes = [node for node in frontier if self._goes_on(tree, node)]
+        said = dict(zip(nodes, self._inner.propose(tree, nodes, width, context), strict=True))
+        return [said.get(node, ()) for node in frontier]
+
+    def observe(self, round: Round) -> None:
+        """Forget the tree."""
+        self._tree = None
+        self._inner.observe(round)
+
+    def close(self) -> None:
+        """Forget the tree."""
+        self._inner.close()
+
+    def _use(self, view: Model) -> None:
+        self.view = view
+        self._inner = DraftModel(DraftModelOptions(), dataclasses.replace(self._parts, draft_model=view))
+
+    def _borrow(self, text: Sequence[int]) -> None:
+        if len(text) < self.view.context_tokens:
+            self.view.borrow(text, range(len(text)))
+
+    def _goes_on(self, tree: TokenTree, node: int) -> bool:
+        sureness = None if node == ROOT else self._inner.sureness(tree, tree.parents[node])
+        return sureness is None or sureness >= self.sure

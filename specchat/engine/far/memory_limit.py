@@ -1,0 +1,67 @@
+"""The setting `memory`: what a loaded pair may take, the context that fits, and limits that are too low refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
+from specchat.engine.far.memory import memory_bytes, watch_peak
+from specchat.errors import MemoryLimitTooLow
+from specchat.memory_size import memory_text, parse_memory
+from specchat.models.inspect.model_files import describe_model
+from specchat.models.loading import Loaded
+from specchat.models.machine import available_bytes
+from specchat.settings import Settings
+
+_RESERVE_BYTES = 48_000_000
+"""What Python, torch and the tokenizer take in the first replies and keep."""
+
+_LEAST_BYTES = 0.5625
+"""Bytes that a weight takes at least: 4 bits, and a scale for every 32 of them."""
+
+
+def refuse_by_size(name: str, path: Path, settings: Settings) -> None:
+    """Refuse a model whose weights alone are beyond the limit, before they are read.
+
+    Raises:
+        MemoryLimitTooLow: with what they take.
+    """
+    limit = parse_memory(settings.memory)
+    if not limit:
+        return
+    least = int(describe_model(path).parameters * _LEAST_BYTES)
+    if least > limit:
+        raise MemoryLimitTooLow(
+            f"memory = {settings.memory} is too little for {name}: its weights alone take {memory_text(least)} or more"
+        )
+
+
+def limit_memory(
+    settings: Settings, device: torch.device, target: Loaded, draft: Loaded | None
+) -> tuple[MemoryLimit, tuple[str, ...]]:
+    """What the models may take, and a note where the context had to be limited for it, which then is done.
+
+    Without a stated limit it is what the machine has free now.
+
+    Raises:
+        MemoryLimitTooLow: with the least that works.
+    """
+    base = memory_bytes(device) + (0 if device.type == "cuda" else _RESERVE_BYTES)
+    stated = parse_memory(settings.memory)
+    if not stated:
+        return MemoryLimit(base + (available_bytes(device) or 1 << 50), base, watch_peak(device)), ()
+    pair = PairMemory(target.model, draft.model if draft else None)
+    tokens = pair.most_tokens(stated - base)
+    if not tokens:
+        least = memory_text(base + pair.plain_bytes(LEAST_TOKENS))
+        raise MemoryLimitTooLow(
+            f"memory = {settings.memory} is too little for pair {settings.pair!r}: {least} is the least that works"
+        )
+    notes: tuple[str, ...] = ()
+    if tokens < target.model.context_tokens:
+        notes = (f"context limited to {tokens} tokens by memory = {settings.memory}",)
+    for model in [target.model] if draft is None else [target.model, draft.model]:
+        model.limit_context_(min(tokens, model.context_tokens))
+    return MemoryLimit(stated, base, watch_peak(device)), notes

@@ -1,0 +1,30 @@
+"""Amounts of memory as users write them: `2GB`, `1.5 GiB`, `800MB`."""
+
+from __future__ import annotations
+
+import re
+
+from specchat.errors import UsageError, short
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of an amount; 0 for an empty text.
+
+    Raises:
+        UsageError: it is no amount.
+    """
+    if not text.strip():
+        return 0
+    found = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([KMG]I?|)B?\s*", text, re.IGNORECASE)
+    amount = int(float(found[1]) * _UNITS[found[2].upper()]) if found else 0
+    if amount < 1:
+        raise UsageError(f"memory = {short(text)} is no amount of memory; it must be written like 2GB or 800MB")
+    return amount
+
+
+def memory_text(amount: int) -> str:
+    """An amount as `parse_memory` reads it, rounded up."""
+    unit, name = (10**9, "GB") if amount >= 10**10 else (10**6, "MB")
+    return f"{-(-amount // unit)}{name}"

@@ -1,0 +1,69 @@
+"""Starts and stops the HTTP server through which other programs use the app's engine."""
+
+from __future__ import annotations
+
+from specchat.errors import UsageError, short
+from specchat.tui.control.served_replies import ServedReplies
+from specchat.tui.ports import AppPorts, RunningServer, StartServer
+from specchat.tui.state.session import Chat
+
+DEFAULT_PORT = 8000
+
+
+class EngineServer:
+    """At most one server. It ends with the app."""
+
+    def __init__(self, chat: Chat, served: ServedReplies, ports: AppPorts, start: StartServer | None) -> None:
+        self._chat, self._served, self._ports, self._start = chat, served, ports, start
+        self._running: RunningServer | None = None
+
+    def serve(self, argument: str) -> str:
+        """Start the server on this port, or stop it where the argument is `off`; returns what to tell the user.
+
+        Raises:
+            UsageError: the argument is neither, there is no pair, or nobody can be served here.
+        """
+        if argument == "off":
+            was_running = self._running is not None
+            self.stop()
+            return "other programs can no longer use the engine" if was_running else "no other program uses the engine"
+        if self._running is None:
+            self._running = self._started(_port(argument))
+            self._chat.serving = f"{self._running.address}/v1"
+            self._ports.redraw()
+        return f"other programs may ask at {self._chat.serving} with the key {self._running.key}; /serve off ends that"
+
+    def stop(self) -> None:
+        """Stop the server, if one runs."""
+        server, self._running = self._running, None
+        self._chat.serving = ""
+        if server is not None:
+            server.stop()
+            self._ports.redraw()
+
+    def _started(self, port: int) -> RunningServer:
+        if self._start is None:
+            raise UsageError("this app has no engine that others could use")
+        if self._chat.engine.phase != "ready":
+            raise UsageError("no pair is ready; its engine can be shared once it is loaded")
+        return self._start(port, self._served.connect, self._on_asked, self._on_end)
+
+    def _on_asked(self, client: str) -> None:
+        self._served.client = client
+
+    def _on_end(self, why: str) -> None:
+        """The server has ended by itself; called from its thread."""
+        self._ports.call_later(self._ended, why)
+
+    def _ended(self, why: str) -> None:
+        if self._running is not None:
+            self.stop()
+            self._ports.notify(f"other programs can no longer use the engine: {why}", "warn")
+
+
+def _port(argument: str) -> int:
+    if not argument:
+        return DEFAULT_PORT
+    if not argument.isascii() or not argument.isdecimal() or not 1 <= int(argument) <= 65535:
+        raise UsageError(f"/serve {short(argument)}: give a port from 1 to 65535, or off")
+    return int(argument)

@@ -1,0 +1,157 @@
+"""Replies that other programs ask of the app's engine: one at a time, and by turns with those of the chat."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from specchat.engine.near.guest_link import GuestLink
+from specchat.engine.near.waiting_events import take_all
+from specchat.engine.protocol.commands import Cancel, Change, Command, Generate, Load, Quit
+from specchat.engine.protocol.events import Changed, Died, Event, Failed, Finished, Ready
+from specchat.errors import EngineError
+from specchat.tui.state.served_reply import ServedReply
+from specchat.tui.state.session import Chat
+
+_FIRST_ID, _LAST_ID = 1_500_000_000, 1_999_999_999
+"""Ids of these replies; those of the chat and of counts are lower, and those of races higher."""
+
+
+class ServedReplies:
+    """The owner of guest links: what a guest sends becomes commands to the engine once the chat leaves it free.
+
+    The pair and the settings are the user's. A guest loads nothing, and what it changes holds for its next reply alone.
+
+    Args:
+        send: hands a command to the engine.
+        busy: whether something else of the app uses the engine, or is about to.
+        wake: asks for the next `dispatch`, from any thread.
+    """
+
+    def __init__(
+        self, chat: Chat, send: Callable[[Command], bool], busy: Callable[[], bool], wake: Callable[[], None]
+    ) -> None:
+        self._chat, self._send, self._busy, self._wake = chat, send, busy, wake
+        self._ids = itertools.count(_FIRST_ID)
+        self._arrived: queue.SimpleQueue[GuestLink] = queue.SimpleQueue()
+        self._guest: GuestLink | None = None
+        self._loading = False  # the guest waits for a pair
+        self._changes: dict[str, Any] = {}  # settings that the guest wants for its next reply
+        self._waiting: Generate | None = None
+        self._running: Generate | None = None  # as the guest sent it
+        self._stopped_by_guest = False
+        self.client = ""
+        """Who asks for the reply that comes next; set before it is asked for."""
+
+    def connect(self, wake: Callable[[], None]) -> GuestLink:
+        """A link for a guest, in place of the one before; may be called from any thread.
+
+        Raises:
+            EngineError: there is no engine.
+        """
+        if self._chat.engine.phase in ("dead", "failed"):
+            raise EngineError("the app has no engine at present")
+        guest = GuestLink(wake, self._wake)
+        self._arrived.put(guest)
+        return guest
+
+    def dispatch(self, events: Sequence[Event]) -> tuple[bool, list[Event]]:
+        """Give the guest its answers and take its commands.
+
+        Returns:
+            Whether the engine said something of its reply, and the events that are not answers to it.
+        """
+        own = [event for event in events if not _is_served(event)]
+        for event in events:
+            self._pass_on(event)
+        for guest in take_all(self._arrived):
+            self._leave()
+            self._guest = guest
+        for command in self._guest.commands() if self._guest is not None else []:
+            self._take(command)
+        return len(own) < len(events), own
+
+    def ask_next(self) -> None:
+        """Ask the engine for the reply that waits, if nothing else needs the engine."""
+        waiting, chat = self._waiting, self._chat
+        if waiting is None or not chat.can_generate or chat.queued is not None or self._busy():
+            return
+        settings = chat.engine.settings
+        apart = {name: value for name, value in self._changes.items() if settings.get(name) != value}
+        chat.served = ServedReply(next(self._ids), self.client)
+        self._running, self._waiting, self._stopped_by_guest = waiting, None, False
+        self._send(replace(waiting, id=chat.served.id, apart=apart or None))
+
+    def _pass_on(self, event: Event) -> None:
+        served, guest = self._chat.served, self._guest
+        if _is_served(event) and served is not None:
+            served.apply(event)
+            if isinstance(event, Finished) and event.stop == "cancelled" and not self._stopped_by_guest:
+                event = Failed("EngineError", "the reply was stopped in the app", id=event.id, during="generate")
+            if self._running is not None:
+                self._answer(replace(event, id=self._running.id))
+            if isinstance(event, Finished | Failed):
+                self._running = None
+        elif isinstance(event, Ready):
+            self._answer(event)
+            self._loading = False
+        elif isinstance(event, Changed) and guest is not None and (ready := self._chat.engine.ready) is not None:
+            self._answer(replace(ready, settings=event.settings, loss=event.loss))
+        elif isinstance(event, Failed) and event.during == "load" and self._loading:
+            self._answer(event)
+            self._loading = False
+        elif isinstance(event, Died):
+            if served is not None and served.running:
+                served.apply(Failed("EngineError", "the engine died", id=served.id))
+            self._running = self._waiting = None
+            self._answer(event)
+
+    def _take(self, command: Command) -> None:
+        """Take a command of the guest."""
+        match command:
+            case Load() if self._chat.engine.phase == "ready" and self._chat.engine.ready is not None:
+                ready = self._chat.engine.ready
+                self._answer(replace(ready, settings=self._chat.engine.settings, loss=self._chat.engine.loss))
+            case Load():
+                self._loading = True
+            case Change():
+                self._changes = command.settings
+                in_force = self._chat.engine
+                if in_force.loss is not None:
+                    self._answer(Changed({**in_force.settings, **command.settings}, in_force.loss))
+            case Generate():
+                self._waiting = command
+            case Cancel():
+                self._cancel()
+            case Quit():
+                self._leave()
+            case _:
+                pass
+
+    def _leave(self) -> None:
+        """The guest is gone."""
+        self._cancel()
+        self._guest = self._running = None
+        self._loading = False
+
+    def _cancel(self) -> None:
+        """The guest wants no reply any more."""
+        if self._waiting is not None:
+            self._answer(Failed("Cancelled", "cancelled", id=self._waiting.id, during="generate"))
+            self._waiting = None
+        elif self._running is not None and self._chat.served is not None:
+            self._stopped_by_guest = True
+            self._send(Cancel(self._chat.served.id))
+
+    def _answer(self, event: Event) -> None:
+        if self._guest is not None:
+            self._guest.answer(event)
+
+
+def _is_served(event: Event) -> bool:
+    id = getattr(event, "id", None)
+    return id is not None and _FIRST_ID <= id <= _LAST_ID

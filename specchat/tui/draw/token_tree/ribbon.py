@@ -1,0 +1,120 @@
+"""A whole reply as a ribbon: a column a round, as high as the tokens gained, in the colour of who proposed them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.text import visible
+from specchat.tui.draw.token_tree.picture import proposers_of
+from specchat.tui.text.cells import Row, spark, titled_rule, width_of
+
+TOP_TOKENS = 8
+"""A column of so many tokens fills its row, unless a round gained more."""
+
+_ROLES = ("drafted", "good", "agreed")
+"""The colours of proposers in the order in which they appear; the last is that of all further ones."""
+
+_ALONE = "target alone"
+_TITLED_FROM_ROWS = 15
+_LINE_PER_ROWS = 6
+"""A panel has room for a line of the ribbon for so many of its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One round: the tokens it gained, and who proposed most of them; empty where no guess was kept."""
+
+    tokens: int
+    proposer: str
+
+
+@dataclass(frozen=True)
+class Ribbon:
+    """A drawn ribbon: its rows, of which some are lines of columns, and the round of the first column."""
+
+    rows: list[Row]
+    lines: range
+    first: int
+    width: int
+    count: int
+
+    def round_at(self, x: int, y: int) -> int | None:
+        """The round that is drawn in this cell."""
+        if y not in self.lines or not 0 <= x < self.width:
+            return None
+        at = self.first + (y - self.lines.start) * self.width + x
+        return at if at < self.count else None
+
+
+def column_of(round: RoundDone) -> Column:
+    """A round as a column."""
+    named = proposers_of(round)
+    counts = Counter(name for node in round.verdict.path for name in named.get(node, ()))
+    return Column(len(round.pieces), counts.most_common(1)[0][0] if counts else "")
+
+
+def ribbon_height(height: int, width: int, count: int) -> int:
+    """The rows that the ribbon of so many rounds takes of a panel of this size."""
+    if count == 0 or height < _LINE_PER_ROWS:
+        return 0
+    lines = min(-(-count // width), max(1, height // _LINE_PER_ROWS))
+    return lines + 2 if height >= _TITLED_FROM_ROWS else 1
+
+
+def ribbon(columns: Sequence[Column], width: int, height: int, shown: int | None = None) -> Ribbon:
+    """The ribbon in so many rows. Where not all rounds fit, the end is in view, or the round that is shown.
+
+    Args:
+        shown: the round that the user turned to, which is marked.
+    """
+    titled = height > 2
+    lines = range(1, height - 1) if titled else range(height)
+    first_line = -(-len(columns) // width) - len(lines)
+    if shown is not None:
+        first_line = min(first_line, shown // width)
+    first = max(0, first_line) * width
+    top = max(TOP_TOKENS, max((column.tokens for column in columns), default=0))
+    roles = _roles(columns)
+    begins = range(first, first + len(lines) * width, width)
+    rows = [_line(columns, begin, min(len(columns), begin + width), top, roles, shown) for begin in begins]
+    if titled:
+        rows = [titled_rule(_title(columns, shown), width), *rows, _legend(roles, width)]
+    return Ribbon(rows, lines, first, width, len(columns))
+
+
+def _line(columns: Sequence[Column], begin: int, end: int, top: int, roles: dict[str, str], shown: int | None) -> Row:
+    cells = [
+        (spark([columns[at].tokens], top), "column" if at == shown else roles[columns[at].proposer])
+        for at in range(begin, end)
+    ]
+    return [("".join(text for text, _ in run), role) for role, run in groupby(cells, key=lambda cell: cell[1])]
+
+
+def _roles(columns: Sequence[Column]) -> dict[str, str]:
+    """The role of each proposer's columns, in order of their first appearance."""
+    names = [name for name in dict.fromkeys(column.proposer for column in columns) if name]
+    return {name: _ROLES[min(at, len(_ROLES) - 1)] for at, name in enumerate(names)} | {"": "target"}
+
+
+def _title(columns: Sequence[Column], shown: int | None) -> str:
+    """`106 rounds, higher = more tokens`, or about the round that is shown."""
+    if shown is None:
+        return f"{len(columns):,} rounds, higher = more tokens" if len(columns) > 1 else "one round"
+    column = columns[shown]
+    who = f"by {visible(column.proposer)}" if column.proposer else "no guess kept"
+    tokens = f"{column.tokens} tokens" if column.tokens != 1 else "1 token"
+    return f"{shown + 1:,} of {len(columns):,}: {tokens}, {who}"
+
+
+def _legend(roles: dict[str, str], width: int) -> Row:
+    """Which colour is whose, as many as fit."""
+    row: Row = []
+    for name, role in roles.items():
+        entry: Row = [("  " if row else "", ""), ("█", role), (f" {visible(name) or _ALONE}", "dim")]
+        if width_of([*row, *entry]) <= width:
+            row += entry
+    return row

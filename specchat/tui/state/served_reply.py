@@ -1,0 +1,47 @@
+"""A reply that the app's engine writes for another program: it is watched, and belongs to no chat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specchat.engine.protocol.events import Event, Failed, Finished, RoundDone, Started
+from specchat.engine.protocol.text import one_line
+from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.turn import Reply
+
+
+@dataclass
+class ServedReply:
+    """What is known of such a reply.
+
+    Args:
+        client: the program that asked, as it calls itself.
+    """
+
+    id: int
+    client: str
+    question: str = ""
+    running: bool = True
+    figures: Figures = field(default_factory=Figures)
+    reply: Reply = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reply = Reply(self.id, self.figures)
+
+    def apply(self, event: Event) -> None:
+        """Take an event of this reply."""
+        match event:
+            case Started():
+                self.question = one_line(event.messages[-1].content if event.messages else event.text or "")
+            case RoundDone():
+                self.reply.rounds.list.append(event)
+                self.figures.add(event)
+                for piece in event.pieces:
+                    self.reply.add(piece.text, piece.origin)
+            case Finished():
+                self.figures.finish(event)
+                self.reply.stop, self.running = event.stop, False
+            case Failed():
+                self.reply.stop, self.running = "failed", False
+            case _:
+                pass

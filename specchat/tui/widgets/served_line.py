@@ -1,0 +1,40 @@
+"""The line about other programs that use the engine: where they reach it, who asks, and how far the reply is."""
+
+from __future__ import annotations
+
+from specchat.tui.draw.tree_captions import summary_of
+from specchat.tui.state.session import Chat
+from specchat.tui.text.cells import Row, cut, width_of
+from specchat.tui.text.numbers import count
+from specchat.tui.widgets.painted_rows import PaintedRows
+
+
+class ServedLine(PaintedRows):
+    """One line, visible only while other programs may use the engine."""
+
+    DEFAULT_CSS = """
+    ServedLine { height: 1; padding: 0 2; display: none; }
+    """
+
+    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chat = chat
+
+    def update(self) -> None:
+        """Show the present state, or hide."""
+        shown = bool(self._chat.serving)
+        if shown != self.display:
+            self.display = shown
+        if shown:
+            self.repaint()
+
+    def paint(self, width: int, height: int) -> list[Row]:
+        """Who asks what and how long the reply is; the address while nobody has asked."""
+        served = self._chat.served
+        if served is None:
+            return [[("⇄ ", "good"), (cut(f"other programs may ask at {self._chat.serving}", width - 2), "dim")]]
+        summary = summary_of(served.figures)
+        figures = "  " + " · ".join(part for part in (f"{count(served.figures.tokens)} tok", summary) if part)
+        row: Row = [("⇄ ", "good"), (f"{served.client} {'asks' if served.running else 'asked'}: ", "strong")]
+        room = max(0, width - width_of(row) - len(figures))
+        return [[*row, (cut(served.question, room), "text"), (figures, "dim")]]

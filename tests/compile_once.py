@@ -1,0 +1,61 @@
+"""A C compiler for the tests that compiles the same sources once: many tests start processes with an empty cache.
+
+`share_compiled` names this file in $CC for a whole run of pytest; each process that compiles then runs it.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_COMPILER, _FOLDER = "SPECCHAT_TESTS_COMPILER", "SPECCHAT_TESTS_COMPILED"
+
+
+def share_compiled(compiler: tuple[str, ...]) -> tempfile.TemporaryDirectory[str] | None:
+    """Let this process and all that it starts compile through this file.
+
+    Returns:
+        The folder of what is compiled, gone with the object; None where a process above this one has shared one.
+    """
+    if _FOLDER in os.environ:
+        return None
+    folder = tempfile.TemporaryDirectory(prefix="specchat-tests-compiled-")
+    os.environ[_FOLDER], os.environ[_COMPILER] = folder.name, json.dumps(compiler)
+    os.environ["CC"] = f"'{sys.executable}' -I -S '{__file__}'"
+    return folder
+
+
+def main(arguments: list[str]) -> int:
+    """Copy the output if these arguments with these files have been compiled before; else compile, and keep it."""
+    compiler = json.loads(os.environ[_COMPILER])
+    if "-o" not in arguments:
+        return subprocess.run([*compiler, *arguments], check=False).returncode
+    place = arguments.index("-o") + 1
+    before, output, after = arguments[:place], arguments[place], arguments[place + 1 :]
+    kept = Path(os.environ[_FOLDER]) / _key([*before, *after])
+    if not kept.exists():
+        made = kept.with_name(f"{kept.name}-{os.getpid()}")
+        if status := subprocess.run([*compiler, *before, str(made), *after], check=False).returncode:
+            return status
+        os.replace(made, kept)
+    shutil.copy(kept, output)
+    return 0
+
+
+def _key(arguments: list[str]) -> str:
+    """A name for arguments in which each source stands for what is in it and beside it, wherever that lies."""
+    key = hashlib.blake2b(digest_size=12)
+    for argument in arguments:
+        source = Path(argument) if argument.endswith(".c") else None
+        key.update(b"\n" + (source.name if source else argument).encode())
+        for file in sorted(source.parent.glob("*.[ch]")) if source else ():
+            key.update(file.name.encode() + file.read_bytes())
+    return key.hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

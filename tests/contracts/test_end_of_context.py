@@ -1,0 +1,73 @@
+"""A draft model may end before the text does: it proposes nothing beyond its context, and replies go on."""
+
+from __future__ import annotations
+
+import pytest
+from contracts.covering import covering
+from contracts.kit import (
+    PROMPT,
+    Always,
+    V,
+    context_for,
+    draft_says,
+    every,
+    looks_up,
+    make_drafter,
+    make_policy,
+    make_rule,
+    plain_text,
+    scripted_target,
+    speak,
+)
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
+from specchat.decoding.speculate import Speculator
+from specchat.drafters import DRAFTERS
+from specchat.models.other.scripted import ScriptedModel
+from specchat.trees import TREE_POLICIES
+
+
+@pytest.mark.parametrize(
+    ("method", "policy", "wrapped"),
+    covering(
+        every(DRAFTERS),
+        every(TREE_POLICIES),
+        [pytest.param(False, id="alone"), pytest.param(True, id="merged")],
+    ),
+)
+def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(method, policy, wrapped):
+    """And replies go on past it, also one that begins there."""
+    end = len(PROMPT) + 12
+    if wrapped and method.name == "merge":
+        pytest.skip("merge cannot be merged")
+    draft = ShortSighted(end)
+    chosen = DRAFTERS["merge"] if wrapped else method
+    drafter = make_drafter(chosen, draft, **({"of": method.name} if wrapped else {}))
+    parts = (drafter, make_policy(policy), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(6, 4, 2)))
+    target, context = scripted_target(), context_for()
+    emitted, rounds = speak(Speculator(target, *parts), 40, context)
+    assert emitted == plain_text(scripted_target(), 40)
+    if method.needs_draft_model and not looks_up(method):
+        depths = [round.start + max(round.tree.depths) for round in rounds]
+        assert max(depth for depth, round in zip(depths, rounds, strict=True) if round.tree.drafted) == end + 1
+    again, _ = speak(Speculator(target, *parts), 5, context_for(prompt=context.history))
+    assert len(again) == 5
+
+
+class ShortSighted(ScriptedModel):
+    """A draft model that has no positions beyond its context, as a real one has none."""
+
+    def __init__(self, context_tokens: int) -> None:
+        super().__init__(V, draft_says(), context_tokens)
+
+    def prefill(self, tokens, on_chunk=None) -> None:
+        assert len(tokens) <= self.context_tokens, "the prefix goes beyond the end"
+        super().prefill(tokens, on_chunk)
+
+    def read(self, tree, new_nodes=None, *arguments, **named):
+        last = (
+            len(self._text.rows.prefix) + len(self._text.rows._missing) + max(tree.depths[node] for node in new_nodes)
+        )
+        assert last < self.context_tokens, f"position {last} is beyond the end"
+        return super().read(tree, new_nodes, *arguments, **named)

@@ -1,0 +1,173 @@
+"""The memory controller: peaks are predicted, a limit is never exceeded, and what was not foreseen counts too."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+from contracts.kit import (
+    Letters,
+    Proposing,
+    V,
+    context_for,
+    converse,
+    counting_up,
+    make_policy,
+    make_rule,
+    random_tree,
+    scripted_target,
+    speak,
+)
+from contracts.models import BUILDERS, perturbed
+from tensor_bytes import TensorBytes
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.controllers.memory import Memory
+from specchat.core.budget import Budget
+from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
+from specchat.decoding.conversation import RoundWritten
+from specchat.decoding.speculate import Speculator
+from specchat.drafters.parts import PairResources
+from specchat.models.native.network import NativeNetwork
+from specchat.models.own.decoder import Decoder
+from specchat.registry import NoOptions
+from specchat.trees import TREE_POLICIES
+
+WIDE_V = 6000
+"""Logits are most of what a round takes, as with real models."""
+
+
+@pytest.fixture(scope="module")
+def wide_network():
+    """A network with a large vocabulary."""
+    config = transformers.LlamaConfig(
+        vocab_size=WIDE_V, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=4096,
+    )  # fmt: skip
+    config._attn_implementation = "sdpa"
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("nodes", [0, 20, 100])
+@pytest.mark.parametrize("path", list(BUILDERS))
+def test_the_predicted_peak_of_a_pass_is_within_five_per_cent_of_the_bytes_of_its_tensors(path, nodes, wide_network):
+    model = BUILDERS[path](wide_network, 2048)
+    text = [3 + i % 50 for i in range(300)]
+    model.prefill(text)
+    if path == "graphs":
+        model.read(random_tree(WIDE_V, nodes, 1))  # what is recorded stays, and counts as held
+        model.prefill(text)
+    counted = TensorBytes()
+    with counted:
+        said = model.read(random_tree(WIDE_V, nodes, 1))
+    predicted = model.pass_bytes(1 + nodes, 300)
+    if isinstance(model, Decoder) and isinstance(model.network, NativeNetwork):
+        inside = model.network._kernels.working_bytes(model.network.threads, model.network._c, 1 + nodes, 301 + nodes)
+        assert inside > 0
+        predicted -= inside  # no tensors
+    assert said.logits.nbytes < counted.peak
+    assert counted.peak <= predicted + 40_000
+    if nodes:
+        assert predicted <= 1.05 * counted.peak + 40_000
+
+
+@pytest.mark.parametrize("path", [path for path in BUILDERS if path != "graphs"])
+def test_the_predicted_cache_is_what_it_takes_while_it_grows(path, wide_network):
+    model = BUILDERS[path](wide_network, 2048)
+    predicted = {tokens: model.cache_bytes(tokens) for tokens in (1, 1000, 1030)}
+    assert predicted[1] == predicted[1000] < predicted[1030]
+    counted = TensorBytes()
+    with counted:
+        model.prefill([3 + i % 50 for i in range(1020)])
+        grown = counted.held
+        model.pretend(1030)
+        model.read(random_tree(WIDE_V, 1, 1))
+    assert grown == pytest.approx(predicted[1000], rel=0.02)
+    assert predicted[1030] <= counted.peak <= predicted[1030] + model.pass_bytes(256, 1024)
+    both = model.cache_bytes(1030)
+    twin = model.twin()
+    assert model.cache_bytes(1030) == twin.cache_bytes(1030) > both, "twins share the memory"
+
+
+@pytest.fixture(scope="module")
+def pair(wide_network):
+    """Makes a target and a draft model with large vocabularies."""
+    other = perturbed(wide_network, 0.02)
+    return lambda: [BUILDERS["decoder"](network, 2048) for network in (wide_network, other)]
+
+
+def limited(pair, limit, **settings):
+    """A whole reply with a draft model under a limit; the peak, and how many nodes each round planned."""
+    target, draft = pair()
+    counted = TensorBytes()
+    resources = PairResources(memory=MemoryLimit(limit, 0, lambda: counted.peak))
+    shape = {"drafter": "draft_model", "policy": "expansion", "width": 3, "depth": 4, "nodes": 30, "max_tokens": 8}
+    conversation = converse(
+        target, draft, Letters(WIDE_V), resources, controller="fixed+memory", **{**shape, **settings}
+    )
+    with counted:
+        written = (event for event in conversation.reply([3, 5, 7, 3, 5], 7) if isinstance(event, RoundWritten))
+        planned = [event.round.budget.nodes for event in written]
+    return counted.peak, planned
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0.8}, {"temperature": 0.8, "rule": "multi_step"}], ids=["greedy", "warm", "q"]
+)
+def test_a_limit_is_never_exceeded_and_trees_shrink_with_it(settings, pair):
+    kept = 4 * WIDE_V
+    least = PairMemory(*pair()).round_bytes(0, 20) + kept
+    planned = []
+    for more in (0, 300_000, 600_000, 1_200_000, 1 << 40):
+        peak, nodes = limited(pair, least + more, **settings)
+        assert peak <= least + more
+        planned.append(nodes)
+    most = [max(nodes) for nodes in planned]
+    assert most[0] == 0
+    assert most == sorted(most)
+    assert 0 < most[1] < most[3] < most[4] == 30
+    assert len(set(planned[2])) <= 2, "from round to round the number of nodes does not swing"
+
+
+def test_what_was_not_foreseen_counts_from_then_on():
+    held = 0
+    pair, limit = PairMemory(scripted_target()), MemoryLimit(60_000, 0, lambda: held)
+    controller = Memory(NoOptions(), Budget(16, 4, 2), None, pair, limit)
+    parts = Proposing(counting_up), make_policy(TREE_POLICIES["expansion"]), make_rule(ACCEPTANCE_RULES["follow"])
+    context = context_for()
+    before = controller.plan(context)
+    assert before == Budget(16, 4, 2)
+    speak(Speculator(scripted_target(), *parts, controller), 2, context)
+    assert controller.plan(context) == before
+    held = 58_000
+    speak(Speculator(scripted_target(), *parts, controller), 2, context)
+    after = controller.plan(context)
+    assert 0 < after.nodes < before.nodes
+    assert after.why == f"{after.nodes} nodes fit in memory"
+    held = 70_000
+    speak(Speculator(scripted_target(), *parts, controller), 2, context)
+    assert controller.plan(context).nodes == 0
+
+
+def test_riders_count_as_rows():
+    pair = PairMemory(scripted_target())
+    assert pair.round_bytes(4, 10, riders=3) - pair.round_bytes(4, 10) == 3 * 8 * V
+
+
+def test_a_context_fits_into_what_is_left_and_the_least_is_what_it_says(wide_network):
+    model = BUILDERS["decoder"](wide_network, 2048)
+    pair = PairMemory(model)
+    least = pair.plain_bytes(LEAST_TOKENS)
+    assert pair.most_tokens(least) >= LEAST_TOKENS
+    assert pair.most_tokens(least - 1) == 0
+    assert pair.most_tokens(1 << 40) == 2048
+    room = (least + pair.plain_bytes(2048)) // 2
+    tokens = pair.most_tokens(room)
+    assert LEAST_TOKENS < tokens < 2048
+    model.limit_context_(tokens)
+    counted = TensorBytes()
+    with counted:
+        model.prefill([3 + i % 50 for i in range(tokens - 1)])
+        model.read(random_tree(WIDE_V, 0, 1))
+    assert counted.peak <= room

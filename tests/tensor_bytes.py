@@ -1,0 +1,38 @@
+"""Counts the bytes of all tensors that live at the same time, as they are made."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import Parameter
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class TensorBytes(TorchDispatchMode):
+    """While it is entered: `held` now and at the `peak`, of tensors that are made meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        tensors = (thing for thing in gc.get_objects() if type(thing) in (Tensor, Parameter))
+        self._before = {tensor.untyped_storage()._cdata for tensor in tensors}
+        self._living: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    @property
+    def held(self) -> int:
+        self._living = {key: (ref, size) for key, (ref, size) in self._living.items() if not ref.expired()}
+        return sum(size for _, size in self._living.values())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor) and tensor.device.type == "cpu":
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self._before:
+                    self._living[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.peak = max(self.peak, self.held)
+        return out
