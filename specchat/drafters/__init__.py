@@ -19,7 +19,7 @@ from specchat.drafters.options import (
     TokenRecyclingOptions,
     TrainedNetworkOptions,
 )
-from specchat.registry import DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
+from specchat.registry import ANY_DRAFT_MODEL, DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
     "drafter",
@@ -43,6 +43,13 @@ DRAFTERS = Table(
         "Speculative Decoding arXiv:2211.17192; coupled draws after arXiv:2408.07978",
         options=DraftModelOptions,
         requires=(DRAFT_MODEL,),
+    ),
+    Method(
+        "cross_vocabulary",
+        "specchat.drafters.cross_vocabulary:CrossVocabulary",
+        "a draft model with other tokens guesses level by level, and its guesses are translated",
+        "OmniDraft arXiv:2507.02659",
+        requires=(ANY_DRAFT_MODEL,),
     ),
     Method(
         "token_recycling",

@@ -18,6 +18,7 @@ from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.drafters.favourites import Favourites, favourites_of
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
@@ -63,7 +64,7 @@ class DraftModel:
         self._kinds = self.draw_kinds(options, ())
         self._tree: TokenTree | None = None
         self._logits: dict[int, Tensor] = {}
-        self._best: dict[int, tuple[Tokens, Scores]] = {}
+        self._best: dict[int, Favourites] = {}
 
     @property
     def passes(self) -> int:
@@ -130,12 +131,9 @@ class DraftModel:
             reading = self._model.read(tree, unread)
             # A draft model may have rows of padding that the target's table has not: they are never proposed.
             self._logits |= {node: reading.after(node)[: self._vocab_size] for node in unread}
-            best = torch.tensor(reading.best_after(unread, min(_CANDIDATES, reading.logits.shape[1])))
-            values = (
-                reading.logits.gather(1, best.to(reading.logits.device)).float() - reading.totals_after(unread)[:, None]
-            )
-            values[best >= self._vocab_size] = -torch.inf
-            self._best |= dict(zip(unread, zip(best.numpy(), values.cpu().double().numpy(), strict=True), strict=True))
+            for node, said in zip(unread, favourites_of(reading, _CANDIDATES), strict=True):
+                said.logprobs[said.tokens >= self._vocab_size] = -np.inf
+                self._best[node] = said
 
     def _favourites(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""

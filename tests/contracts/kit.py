@@ -114,6 +114,9 @@ class Letters:
             return b""
         return self._texts.get(token, chr(ord("A") + token).encode())
 
+    def token_spelling(self, token: int) -> bytes:
+        return self.token_bytes(token)
+
     @property
     def size(self) -> int:
         return self._size
