@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from contracts.tiny_datastore import tiny_datastores
-from contracts.tiny_networks import all_tiny_trained
+from contracts.tiny_networks import tiny_resources
 from torch import Tensor
 
 from specchat.acceptance import ACCEPTANCE_RULES
@@ -46,7 +45,7 @@ def every(table: Table) -> list[Any]:
 def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V, **options: Any) -> Drafter:
     """A drafter with its default options, some changed."""
     target = scripted_target(vocab_size)
-    resources = PairResources(trained=all_tiny_trained(target), datastores=tiny_datastores(vocab_size))
+    resources = tiny_resources(target)
     settings = Settings().but({"method_options": {f"{method.name}.{key}": value for key, value in options.items()}})
     return Parts(
         target,
@@ -205,9 +204,7 @@ def converse(
 ) -> Conversation:
     """A conversation with these settings."""
     vocabulary = vocabulary or Letters(target.vocab_size)
-    resources = resources or PairResources(
-        trained=all_tiny_trained(target), datastores=tiny_datastores(target.vocab_size)
-    )
+    resources = resources or tiny_resources(target)
     return Conversation(target, draft, vocabulary, Settings().but(settings), resources=resources)
 
 

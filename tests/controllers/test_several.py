@@ -34,7 +34,7 @@ def test_the_smaller_budget_allows_what_both_allow(first, second):
     for node in range(1, 14):
         assert both.price(node) == max(first.price(node), second.price(node))
     assert both.passes == (first.passes and second.passes)
-    assert both.search == (first.search or second.search)
+    assert both.search == (first.search or second.search), "what one does not ask for it does not forbid"
     assert smaller(first, first) == first
 
 
