@@ -112,14 +112,6 @@ DRAFTERS = Table(
         requires=(TRAINED_WEIGHTS,),
     ),
     Method(
-        "retrieved_context",
-        "specchat.drafters.retrieved_context:RetrievedContext",
-        "a smaller model reads what of a long text its end is about, and guesses level by level",
-        "RAPID arXiv:2502.20330",
-        options=RetrievedContextOptions,
-        requires=(DRAFT_MODEL,),
-    ),
-    Method(
         "layer_skip",
         "specchat.drafters.layer_skip:LayerSkip",
         "the target without some attention and MLP sub-layers, which are searched while chatting",
@@ -151,6 +143,14 @@ DRAFTERS = Table(
         options=PrunedOptions,
         runs_the_target=True,
         makes_a_network=True,
+    ),
+    Method(
+        "retrieved_context",
+        "specchat.drafters.retrieved_context:RetrievedContext",
+        "a smaller model reads what of a long text its end is about, and guesses level by level",
+        "RAPID arXiv:2502.20330",
+        options=RetrievedContextOptions,
+        requires=(DRAFT_MODEL,),
     ),
     Method(
         "merge",

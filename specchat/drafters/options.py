@@ -90,19 +90,6 @@ class TrainedNetworkOptions:
 
 
 @dataclass(frozen=True)
-class RetrievedContextOptions:
-    """Options of `retrieved_context`."""
-
-    budget: int = option(
-        1024, "tokens of a text that the draft model reads", unit="tokens", minimum=32, maximum=1_000_000
-    )
-    chunk: int = option(64, "tokens that are retrieved together", unit="tokens", minimum=4, maximum=4096)
-    refresh: int = option(
-        256, "the part of the text is chosen anew after so many tokens", unit="tokens", minimum=1, maximum=65536
-    )
-
-
-@dataclass(frozen=True)
 class JacobiOptions:
     """Options of `jacobi`."""
 
@@ -187,6 +174,19 @@ class PrunedOptions:
         0.2, "share of the heads and MLP channels of every layer that is left out", minimum=0.0, maximum=0.9
     )
     samples: int = option(8, "texts of 64 tokens on which importance is measured", minimum=1, maximum=64)
+
+
+@dataclass(frozen=True)
+class RetrievedContextOptions:
+    """Options of `retrieved_context`."""
+
+    budget: int = option(
+        1024, "tokens of a text that the draft model reads", unit="tokens", minimum=32, maximum=1_000_000
+    )
+    chunk: int = option(64, "tokens that are retrieved together", unit="tokens", minimum=4, maximum=4096)
+    refresh: int = option(
+        256, "the part of the text is chosen anew after so many tokens", unit="tokens", minimum=1, maximum=65536
+    )
 
 
 @dataclass(frozen=True)
