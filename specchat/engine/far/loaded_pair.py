@@ -56,7 +56,14 @@ class LoadedPair:
     def resources(self) -> PairResources:
         """What drafters may be made from besides the models."""
         other = (self.draft_vocabulary or self.vocabulary) if self.draft else None
-        return PairResources(self.vocabulary, other, self.trained, self.datastores, memory=self.memory)
+        return PairResources(
+            self.vocabulary,
+            other,
+            self.trained,
+            self.datastores,
+            memory=self.memory,
+            prunable=self.target.prunable,
+        )
 
     @property
     def key(self) -> str:
