@@ -32,7 +32,7 @@ class PairResources:
     Args:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model.
         trained: drafters that were trained for the target.
-        datastores: those with the target's tokens; None where nobody looked for any.
+        datastores: those with the target's tokens; None where none were looked for.
         keep: called with every drafter that is built, and the name under which its state is kept.
         memory: the most that the pair may take; None: no limit.
     """
