@@ -34,7 +34,7 @@ class PairResources:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model; one object where they are the
             same.
         trained: drafters that were trained for the target.
-        datastores: those with the target's tokens; None where nobody looked for any.
+        datastores: those with the target's tokens; None where none were looked for.
         keep: called with every drafter that is built, and the name under which its state is kept.
         memory: the most that the pair may take; None: no limit.
         prunable: the target's weights, where narrower networks can be made of them.

@@ -21,7 +21,7 @@ class EngineServer:
         """Start the server on this port, or stop it where the argument is `off`; returns what to tell the user.
 
         Raises:
-            UsageError: the argument is neither, there is no pair, or nobody can be served here.
+            UsageError: the argument is neither, there is no pair, or no server can run here.
         """
         if argument == "off":
             was_running = self._running is not None
