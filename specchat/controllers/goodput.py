@@ -19,7 +19,7 @@ _NODE_SHARE = 0.004
 _NOTICED = 0.02
 """Fixed cost of a round, as a share of a plain one, above which the controller checks whether drafting pays."""
 
-_CHEAP_LEVEL = 0.15
+_CHEAP_LEVEL = 0.2
 """A level that takes a smaller share of a plain round is tried within a reply too: so is a small trained network's."""
 
 _TRIAL_ROUNDS = 4
@@ -50,7 +50,9 @@ class Goodput:
     pass (`merge` has such) are judged separately. Results of riders are available one round later, so a trial with
     riders takes two rounds.
 
-    Riders' rows and the time for learning count as costs of speculation.
+    Riders' rows and all that a round does besides its pass count as costs of speculation. Where passes do not pay, none
+    are allowed, and a drafter that reads the target's states is not even given those (`StateTap.skip`): what it would
+    cost to keep it ready is not paid while it is not used.
 
     Reference: Liu et al., SmartSpec, arXiv:2406.14066. Differs: acceptance is tracked per depth, and nodes are chosen
     by their own chances instead of a length for all.
@@ -78,7 +80,7 @@ class Goodput:
             return self._drafting(depth or 1, tuple(min(0.95, price) for price in self._prices(seen, goodput)))
         if not seen.passes:
             return self._plain_or_trial(seen)
-        if context.round == 0 or self._cheap_trial_is_due(seen):
+        if context.round == 0 or seen.primed or self._cheap_trial_is_due(seen):
             return Budget(1, 1, 1, why=_TRIAL)
         plan = self._what_pays(self._free) if self._free.free_with_probabilities else None
         return dataclasses.replace(plan or self._plain_or_trial(self._free), passes=False)
@@ -112,7 +114,7 @@ class Goodput:
         """
         if self._known is None or self._known[0] is not seen:
             rows = seen.rows(math.ceil(seen.nodes.value))
-            round_s = self._costs.verify_s(rows) + seen.level_s.value + seen.learn_s.value
+            round_s = self._costs.verify_s(rows) + seen.draft.seconds(1) + seen.other_s.value
             goodput = max(seen.tokens.value / round_s, self._plain_goodput(seen))
             prices = self._prices(seen, goodput)
             self._known = seen, self._drafting(self._ceiling.depth, prices) if prices[0] < 1.0 else None
@@ -120,7 +122,7 @@ class Goodput:
 
     def _plain_goodput(self, seen: RoundStatistics) -> float:
         """Tokens per second of rounds without guesses."""
-        return 1.0 / (self._costs.one_s + seen.plain_learn_s.value)
+        return 1.0 / (self._costs.one_s + seen.plain_other_s.value)
 
     def _rounds_cost_too_much(self, seen: RoundStatistics) -> bool:
         """Whether the fixed cost of a round with guesses is higher than what guesses gain."""
@@ -136,13 +138,13 @@ class Goodput:
     def _round_s(self, depth: int) -> float:
         nodes = min(self._ceiling.nodes, math.ceil(depth * self._all.nodes_per_level.value))
         rows = self._all.rows(nodes)
-        return self._costs.verify_s(rows) + depth * self._all.level_s.value + self._all.learn_s.value
+        return self._costs.verify_s(rows) + self._all.draft.seconds(depth) + self._all.other_s.value
 
     def _prices(self, seen: RoundStatistics, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
         node_s = _NODE_SHARE * self._costs.one_s
         if seen.passes:
-            node_s = seen.level_s.value / max(1.0, seen.nodes_per_level.value)
+            node_s = seen.draft.level_s / max(1.0, seen.nodes_per_level.value)
         worth = goodput / max(0.02, seen.calibration.value)
         # Where the second row costs more than later ones, as in float32, each row's marginal cost is at least the mean
         # cost of the likely rows.
@@ -168,7 +170,7 @@ class Goodput:
 
     def _cheap_trial_is_due(self, seen: RoundStatistics) -> bool:
         """Whether passes that cost little have not been tried for long; the next trial comes later."""
-        if self._silent_rounds < self._patience or seen.level_s.value > _CHEAP_LEVEL * self._costs.one_s:
+        if self._silent_rounds < self._patience or seen.draft.seconds(1) > _CHEAP_LEVEL * self._costs.one_s:
             return False
         self._patience *= 2
         return True

@@ -12,6 +12,13 @@ UNKNOWN_RATE = 0.6
 """The acceptance rate assumed at the first depth until it is measured."""
 
 
+_FEW_TIMED = 3.0
+"""Draftings that are believed whatever they took."""
+
+_LEAST_SPREAD = 0.02
+"""Variance of the number of levels below which it cannot be told what one of them adds."""
+
+
 @dataclass
 class Average:
     """An exponentially fading mean over some `memory` values. Begins at a prior that weighs as much as two values."""
@@ -39,6 +46,34 @@ class Average:
         return (self._sum + self._prior_weight * prior) / (self._weight + self._prior_weight)
 
 
+class DraftTime:
+    """Seconds of drafting by levels, fitted to recent rounds: what beginning takes, and what each level adds."""
+
+    def __init__(self, memory: int) -> None:
+        """Nothing is known: all costs nothing."""
+        self._fade = 1.0 - 1.0 / memory
+        self._sums: tuple[float, ...] = (
+            0.0,
+        ) * 5  # of weights, levels, seconds, squares of levels, levels times seconds
+        self.begin_s = self.level_s = 0.0
+
+    def add(self, levels: int, seconds: float) -> None:
+        """One drafting was timed. One that took far longer than predicted was disturbed and counts little."""
+        if self._sums[0] >= _FEW_TIMED:
+            seconds = min(seconds, 2 * self.seconds(levels))
+        new = (1.0, levels, seconds, levels * levels, levels * seconds)
+        self._sums = tuple(self._fade * old + value for old, value in zip(self._sums, new, strict=True))
+        count, x, y, xx, xy = self._sums
+        spread = xx - x * x / count
+        slope = (xy - x * y / count) / spread if spread > _LEAST_SPREAD * count else y / x
+        self.level_s = min(max(slope, 0.0), y / x)
+        self.begin_s = (y - self.level_s * x) / count
+
+    def seconds(self, levels: int) -> float:
+        """What so many levels are expected to take."""
+        return self.begin_s + levels * self.level_s
+
+
 class RoundStatistics:
     """Averages over rounds; one object for those in which passes of draft models were allowed, one for the others.
 
@@ -48,8 +83,11 @@ class RoundStatistics:
         passes: whether drafting ran a model.
         gives_probabilities: whether guesses came with probabilities.
         riders_per_row: riders over the rows of the trees they rode with.
+        draft: what drafting took.
+        other_s, plain_other_s: what judging, keeping and learning took in rounds with guesses, and in those without.
         learn_s, plain_learn_s: what learning took in rounds with guesses, and in those without.
-        primed: whether the last round had riders and no guess yet.
+        primed: whether the last round led to no guess yet, but to what the next one needs: results of riders, or states
+            that a network waits for.
         plain_rounds: rounds without a guess since the last with one.
     """
 
@@ -57,10 +95,12 @@ class RoundStatistics:
         self.accepted = [Average(memory, UNKNOWN_RATE) for _ in range(depth)]
         self.calibration = Average(memory, 1.0)
         self.nodes_per_level = Average(memory, 1.0)
-        self.level_s = Average(memory, 0.0)
+        self.draft = DraftTime(memory)
         self.tokens = Average(memory, 1.0)
         self.nodes = Average(memory, 1.0)
         self.riders_per_row = Average(memory, 0.0)
+        self.other_s = Average(memory, 0.0)
+        self.plain_other_s = Average(memory, 0.0)
         self.learn_s = Average(memory, 0.0)
         self.plain_learn_s = Average(memory, 0.0)
         self.primed = False
@@ -81,7 +121,8 @@ class RoundStatistics:
     def add(self, round: Round) -> None:
         """Learn from a round."""
         tree = round.tree
-        self.primed = tree.drafted == 0 and round.riders > 0 and not self.primed
+        waited = self.passes and round.budget.nodes > 0 and round.budget.passes and round.draft_passes == 0
+        self.primed = tree.drafted == 0 and (round.riders > 0 or waited) and not self.primed
         if round.budget.nodes:
             self.riders_per_row.add(round.riders / len(tree))
         self.tokens.add(float(len(round.emitted)))
@@ -90,11 +131,13 @@ class RoundStatistics:
         if tree.drafted == 0 and round.draft_passes == 0:
             self.plain_rounds += 1
             self.plain_learn_s.add(round.timings.learn_s)
+            self.plain_other_s.add(round.timings.other_s)
             return
         self.drafting_rounds += 1
         self.learn_s.add(round.timings.learn_s)
+        self.other_s.add(round.timings.other_s)
         self.plain_rounds = 0
-        self.level_s.add(round.timings.draft_s / max(*tree.depths, round.draft_passes, 1))
+        self.draft.add(max(*tree.depths, round.draft_passes, 1), round.timings.draft_s)
         if tree.drafted == 0:
             self.accepted[0].add(0.0)  # passes that led to no guess worth its row
             return

@@ -158,8 +158,9 @@ class Drafter(Protocol):
         """Who takes the target's states of the text itself, or None.
 
         It is given the states of every token that the target read, each exactly once and without a gap, those of the
-        prompt included; never those of rejected nodes. States that begin at a position it was given before replace what
-        it knows from there on: the text was edited or cut.
+        prompt included; never those of rejected nodes. Where it can `skip`, rounds whose budget allows no passes bring
+        it tokens alone. States that begin at a position it was given before replace what it knows from there on: the
+        text was edited or cut.
         """
 
     def start(self, history: Sequence[int]) -> None:
@@ -198,6 +199,10 @@ class TrainedNetwork(Protocol):
 
     def take(self, states: TextStates) -> None:
         """States of the text; they come as `Drafter.text_tap` is given them."""
+
+    @property
+    def skip(self) -> Callable[[int, Sequence[int]], None] | None:
+        """Told of tokens of the text whose states do not come; None for a network that needs them all."""
 
     def begin(self, history: Sequence[int]) -> bool:
         """A tree is to grow below the last token of this text. False where states of the text are missing."""

@@ -75,6 +75,8 @@ class TextStates:
 
     def only(self, layers: Collection[int]) -> TextStates:
         """Those after these layers."""
+        if layers == self.layers.keys():
+            return self
         return TextStates(self.first, self.tokens, {layer: self.layers[layer] for layer in layers})
 
     def then(self, others: TextStates) -> TextStates:
@@ -91,7 +93,10 @@ class StateTap:
     Args:
         layers: after which layers.
         take: called with the states of every stretch that was read, in the order of the text.
+        skip: called instead, with the position of the first of some tokens and the tokens, where their states were not
+            asked for: while drafting does not pay, states are not paid for. None for a drafter that needs them all.
     """
 
     layers: frozenset[int]
     take: Callable[[TextStates], None]
+    skip: Callable[[int, Sequence[int]], None] | None = None

@@ -14,7 +14,7 @@ from specchat.core.request import PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import TokenTree
-from specchat.decoding.state_feed import StateFeed
+from specchat.decoding.state_feed import StateFeed, wants_states
 
 Cut = Callable[[Sequence[int]], int]
 """Emitted tokens → how many of them the reply still takes."""
@@ -125,7 +125,7 @@ class Speculator:
     def request(self, tree: TokenTree, budget: Budget) -> PassRequest:
         """What drafter, policy and rule together ask of the target's pass over this tree."""
         tap = self.drafter.text_tap
-        layers = frozenset() if tap is None else tap.layers
+        layers = tap.layers if tap is not None and wants_states(tap, budget) else frozenset()
         return PassRequest(
             taps=layers.union(self.drafter.taps, self.policy.taps, self.rule.taps),
             riders=tuple(self.drafter.riders(tree)) if budget.nodes else (),

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from specchat.core.budget import Budget
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.states import PickedRows, StateTap, TextStates
 from specchat.core.tree import ROOT
+
+
+def wants_states(tap: StateTap, budget: Budget) -> bool:
+    """Whether a round's states are asked for: not where no model may run and its drafter can do without."""
+    return budget.passes or tap.skip is None
 
 
 class StateFeed:
@@ -44,6 +50,9 @@ class StateFeed:
         if tap is None:
             return
         path = (ROOT, *round.verdict.path)
+        if not wants_states(tap, round.budget):
+            self._skip(round, [round.tree.tokens[node] for node in path])
+            return
         rows = [reading.row(node) for node in path]
         tokens = tuple(round.tree.tokens[node] for node in path)
         read = TextStates(
@@ -51,6 +60,15 @@ class StateFeed:
         )
         before = reading.text_states
         self._give(read if before is None else before.only(tap.layers).then(read))
+
+    def _skip(self, round: Round, read: Sequence[int]) -> None:
+        """Tell the drafter of tokens whose states were not asked for: what was put off, and what the round read."""
+        tap, known = self.drafter.text_tap, len(self._given)
+        assert tap is not None, "it asked for states"
+        assert tap.skip is not None, "nobody skips what a drafter needs"
+        tokens = [*round.history[known : round.start - 1], *read]
+        tap.skip(known, tokens)
+        self._given.extend(tokens)
 
     def _give(self, states: TextStates) -> None:
         tap, known = self.drafter.text_tap, len(self._given)

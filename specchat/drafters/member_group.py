@@ -37,14 +37,20 @@ class MemberGroup:
         """One tap for all members that want states of the text: each is given those of its own layers."""
         taps = [member.text_tap for member in self.members]
         wanted = [tap for tap in taps if tap is not None]
-        if not wanted:
-            return None
+        if len(wanted) < 2:
+            return wanted[0] if wanted else None
 
         def take(states: TextStates) -> None:
             for tap in wanted:
                 tap.take(states.only(tap.layers))
 
-        return StateTap(frozenset().union(*(tap.layers for tap in wanted)), take)
+        def skip(first: int, tokens: Sequence[int]) -> None:
+            for tap in wanted:
+                if tap.skip is not None:
+                    tap.skip(first, tokens)
+
+        layers = frozenset[int]().union(*(tap.layers for tap in wanted))
+        return StateTap(layers, take, skip if all(tap.skip is not None for tap in wanted) else None)
 
     @property
     def passes(self) -> int:

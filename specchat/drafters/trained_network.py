@@ -43,7 +43,7 @@ class TrainedNetworkDrafter:
         self._network = parts.network(options.tokens)
         self._name = parts.name
         self._vocab_size = parts.vocab_size
-        self.text_tap = StateTap(self._network.layers, self._network.take)
+        self.text_tap = StateTap(self._network.layers, self._network.take, self._network.skip)
         self._tree: TokenTree | None = None
         self._ready = False
         self._said: dict[int, tuple[Guessed, int]] = {}  # node → what was said after it, and in which row

@@ -61,7 +61,7 @@ def a_round(
     reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
     seconds = (given or costs()).verify_s(len(tree) + riders) if verify_s is None else verify_s
     verdict = Verdict(path, 9, explain(tree, path))
-    timings = Timings(draft_s, seconds, 0.0, learn_s)
+    timings = Timings(draft_s, seconds, learn_s, learn_s)
     emitted = tuple(verdict.emitted(tree))
     budget = budget or Budget(drafted)
     return Round(0, 3, [1, 2, 3], budget, tree, reading, verdict, emitted, passes, timings, riders)
@@ -395,3 +395,52 @@ def test_riders_that_lead_to_no_guess_do_not_keep_a_trial_going():
         tried += plan.nodes > 0
         subject.observe(a_round(0, 0, riders=1 if plan.nodes else 0, budget=plan))
     assert tried <= 16
+
+
+def simulated(rate, begin_s, level_s, states_s, judging_s, rounds=1500):
+    """Tokens a second of a trained network under goodput, as a multiple of plain decoding's, by a scripted clock.
+
+    Args:
+        begin_s, level_s: what drafting takes once and for each level; a plain round takes 1.
+        states_s: what taking the target's states in takes, in every round that asks for them.
+        judging_s: what a round with guesses takes besides.
+    """
+    generator = torch.Generator().manual_seed(0)
+    subject, seconds, tokens, ready = controller(nodes=8, depth=4), 0.0, 0, True
+    for index in range(rounds):
+        plan = subject.plan(context(index % 60))
+        levels = 0
+        while ready and plan.passes and levels < min(plan.depth, plan.nodes) and rate ** (levels + 1) >= plan.floor:
+            levels += 1
+        asked = int(ready and plan.passes and plan.nodes > 0)
+        steps = max(levels, asked)
+        accepted = 0
+        while accepted < levels and float(torch.rand((), generator=generator)) < rate:
+            accepted += 1
+        took = {"draft_s": asked * begin_s + steps * level_s, "learn_s": plan.passes * states_s + asked * judging_s}
+        done = a_round(levels, accepted, passes=steps, logprob=math.log(rate), budget=plan, **took)
+        subject.observe(done)
+        ready = plan.passes
+        seconds += sum(took.values()) + done.timings.verify_s
+        tokens += len(done.emitted)
+    return tokens / seconds
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.5])
+@pytest.mark.parametrize("states_s", [0.0, 0.03, 0.15])
+@pytest.mark.parametrize(("begin_s", "level_s"), [(0.05, 0.05), (0.3, 0.1), (0.1, 1.0)])
+def test_a_trained_network_that_does_not_pay_costs_next_to_nothing(rate, states_s, begin_s, level_s):
+    assert simulated(rate, begin_s, level_s, states_s, judging_s=0.05) >= 0.97
+
+
+def test_a_trained_network_that_pays_is_used():
+    assert simulated(0.75, begin_s=0.08, level_s=0.05, states_s=0.03, judging_s=0.05) >= 1.5
+
+
+def test_what_beginning_to_draft_takes_is_told_from_what_a_level_adds():
+    subject = controller()
+    for index in range(60):
+        levels = 1 + index % 3
+        subject.observe(a_round(levels, 1, draft_s=0.5 + 0.1 * levels, passes=levels))
+    assert subject._all.draft.begin_s == pytest.approx(0.5)
+    assert subject._all.draft.level_s == pytest.approx(0.1)

@@ -9,6 +9,8 @@ from contracts.models import V, shared_network
 from contracts.tiny_networks import all_tiny_trained, sizes_for, tiny_trained
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafters, write_drafter
+from specchat.core.budget import Budget
+from specchat.core.request import LOGITS_ONLY
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import PairResources
@@ -157,3 +159,49 @@ def test_a_merge_asks_a_trained_network_only_where_nobody_else_is_sure():
         rounds = collect(conversation.reply(repeated, 7)).rounds
         passes[sure] = sum(round.draft_passes for round in rounds) / len(rounds)
     assert passes[0.0] < passes[1.0]
+
+
+class InTurns:
+    """A controller that allows passes in some rounds only."""
+
+    def __init__(self, allowed):
+        self._allowed = allowed
+
+    def plan(self, context):
+        allowed = self._allowed[context.round % len(self._allowed)]
+        return Budget(3, 3, 1) if allowed else Budget(0, 0, 0, passes=False)
+
+    def observe(self, round):
+        pass
+
+
+@pytest.mark.parametrize("drafter", ["hydra", "medusa", "merge"])
+def test_states_are_not_asked_for_while_no_passes_are_allowed(monkeypatch, drafter):
+    """And one round with states is enough to draft again; prompt tokens that were put off do no harm."""
+    target = a_target()
+    plain = collect(conversed(target, all_tiny_trained(target), drafter="none").reply(PROMPT[:6], 7)).tokens
+    options = {"merge.of": "suffix+hydra"} if drafter == "merge" else {}
+    conversation = conversed(target, all_tiny_trained(target), drafter=drafter, method_options=options)
+    speculator = conversation._speculator
+    speculator.controller = InTurns([False, False, True, True, True, False])
+    asked = []
+    read = target.read
+
+    def noted(tree, new_nodes=None, request=LOGITS_ONLY):
+        asked.append(bool(request.taps))
+        return read(tree, new_nodes, request)
+
+    monkeypatch.setattr(target, "read", noted)
+    written = collect(conversation.reply(PROMPT[:6], 7))
+    assert written.tokens == plain
+    assert asked[:6] == [False, False, True, True, True, False]
+    drafts = [round.draft_passes > 0 for round in written.rounds]
+    assert drafts[:6] == [False, False, False, True, True, False]
+
+
+def test_a_drafter_that_reads_the_whole_text_is_given_all_states_all_the_same():
+    target = a_target()
+    conversation = conversed(target, all_tiny_trained(target), drafter="eagle")
+    conversation._speculator.controller = InTurns([False, True])
+    rounds = collect(conversation.reply(PROMPT, 7)).rounds
+    assert [round.draft_passes > 0 for round in rounds[:4]] == [False, True, False, True]

@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from specchat.engine.protocol.codec import decode_event, encode
-from specchat.engine.protocol.events import RoundDone, Timings, Tree, Verdict
+from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_parts import Timings, Tree, Verdict
 
 FORMAT = b"specchat rounds 1\n"
 

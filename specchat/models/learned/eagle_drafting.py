@@ -27,6 +27,7 @@ class EagleDrafting:
     """
 
     depth = sys.maxsize
+    skip = None  # it reads the whole text
 
     def __init__(self, network: Eagle, ground: Ground) -> None:
         self.layers = frozenset(network.sizes.taps)

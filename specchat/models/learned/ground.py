@@ -24,7 +24,13 @@ class Ground:
         self.text.take(states)
         self.head.add(states.tokens)
 
+    def skip(self, first: int, tokens: Sequence[int]) -> None:
+        """Tokens whose states do not come. They can be guessed all the same."""
+        self.text.skip(first, tokens)
+        self.head.add(tokens)
+
     def complete(self, history: Sequence[int]) -> bool:
-        """Whether the states of all of this text but its last token are known. That token can be guessed too."""
+        """Whether this text but its last token is known, and the state of the last but one. The last can be guessed
+        too."""
         self.head.add(history[-1:])
         return len(history) > 1 and self.text.cover(history[:-1])

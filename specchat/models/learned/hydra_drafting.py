@@ -28,6 +28,9 @@ class HydraDrafting:
     def take(self, states: TextStates) -> None:
         self._ground.take(states)
 
+    def skip(self, first: int, tokens: Sequence[int]) -> None:
+        self._ground.skip(first, tokens)
+
     def begin(self, history: Sequence[int]) -> bool:
         self._state_of, self._last = {}, len(history) - 2
         return self._ground.complete(history)

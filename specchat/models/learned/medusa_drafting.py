@@ -27,6 +27,9 @@ class MedusaDrafting:
     def take(self, states: TextStates) -> None:
         self._ground.take(states)
 
+    def skip(self, first: int, tokens: Sequence[int]) -> None:
+        self._ground.skip(first, tokens)
+
     def begin(self, history: Sequence[int]) -> bool:
         self._guessed, self._text = None, history
         return self._ground.complete(history)

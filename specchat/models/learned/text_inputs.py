@@ -24,6 +24,7 @@ class TextInputs:
         self._text: list[int] = []
         self._rows = torch.empty(0, 0)
         self._waiting: list[TextStates] = []
+        self._skipped: set[int] = set()  # positions without a state
         self._waiting_tokens = 0
 
     @torch.inference_mode()
@@ -33,12 +34,20 @@ class TextInputs:
         self._waiting.append(states)
         self._waiting_tokens += len(states.tokens)
         self._text[states.first :] = states.tokens
+        if self._skipped:
+            self._skipped.difference_update(range(states.first, states.end))
         if self._waiting_tokens > _MOST_WAITING_TOKENS:
             self._make_rows()
 
+    def skip(self, first: int, tokens: Sequence[int]) -> None:
+        """Some tokens whose states do not come; those before them are known, or were skipped."""
+        assert first <= len(self._text), "a text has no gap"
+        self._text[first:] = tokens
+        self._skipped.update(range(first, len(self._text)))
+
     def cover(self, text: Sequence[int]) -> bool:
-        """Whether there are states of all of this text."""
-        return self._text[: len(text)] == list(text)
+        """Whether this is the text so far, and there is a state of its last token."""
+        return len(text) - 1 not in self._skipped and self._text[: len(text)] == list(text)
 
     def at(self, position: int) -> Tensor:
         """(taps, width) states at a position where they still wait, else (d,) its row: for who needs no other row."""
@@ -74,7 +83,7 @@ class TextInputs:
         first = end - len(rows)
         if end > len(self._rows):
             room = rows.new_zeros(max(end, 2 * len(self._rows), 256), rows.shape[1])
-            if first:
-                room[:first] = self._rows[:first]
+            if len(self._rows):
+                room[: len(self._rows)] = self._rows
             self._rows = room
         self._rows[first:end] = rows
