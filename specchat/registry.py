@@ -143,8 +143,9 @@ class Method:
     is lossless is computed by `decoding.combinations` from what the draws carry, never read from here.
 
     Args:
-        requires: what a pair must have for it besides a target: `DRAFT_MODEL`; `TRAINED_WEIGHTS`, of which the method's
-            option `weights` names the drafter to use; or `DATASTORE`, which the option `store` names.
+        requires: what a pair must have for it besides a target, with its default options: `DRAFT_MODEL`;
+            `TRAINED_WEIGHTS`, of which the method's option `weights` names the drafter to use; or `DATASTORE`, which
+            the option `store` names.
         runs_the_target: whether it drafts with the target's own weights, or some of them.
     """
 

@@ -18,6 +18,7 @@ from specchat.engine.protocol import events
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Command
 from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
+from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
 from specchat.settings import OPTIONS
 
 README = ROOT / "README.md"
@@ -115,7 +116,7 @@ def test_every_message_and_field_is_described(message: type[msgspec.Struct]) -> 
 
 @pytest.mark.parametrize(
     "part",
-    [events.Tree, events.Draw, events.Verdict, events.Piece, events.Timings, events.Stats, events.Losslessness,
+    [Tree, Draw, Verdict, Piece, Timings, events.Stats, events.Losslessness,
      Message, MethodInfo, OptionInfo],
     ids=lambda part: part.__name__,
 )  # fmt: skip

@@ -37,7 +37,7 @@ def train(
     The target writes texts, reads them once more while its states are kept, and a small network learns to guess what
     it says next. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
     """
-    from specchat.cli.training import Request, run_training
+    from specchat.cli.training_run import Request, run_training
 
     if output is Output.jsonl:
         raise UsageError("--output jsonl: a training has one result; use text or json")

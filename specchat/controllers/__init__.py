@@ -27,7 +27,7 @@ CONTROLLERS = Table(
     Method(
         "search",
         "specchat.controllers.search:Search",
-        "as fixed, and `layer_skip` may search its sub-layers while a reply is written",
+        "as fixed, and drafters may search or measure while a reply is written",
         "SWIFT arXiv:2410.06916",
         options=SearchOptions,
     ),

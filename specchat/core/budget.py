@@ -37,7 +37,10 @@ class Budget:
 
 
 def smaller(first: Budget, second: Budget) -> Budget:
-    """What both budgets allow. Its reason is that of the one with fewer nodes, of equals the first one's."""
+    """What both budgets allow, and the search that either asks for.
+
+    Its reason is that of the one with fewer nodes, of equals the first one's.
+    """
     last = max(len(first.prices), len(second.prices))
     return Budget(
         nodes=min(first.nodes, second.nodes),
@@ -46,4 +49,5 @@ def smaller(first: Budget, second: Budget) -> Budget:
         prices=tuple(max(first.price(node), second.price(node)) for node in range(1, last + 1)),
         why=second.why if second.nodes < first.nodes else first.why,
         passes=first.passes and second.passes,
+        search=first.search or second.search,
     )

@@ -54,14 +54,14 @@ def check_settings(
     _ = TREE_POLICIES[settings.policy], ACCEPTANCE_RULES[settings.rule], choose_controllers(settings)
     _check_options(settings)
     if chosen.needs_draft_model and not has_draft_model:
-        name = next(choice.name for choice in chosen.all() if choice.method.needs_draft_model)
+        name = next(choice.name for choice in chosen.leaves() if choice.method.needs_draft_model)
         raise CombinationError(
             f"drafter {name!r} needs a draft model and pair {settings.pair!r} has none; "
             "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
         )
     for choice in _with_weights(chosen):
         trained.choose(choice.name, choice.options.weights)
-    for choice in chosen.all():
+    for choice in chosen.leaves():
         if choice.method.needs_datastore and datastores is not None:
             datastores.choose(choice.options.store)
     if settings.temperature > 0.0 or not ACCEPTANCE_RULES[settings.rule].lossless.startswith("yes"):
@@ -125,7 +125,7 @@ def keeps_draws(policy: Method, kind: DrawKind) -> bool:
 
 
 def _with_weights(choice: DrafterChoice) -> list[DrafterChoice]:
-    return [part for part in choice.all() if part.method.needs_weights]
+    return [part for part in choice.leaves() if part.method.needs_weights]
 
 
 def _samples(choice: DrafterChoice) -> bool:

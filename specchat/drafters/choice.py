@@ -32,15 +32,19 @@ class DrafterChoice:
         for member in self.members:
             yield from member.all()
 
+    def leaves(self) -> Iterator[DrafterChoice]:
+        """Those of them that are made of no others."""
+        return (choice for choice in self.all() if not choice.members)
+
     @property
     def needs_draft_model(self) -> bool:
-        """Whether it, or a member, uses the pair's draft model."""
-        return any(choice.method.needs_draft_model for choice in self.all())
+        """Whether it uses the pair's draft model; a drafter made of others does if one of those does."""
+        return any(choice.method.needs_draft_model for choice in self.leaves())
 
     @property
     def runs_a_network(self) -> bool:
         """Whether guesses of it, or of a member, cost passes of a network."""
-        return any(choice.method.runs_a_network for choice in self.all())
+        return any(choice.method.runs_a_network for choice in self.leaves())
 
 
 def choose_drafter(settings: Settings) -> DrafterChoice:

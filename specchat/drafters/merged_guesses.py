@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
@@ -30,8 +31,8 @@ class MergedGuesses:
     all nodes on the path that the text took, whether or not the guess had a place in the tree. A token that several
     members propose is one guess that carries all their names.
 
-    Sampled draws come first, untouched and in their order: only points may be reordered or left out by token. Beside
-    points they get half of the width.
+    Sampled draws come first, untouched, each member's in their order and the members in turn: only points may be
+    reordered or left out by token. Beside points they get half of the width.
     """
 
     def __init__(self, choices: Sequence[DrafterChoice]) -> None:
@@ -55,7 +56,7 @@ class MergedGuesses:
 
     def merged(self, path: tuple[int, ...], said: Said, width: int) -> list[Guess]:
         """Up to `width` guesses for the node at this path."""
-        draws = [guess for guesses in said for guess in guesses if guess.kind is not DrawKind.POINT]
+        draws = [guess for guess in _in_turn(said) if guess.kind is not DrawKind.POINT]
         candidates = _by_token(said)
         self._said[path] = candidates
         if draws and candidates:
@@ -91,6 +92,11 @@ class _Candidate(NamedTuple):
     cell: Cell
     claimed: float
     q: Tensor | None = None
+
+
+def _in_turn(said: Said) -> Iterator[Guess]:
+    """Every member's first guess, then every member's second, …"""
+    return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)
 
 
 def _numbers(names: Sequence[str]) -> dict[int, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.drafters.members import Member, parse_members
-from specchat.errors import UsageError
+from specchat.errors import UsageError, short
 from specchat.registry import option
 
 
@@ -140,6 +140,43 @@ class EarlyExitOptions:
 
 
 @dataclass(frozen=True)
+class SparseContextOptions:
+    """Options of `sparse_context`."""
+
+    budget: int = option(
+        1024, "rows of its cache that the target drafts with", unit="tokens", minimum=32, maximum=1_000_000
+    )
+    refresh: int = option(
+        64, "the part of the text is chosen anew after so many tokens", unit="tokens", minimum=1, maximum=65536
+    )
+    below: str = option(
+        "token_recycling", "what drafts for the target with the part: a drafter, with options in parentheses; or none"
+    )
+    ahead: int = option(
+        3, "guesses of that drafter in one pass of the target with the part", unit="tokens", minimum=0, maximum=64
+    )
+
+    def __post_init__(self) -> None:
+        if len(self.members) != 1:
+            raise UsageError(f"sparse_context.below = {short(self.below)} must be one drafter, such as token_recycling")
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafter of the inner engine."""
+        return parse_members("sparse_context.below", self.below)
+
+
+@dataclass(frozen=True)
+class PrunedOptions:
+    """Options of `pruned`."""
+
+    ratio: float = option(
+        0.2, "share of the heads and MLP channels of every layer that is left out", minimum=0.0, maximum=0.9
+    )
+    samples: int = option(8, "texts of 64 tokens on which importance is measured", minimum=1, maximum=64)
+
+
+@dataclass(frozen=True)
 class MergeOptions:
     """Options of `merge`."""
 
@@ -183,3 +220,40 @@ class CascadeOptions:
     def members(self) -> tuple[Member, ...]:
         """The drafters it is made of, in order; whether they exist, the drafters' table knows."""
         return parse_members("cascade.of", self.of)
+
+
+@dataclass(frozen=True)
+class SeveralOptions:
+    """Options of `several`."""
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters that grow a tree each, with commas or + between them: draft_model+hydra+suffix",
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.members
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of; whether they exist, the drafters' table knows."""
+        return parse_members("several.of", self.of)
+
+
+@dataclass(frozen=True)
+class FuseOptions:
+    """Options of `fuse`."""
+
+    draft: str = option("draft_model", "the drafter that decides what is likely: a draft model or a trained network")
+    lookup: str = option("suffix", "the drafter whose guesses are pruned and grafted")
+    top: int = option(8, "looked-up tokens stay where the draft has them among so many", unit="tokens", minimum=1)
+
+    def __post_init__(self) -> None:
+        for key in ("draft", "lookup"):
+            if len(parse_members(f"fuse.{key}", getattr(self, key))) != 1:
+                raise UsageError(f"fuse.{key} = {short(getattr(self, key))} must name one drafter")
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The draft, then the lookup."""
+        return (*parse_members("fuse.draft", self.draft), *parse_members("fuse.lookup", self.lookup))

@@ -12,6 +12,7 @@ from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
 from specchat.core.memory import MemoryLimit
 from specchat.core.noise import Noise
+from specchat.core.pruning import Prunable
 from specchat.core.seams import Drafter, Engine, Model, TrainedNetwork, Weights
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.choice import DrafterChoice, choose
@@ -35,6 +36,7 @@ class PairResources:
         datastores: those with the target's tokens; None where nobody looked for any.
         keep: called with every drafter that is built, and the name under which its state is kept.
         memory: the most that the pair may take; None: no limit.
+        prunable: the target's weights, where narrower networks can be made of them.
     """
 
     vocabulary: TokenTable | None = None
@@ -43,6 +45,7 @@ class PairResources:
     datastores: Datastores | None = None
     keep: Callable[[str, Drafter], None] | None = None
     memory: MemoryLimit | None = None
+    prunable: Prunable | None = None
 
     def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
         """The same with another keeper of drafters' states; None: none are kept, and drafters begin untaught."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,21 @@ import torch
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config import ModelSpec
+from specchat.core.pruning import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.base.network import Network
 from specchat.models.base.shape import Shape, unsupported
 from specchat.models.cuda.choose import cuda_network
-from specchat.models.files.config_file import CONFIG, is_tokens, read_config
+from specchat.models.files.config_file import CONFIG, read_config
 from specchat.models.files.derived_sources import RoundedSource
+from specchat.models.files.end_tokens import end_tokens
 from specchat.models.files.families import FAMILIES, Family
 from specchat.models.files.foreign_errors import first_line, one_line
 from specchat.models.files.gguf_file import converted_folder
 from specchat.models.files.gguf_header import read_header
 from specchat.models.files.gguf_rotation import rotation_scaling
 from specchat.models.files.gguf_source import GgufSource
-from specchat.models.files.json_file import read_object
-from specchat.models.files.number_limits import shown
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.files.tokenizer_files import same_tokenizer
 from specchat.models.files.weight_source import WeightSource
@@ -40,9 +41,7 @@ from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_say
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.layer_weights import Builder
-
-_END_NAMES = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>", "</s>")
-"""Special tokens that end a turn in the chat formats of the families in models.toml. A GGUF file names only one."""
+from specchat.models.pruning.prunable_file import PrunableFile
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is fetched, no code is run."""
@@ -53,7 +52,11 @@ _RECITAL = {"target": (6, 0.012), "draft": (2, 0.003)}
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model that runs, and what belongs to it. A scripted model has no tokenizer, and no `folder` where it lies."""
+    """A model that runs, and what belongs to it. A scripted model has no tokenizer, and no `folder` where it lies.
+
+    Args:
+        prunable: its weights, where it runs in our own decoder.
+    """
 
     name: str
     model: Model
@@ -64,6 +67,7 @@ class Loaded:
     kernels: str = "torch"
     notes: tuple[str, ...] = field(default=())
     folder: Path | None = None
+    prunable: Prunable | None = None
 
 
 def load_model(
@@ -109,13 +113,16 @@ def load_model(
             source = RoundedSource(source) if guesses and precision == "int4" else source
             network, why_slow = own_network(shape, source, precision, device, kernels)
             model: Model = Decoder(network, context_tokens, drafts)
+            opened = partial(open_weights, path, shape, family)
+            narrower = partial(_narrower_network, precision, device, kernels)
+            prunable = None if drafts else PrunableFile(shape, context_tokens, opened, narrower)
             weight_bytes, multiplied_by = network.nbytes, network.kernels
             notes += why_slow
         else:
             dtype = torch.float32 if precision == "float32" else torch.bfloat16
             reference = load_network(path, config, dtype).to(device)
             refuse_stateful(spec, reference)
-            model = ReferenceModel(reference, context_tokens)
+            model, prunable = ReferenceModel(reference, context_tokens), None
             weight_bytes = sum(p.numel() * p.element_size() for p in reference.parameters())
             multiplied_by = "transformers"
             notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
@@ -123,7 +130,7 @@ def load_model(
         raise NotEnoughMemory(f"{spec.name} does not fit into the memory of {device}: {first_line(error)}") from None
     except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
         raise ModelError(f"{spec.name} cannot be loaded: {first_line(error)}") from None
-    return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder)
+    return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable)
 
 
 def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource, Shape]:
@@ -157,6 +164,17 @@ def own_network(
     if device.type == "cuda":
         return cuda_network(weights)
     return EagerNetwork(weights), notes
+
+
+def _source_of(path: Path, family: Family) -> WeightSource:
+    return GgufSource(path) if path.is_file() else TensorSource.of_folder(path, family)
+
+
+def _narrower_network(
+    precision: str, device: torch.device, kernels: str, shape: Shape, source: WeightSource
+) -> Network:
+    """A network that only guesses: in 4 bits, all its weights are."""
+    return own_network(shape, RoundedSource(source) if precision == "int4" else source, precision, device, kernels)[0]
 
 
 def open_config(path: Path) -> tuple[Path, Any]:
@@ -280,20 +298,3 @@ def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: s
             f"{spec.name} needs about {needed / 1e9:.1f} GB in {precision} and {available / 1e9:.1f} GB are free on "
             f"{device}; choose a smaller model or close other programs"
         )
-
-
-def end_tokens(folder: Path, config: Any, tokenizer: Any) -> frozenset[int]:
-    """Every token that ends a reply: what configuration, generation settings and tokenizer name, and turn ends."""
-    found: set[int] = set()
-    for said in (config.get_text_config().eos_token_id, _generation_end(folder), tokenizer.eos_token_id):
-        if said is not None and not is_tokens(said):
-            raise ModelError(f"{folder}: eos_token_id = {shown(said)} is not a token or a list of tokens")
-        found.update(said if isinstance(said, list) else () if said is None else [said])
-    special = {str(added): token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
-    found.update(special[name] for name in _END_NAMES if name in special)
-    return frozenset(found)
-
-
-def _generation_end(folder: Path) -> Any:
-    file = folder / "generation_config.json"
-    return read_object(file).get("eos_token_id") if file.is_file() else None

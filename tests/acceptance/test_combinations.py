@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from contracts.kit import converse, scripted_draft, scripted_target
-from contracts.tiny_networks import all_tiny_trained
+from contracts.tiny_networks import all_tiny_trained, tiny_resources
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.decoding.assemble import assemble
@@ -17,7 +17,7 @@ from specchat.trees import TREE_POLICIES
 from specchat.trees.chain import Chain
 
 PQ = pytest.mark.parametrize("rule", ["multi_step", "recursive"])
-DRAWERS = ["draft_model", "early_exit", "layer_skip", "none"]
+DRAWERS = ["draft_model", "early_exit", "layer_skip", "none", "pruned", "sparse_context"]
 
 
 def settings(**changes):
@@ -44,7 +44,8 @@ LOST = [(rule, name) for rule in KINDS for name in TREE_POLICIES if (rule, name)
 def test_drafters_that_draw_fit_with_every_policy_that_keeps_their_draws(rule, drafter, policy):
     chosen = settings(rule=rule, drafter=drafter, policy=policy)
     check_settings(chosen, has_draft_model=True)
-    assemble(chosen, scripted_target(), scripted_draft())
+    target = scripted_target()
+    assemble(chosen, target, scripted_draft(), resources=tiny_resources(target))
     assert losslessness(chosen).lossless
     assert "distributed exactly" in losslessness(chosen).reason
 

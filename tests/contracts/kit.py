@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from contracts.tiny_datastore import tiny_datastores
-from contracts.tiny_networks import all_tiny_trained
+from contracts.tiny_networks import tiny_resources
 from torch import Tensor
 
 from specchat.acceptance import ACCEPTANCE_RULES
@@ -24,6 +23,7 @@ from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.states import TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.decoding.assemble import nested_engines
 from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
@@ -45,9 +45,15 @@ def every(table: Table) -> list[Any]:
 def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V, **options: Any) -> Drafter:
     """A drafter with its default options, some changed."""
     target = scripted_target(vocab_size)
-    resources = PairResources(trained=all_tiny_trained(target), datastores=tiny_datastores(vocab_size))
+    resources = tiny_resources(target)
     settings = Settings().but({"method_options": {f"{method.name}.{key}": value for key, value in options.items()}})
-    return Parts(target, draft, resources=resources, make_network=trained_network).build(choose(method.name, settings))
+    return Parts(
+        target,
+        draft,
+        resources=resources,
+        make_engine=nested_engines(settings, resources),
+        make_network=trained_network,
+    ).build(choose(method.name, settings))
 
 
 def begin(drafter: Drafter, history: Sequence[int]) -> None:
@@ -198,9 +204,7 @@ def converse(
 ) -> Conversation:
     """A conversation with these settings."""
     vocabulary = vocabulary or Letters(target.vocab_size)
-    resources = resources or PairResources(
-        trained=all_tiny_trained(target), datastores=tiny_datastores(target.vocab_size)
-    )
+    resources = resources or tiny_resources(target)
     return Conversation(target, draft, vocabulary, Settings().but(settings), resources=resources)
 
 
@@ -389,3 +393,9 @@ def keeps_the_draws(method: Method) -> bool:
     """Whether a rule promises the same text for the same seed also above temperature 0."""
     rule = make_rule(method)
     return rule.lossless and rule.wanted is DrawKind.POINT
+
+
+def looks_up(method: Method) -> bool:
+    """Whether it is made of drafters some of which go on without passes of a model."""
+    members = choose(method.name, Settings()).members
+    return any(not member.runs_a_network for member in members)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from contracts.covering import covering, named
 from frozen import FrozenRecorder
 from torch import Tensor
 
@@ -271,3 +272,14 @@ def network_models() -> Iterator[Any]:
     for name, factory in MODELS.items():
         for family in getattr(factory, "families", ()):
             yield pytest.param((factory, family), id=f"{name}-{family}")
+
+
+def models_with(name: str, values: Sequence[Any]) -> pytest.MarkDecorator:
+    """Run a test that takes `subject` with these values too: each path and each family meets each value."""
+    column = [pytest.param(value, id=str(value)) for value in values]
+    networks = [path for path, factory in MODELS.items() if getattr(factory, "families", ())]
+    rows = covering(named(networks), named(FAMILIES), column)
+    rows += covering(named(path for path in MODELS if path not in networks), named([""]), column)
+    made = [((MODELS[path], family), value) for path, family, value in (row.values for row in rows)]
+    rows = [pytest.param(*values, id=row.id) for values, row in zip(made, rows, strict=True)]
+    return pytest.mark.parametrize(("subject", name), rows, indirect=["subject"])

@@ -11,6 +11,7 @@ from contracts.kit import (
     context_for,
     draft_says,
     every,
+    looks_up,
     make_drafter,
     make_policy,
     make_rule,
@@ -47,7 +48,7 @@ def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(me
     target, context = scripted_target(), context_for()
     emitted, rounds = speak(Speculator(target, *parts), 40, context)
     assert emitted == plain_text(scripted_target(), 40)
-    if method.needs_draft_model:
+    if method.needs_draft_model and not looks_up(method):
         depths = [round.start + max(round.tree.depths) for round in rounds]
         assert max(depth for depth, round in zip(depths, rounds, strict=True) if round.tree.drafted) == end + 1
     again, _ = speak(Speculator(target, *parts), 5, context_for(prompt=context.history))

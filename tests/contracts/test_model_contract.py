@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from contracts.kit import random_tree
 from contracts.model_checks import CLOSE, PREFIX, check, check_next, deepest
-from contracts.models import V
+from contracts.models import V, models_with
 
 from specchat.core.tree import ROOT, Guess, TokenTree
 
 
-@pytest.mark.parametrize("seed", range(3))
+@models_with("seed", range(3))
 def test_a_tree_pass_says_what_a_plain_pass_over_each_path_says(subject, seed):
     tree = random_tree(V, 14, seed)
     subject.model.prefill(PREFIX)
@@ -79,7 +78,7 @@ def test_a_tree_may_grow_between_two_reads(subject):
         nodes = [last]
 
 
-@pytest.mark.parametrize("length", [0, 1, 3, 4])
+@models_with("length", [0, 1, 3, 4])
 def test_after_keep_it_is_as_if_the_rest_had_never_been_read(subject, length):
     tree = random_tree(V, 16, 3)
     path = deepest(tree)[:length]

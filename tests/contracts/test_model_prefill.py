@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from contracts.kit import random_tree
 from contracts.model_checks import PREFIX, check, check_next, deepest
-from contracts.models import V, every_model
+from contracts.models import V, every_model, models_with
 
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.cache_rows import LAZY_TOKENS
 
 
-@pytest.mark.parametrize("prompt_tokens", [1, LAZY_TOKENS, LAZY_TOKENS + 1, 100])
+@models_with("prompt_tokens", [1, LAZY_TOKENS, LAZY_TOKENS + 1, 100])
 def test_every_token_is_read_once(subject, prompt_tokens):
     text = [(7 * i) % V for i in range(prompt_tokens + 1)]
     subject.model.prefill(text[:-1])
@@ -48,7 +48,7 @@ def test_a_shorter_prefix_forgets_what_lies_behind_it(subject):
     check_next(subject, subject.model, [*first[:20], 9])
 
 
-@pytest.mark.parametrize("count", range(LAZY_TOKENS + 2))
+@models_with("count", range(LAZY_TOKENS + 2))
 def test_a_few_missing_tokens_may_be_put_off_and_are_never_lost(subject, count):
     check_next(subject, subject.model, PREFIX)
     longer = [*PREFIX, *range(20, 20 + count)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 import torch
 from contracts.kit import random_tree, requested
 from contracts.model_checks import CLOSE, PREFIX, check, check_next, deepest
-from contracts.models import HIDDEN, Subject, V
+from contracts.models import HIDDEN, Subject, V, models_with
 
 from specchat.core.request import LayerHook, PassRequest, Rider
 from specchat.core.states import StateTap, TextStates
@@ -37,7 +36,7 @@ def test_taps_not_asked_for_are_not_there(subject):
     assert reading.rider_logits is None
 
 
-@pytest.mark.parametrize("count", [1, LAZY_TOKENS, LAZY_TOKENS + 1, 300])
+@models_with("count", [1, LAZY_TOKENS, LAZY_TOKENS + 1, 300])
 def test_states_of_the_text_come_while_it_is_read_and_once(subject, count):
     text, layers = [(7 * i + i // 9) % V for i in range(count)], frozenset(range(subject.layers))
     taken: list[TextStates] = []

@@ -12,14 +12,12 @@ from contracts.models import BUILDERS, shared_network
 from contracts.models import V as NETWORK_V
 from contracts.overlapped import Overlapped, rooted_at
 from contracts.table_plugins import listed
-from contracts.tiny_datastore import tiny_datastores
-from contracts.tiny_networks import all_tiny_trained
+from contracts.tiny_networks import tiny_resources
 
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.assemble import assemble
 from specchat.drafters import DRAFTERS
-from specchat.drafters.parts import PairResources
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
@@ -29,7 +27,7 @@ TREE = {"controller": "fixed", "nodes": 8, "depth": 4, "width": 2}
 
 def overlapped(target, draft, **settings):
     chosen = Settings().but({**TREE, "policy": "best_first", **settings})
-    resources = PairResources(trained=all_tiny_trained(target), datastores=tiny_datastores(target.vocab_size))
+    resources = tiny_resources(target)
     return Overlapped(assemble(chosen, target, draft, resources=resources))
 
 

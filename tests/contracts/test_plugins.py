@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from contracts.covering import covering, named
 from contracts.draw_plugins import Together
 from contracts.kit import (
     Always,
@@ -20,8 +21,8 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
+from contracts.models import MODELS, perturbed, shared_network
 from contracts.models import V as NETWORK_V
-from contracts.models import network_models, perturbed, shared_network
 from contracts.nested_engine import NestedEngine
 from contracts.tree_plugins import Alternating, Pruner, Transformed, backwards, merge, only_first
 
@@ -32,6 +33,7 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
+from specchat.models.files.families import FAMILIES
 from specchat.models.other.reference import ReferenceModel
 from specchat.trees import TREE_POLICIES
 
@@ -52,11 +54,16 @@ def network_plain(model, count, sampling, seed=7) -> list[int]:
 # --------------------------------------------------------------------------------------------- pruning
 
 
-@pytest.mark.parametrize("choice", list(network_models()))
-@pytest.mark.parametrize("sampling", [Sampling(), WARM], ids=["greedy", "warm"])
-def test_pruning_in_the_middle_of_the_pass_never_changes_the_text(choice, sampling):
-    factory, family = choice
-    subject = factory(family, 256)
+@pytest.mark.parametrize(
+    ("path", "family", "sampling"),
+    covering(
+        named(path for path, factory in MODELS.items() if hasattr(factory, "families")),
+        named(FAMILIES),
+        [pytest.param(Sampling(), id="greedy"), pytest.param(WARM, id="warm")],
+    ),
+)
+def test_pruning_in_the_middle_of_the_pass_never_changes_the_text(path, family, sampling):
+    subject = MODELS[path](family, 256)
     draft = ReferenceModel(perturbed(shared_network(family), 0.02), 256)
     pruner = Pruner(0, lambda nodes: [node for node in nodes if node % 4 == 0])
     drafter = make_drafter(DRAFTERS["draft_model"], draft, NETWORK_V)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import torch
+from contracts.tiny_datastore import tiny_datastores
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
-from specchat.core.seams import Weights
+from specchat.core.pruning import Ranking
+from specchat.core.seams import Model, Weights
+from specchat.drafters.parts import PairResources
 from specchat.models.learned.networks import NETWORKS, new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
@@ -41,6 +45,34 @@ def tiny_trained(method: str, target: Weights, share: float = 2 / 3) -> TrainedD
 def all_tiny_trained(target: Weights, share: float = 2 / 3) -> TrainedDrafters:
     """One of each method."""
     return TrainedDrafters("tiny", tuple(tiny_trained(method, target, share) for method in NETWORKS))
+
+
+class PrunedOfNothing:
+    """A `Prunable` that leaves nothing out: what is made of the target is its twin. Ranking takes three pieces."""
+
+    def __init__(self, target: Weights) -> None:
+        self._target = target
+        self.sizes = (target.layers, 2, 3)
+
+    def by_magnitude(self) -> Ranking:
+        layers, heads, channels = self.sizes
+        return Ranking.of(torch.ones(layers, heads), torch.ones(layers, channels))
+
+    def by_taylor(self, texts: Sequence[Sequence[int]]) -> Iterator[Ranking | None]:
+        layers, heads, channels = self.sizes
+        yield None
+        yield None
+        yield Ranking.of(torch.arange(heads).expand(layers, -1), torch.arange(channels).expand(layers, -1))
+
+    def pruned(self, ranking: Ranking, ratio: float) -> Model:
+        assert ranking.fits(*self.sizes)
+        return self._target.twin()
+
+
+def tiny_resources(target: Weights) -> PairResources:
+    """All that a drafter may need of a pair, for any target."""
+    stores = tiny_datastores(target.vocab_size)
+    return PairResources(trained=all_tiny_trained(target), datastores=stores, prunable=PrunedOfNothing(target))
 
 
 @cache

@@ -20,6 +20,7 @@ budgets = st.builds(
     st.integers(0, 4),
     st.lists(st.floats(0.0, 1.0), max_size=4).map(lambda prices: tuple(sorted(prices))),
     passes=st.booleans(),
+    search=st.booleans(),
 )
 
 
@@ -33,6 +34,7 @@ def test_the_smaller_budget_allows_what_both_allow(first, second):
     for node in range(1, 14):
         assert both.price(node) == max(first.price(node), second.price(node))
     assert both.passes == (first.passes and second.passes)
+    assert both.search == (first.search or second.search), "what one does not ask for it does not forbid"
     assert smaller(first, first) == first
 
 

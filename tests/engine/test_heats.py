@@ -12,6 +12,7 @@ from specchat.engine.near.race_result import race_result, settings_line
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Cancel, Compare, Generate
+from specchat.engine.protocol.round_parts import Piece, Timings, Tree, Verdict
 from specchat.errors import UsageError
 from specchat.settings import OPTIONS
 
@@ -35,11 +36,11 @@ def begun(command: Generate, loss: ev.Losslessness = LOSS, **settings: Any) -> e
 
 def round_of(command: Generate, tokens: list[int], at_s: float, index: int = 0) -> ev.RoundDone:
     count = len(tokens)
-    tree = ev.Tree(list(range(count)), [-1, *range(count - 1)], ["x"] * count, [], [None] * count)
-    pieces = [ev.Piece(token, f"<{token}>", "target") for token in tokens]
-    verdict = ev.Verdict(list(range(1, count)), tokens[-1], "x", -0.1, ["accepted"] * count)
+    tree = Tree(list(range(count)), [-1, *range(count - 1)], ["x"] * count, [], [None] * count)
+    pieces = [Piece(token, f"<{token}>", "target") for token in tokens]
+    verdict = Verdict(list(range(1, count)), tokens[-1], "x", -0.1, ["accepted"] * count)
     return ev.RoundDone(
-        command.id, index, at_s, 9, {"nodes": count}, tree, verdict, pieces, ev.Timings(0.0, 0.1, 0.0)
+        command.id, index, at_s, 9, {"nodes": count}, tree, verdict, pieces, Timings(0.0, 0.1, 0.0)
     )  # fmt: skip
 
 

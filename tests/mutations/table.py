@@ -7,8 +7,10 @@ from dataclasses import dataclass
 DRAFTER = "tests/contracts/test_drafter_contract.py"
 GOODPUT, MERGE = "tests/controllers/test_goodput.py", "tests/drafters/test_merge.py"
 EARLY_EXIT = "tests/drafters/test_early_exit.py"
+PRUNING_WEIGHTS = "tests/models/test_pruning.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
+SEVERAL = "tests/drafters/test_several_and_fuse.py"
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
 
 
@@ -158,6 +160,30 @@ MUTATIONS = (
         (EARLY_EXIT, "-k", "choice or text"),
     ),
     Mutation(
+        "drafter pruned",
+        "keeps what matters least",
+        "core/pruning.py",
+        "values.argsort(dim=-1, descending=True, stable=True)",
+        "values.argsort(dim=-1, descending=False, stable=True)",
+        (PRUNING_WEIGHTS, "-k", "less_than"),
+    ),
+    Mutation(
+        "drafter pruned",
+        "removes other columns than rows",
+        "models/pruning/pruned_source.py",
+        "return values[:, places] if part",
+        "return values[:, : len(places)] if part",
+        (PRUNING_WEIGHTS, "-k", "silent"),
+    ),
+    Mutation(
+        "drafter pruned",
+        "lets effects on several texts cancel out",
+        "models/pruning/taylor.py",
+        "of_heads.abs().sum(dim=0), of_channels.abs().sum(dim=0)",
+        "of_heads.sum(dim=0).abs(), of_channels.sum(dim=0).abs()",
+        (PRUNING_WEIGHTS, "-k", "gradients"),
+    ),
+    Mutation(
         "controller search",
         "searches without end",
         "controllers/search.py",
@@ -294,6 +320,22 @@ MUTATIONS = (
         ("tests/drafters/test_token_recycling.py",),
     ),
     Mutation(
+        "drafter sparse_context",
+        "keeps the chunks least like the end of the text",
+        "structures/text_chunks.py",
+        "(scores[chunk], chunk), reverse=True)",
+        "(scores[chunk], chunk))",
+        ("tests/structures/test_text_chunks.py",),
+    ),
+    Mutation(
+        "drafter sparse_context",
+        "reads the text itself instead of taking rows of the target's cache",
+        "drafters/sparse_context.py",
+        "self._view.borrow(text, ",
+        "(lambda *part: None)(text, ",
+        ("tests/drafters/test_sparse_context.py", "-k", "reads_nothing"),
+    ),
+    Mutation(
         "drafter merge",
         "puts the least trusted first",
         "drafters/merged_guesses.py",
@@ -340,6 +382,38 @@ MUTATIONS = (
         "while n and int(rank[order[-1]]) < n - 1:",
         "while n and size < 2 and int(rank[order[-1]]) < n - 1:",
         ("tests/structures/test_suffix_array.py",),
+    ),
+    Mutation(
+        "drafter several",
+        "asks every member about every node",
+        "drafters/several.py",
+        "own = [node for node in frontier if index in owners[node]]",
+        "own = list(frontier)",
+        (SEVERAL,),
+    ),
+    Mutation(
+        "drafter several",
+        "puts all draws of the first member before those of the second",
+        "drafters/merged_guesses.py",
+        "return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)",
+        "return (guess for guesses in said for guess in guesses)",
+        (SEVERAL, "-k", "distributed"),
+    ),
+    Mutation(
+        "drafter fuse",
+        "prunes nothing",
+        "drafters/fuse.py",
+        "if guess.token in top]",
+        "]",
+        (SEVERAL, "-k", "fuse or copy"),
+    ),
+    Mutation(
+        "drafter fuse",
+        "lets the draft go on below what was grafted",
+        "drafters/own_paths.py",
+        "return self._whose.get(path, self._all)",
+        "return self._all",
+        (SEVERAL, "-k", "fuse or copy"),
     ),
     # ------------------------------------------------------------------------------------------ tree policies
     Mutation(

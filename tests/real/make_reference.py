@@ -35,7 +35,8 @@ def main() -> None:
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
     from specchat.models import fetch
-    from specchat.models.loading import end_tokens, open_config
+    from specchat.models.files.end_tokens import end_tokens
+    from specchat.models.loading import open_config
     from specchat.models.other.reference_network import load_network
 
     path = fetch.fetch(load_catalog().model(MODEL))

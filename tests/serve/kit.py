@@ -17,6 +17,7 @@ from openai import OpenAI
 from specchat.engine.protocol import commands as co
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.describe import settings_message
+from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
 from specchat.settings import Settings
 
 KEY = "a-key-of-the-tests"
@@ -57,12 +58,10 @@ class ObedientEngine:
 
     def write(self, text: str, proposer: str = "prompt_lookup") -> None:
         """A round with one accepted guess that reads `text`, and no bonus."""
-        tree = ev.Tree([1, 2], [-1, 0], ["", text], [ev.Draw(1, "point", proposer)], [None, -0.1])
-        verdict = ev.Verdict([1], None, "", None, ["accepted", "accepted"])
-        pieces = [ev.Piece(2, text, "drafted")]
-        self.say(
-            ev.RoundDone(self.running.id, 0, 0.0, 4, {"nodes": 1}, tree, verdict, pieces, ev.Timings(0.0, 0.0, 0.0))
-        )
+        tree = Tree([1, 2], [-1, 0], ["", text], [Draw(1, "point", proposer)], [None, -0.1])
+        verdict = Verdict([1], None, "", None, ["accepted", "accepted"])
+        pieces = [Piece(2, text, "drafted")]
+        self.say(ev.RoundDone(self.running.id, 0, 0.0, 4, {"nodes": 1}, tree, verdict, pieces, Timings(0.0, 0.0, 0.0)))
 
     def finish(self, stop: ev.StopReason = "end", id: int | None = None) -> None:
         stats = ev.Stats(2, 3, 4, 1, 9.0, 1.5, 0.25, 0.1, 0.1, 0.1, 0.1, prompt_tokens=3, reused_tokens=1, speedup=1.25)

@@ -10,6 +10,7 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Command
 from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
+from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
 from specchat.registry import NoOptions, options_of
 from specchat.settings import OPTIONS
 
@@ -75,17 +76,17 @@ def round_at(
     add(others[(index + 2) % 8], tail, "unreached", None)
     bonus = words[at + accepted]
     kept = words[at : at + accepted]
-    draws = [ev.Draw(child, "point", "scripted", -0.4) for child in range(1, len(texts))]
+    draws = [Draw(child, "point", "scripted", -0.4) for child in range(1, len(texts))]
     return ev.RoundDone(
         id=id,
         index=index,
         at_s=at_s,
         context_tokens=40 + at,
         budget={"nodes": 18, "depth": 6, "width": width},
-        tree=ev.Tree(list(range(len(texts))), parents, texts, draws, logprobs),
-        verdict=ev.Verdict(path, 7, bonus, -0.2, reasons),  # type: ignore[arg-type]
-        pieces=[*(ev.Piece(1, word, "drafted") for word in kept), ev.Piece(2, bonus, "target")],
-        timings=ev.Timings(0.0019, 0.0041, 0.0003),
+        tree=Tree(list(range(len(texts))), parents, texts, draws, logprobs),
+        verdict=Verdict(path, 7, bonus, -0.2, reasons),  # type: ignore[arg-type]
+        pieces=[*(Piece(1, word, "drafted") for word in kept), Piece(2, bonus, "target")],
+        timings=Timings(0.0019, 0.0041, 0.0003),
         why="fixed by you",
     )
 

@@ -11,6 +11,7 @@ from fake import LOSS, SETTINGS, TEXT, rounds_of, stats_of, tokens_of
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
+from specchat.engine.protocol.round_parts import Piece, Timings, Tree, Verdict
 from specchat.tui.screens.race import RaceScreen
 
 PLAIN_S, FAST_S = 0.03, 0.05
@@ -50,8 +51,8 @@ def plain_rounds(id: int, text: str = TEXT) -> list[ev.RoundDone]:
     return [
         ev.RoundDone(
             id, index, PLAIN_S * (index + 1), 40 + index, {"nodes": 0},
-            ev.Tree([0], [-1], ["x"], [], [None]), ev.Verdict([], 1, word, -0.2, ["accepted"]),
-            [ev.Piece(index, word, "target")], ev.Timings(0.0, PLAIN_S, 0.0),
+            Tree([0], [-1], ["x"], [], [None]), Verdict([], 1, word, -0.2, ["accepted"]),
+            [Piece(index, word, "target")], Timings(0.0, PLAIN_S, 0.0),
         )
         for index, word in enumerate(tokens_of(text))
     ]  # fmt: skip
@@ -61,9 +62,9 @@ def fast_rounds(id: int, text: str = TEXT) -> list[ev.RoundDone]:
     """The same tokens, several a round."""
     place, rounds = 0, []
     for round in rounds_of(text, id=id, step_s=FAST_S):
-        pieces = [ev.Piece(place + i, piece.text, piece.origin) for i, piece in enumerate(round.pieces)]
+        pieces = [Piece(place + i, piece.text, piece.origin) for i, piece in enumerate(round.pieces)]
         place += len(pieces)
-        took = ev.Timings(0.0, FAST_S, 0.0)
+        took = Timings(0.0, FAST_S, 0.0)
         values = {name: getattr(round, name) for name in round.__struct_fields__}
         rounds.append(ev.RoundDone(**{**values, "pieces": pieces, "timings": took}))
     return rounds
@@ -104,7 +105,7 @@ async def answer(d: Driver, text: str = "one two three four five six", last: int
     rounds, other = plain_rounds(plain.id, text), fast_rounds(fast.id, text)
     if last is not None:
         values = {name: getattr(other[-1], name) for name in other[-1].__struct_fields__}
-        pieces = [*other[-1].pieces[:-1], ev.Piece(last, other[-1].pieces[-1].text, "target")]
+        pieces = [*other[-1].pieces[:-1], Piece(last, other[-1].pieces[-1].text, "target")]
         other[-1] = ev.RoundDone(**{**values, "pieces": pieces})
     await d.hear(begun(plain), begun(fast), *rounds, *other, ended(rounds), ended(other))
 

@@ -83,16 +83,49 @@ async def test_a_paste_far_longer_than_the_context_is_refused_at_once_and_stays_
         assert not d.app.chat.turns
 
 
-async def test_a_message_that_never_fits_comes_back_with_its_counts():
+async def test_a_message_that_never_fits_stays_in_the_prompt_while_it_is_counted_and_after():
     async with driving(loaded=False) as d:
         await small(d)
         await d.say("word " * 1000)
+        assert d.app.views.prompt.full_text == "word " * 1000
+        assert d.app.views.prompt.sent.texts == []
         await counted(d, 1441417)
         told = d.drawn(d.app.views.notice)
         assert "this message alone takes 1,441,417 tokens, the context holds 200" in told
         assert d.app.views.prompt.full_text == "word " * 1000
         assert generates(d) == []
         assert d.app.chat.turns == []
+
+
+async def test_a_message_leaves_the_prompt_once_it_is_counted_and_fits():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("x" * 500)
+        assert d.app.views.prompt.full_text == "x" * 500
+        await counted(d, 150)
+        assert d.app.views.prompt.full_text == ""
+        assert d.app.views.prompt.sent.texts == ["x" * 500]
+        assert len(generates(d)) == 1
+
+
+async def test_what_is_typed_while_a_message_is_counted_stays():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("x" * 500)
+        d.app.views.prompt.write("the next thought")
+        await counted(d, 150)
+        assert d.app.views.prompt.text == "the next thought"
+        assert generates(d)[0].messages == [ev.Message("user", "x" * 500)]
+
+
+async def test_a_paste_that_was_refused_is_not_cleared_by_a_later_message():
+    async with driving(loaded=False) as d:
+        await small(d)
+        await d.say("word " * 1000)
+        await counted(d, 5000)
+        await d.app.control.context_limit.apply(ev.Failed("PromptTooLong", "too long", during="generate"))
+        await counted(d, 260, 4)
+        assert d.app.views.prompt.full_text == "word " * 1000
 
 
 async def test_a_full_context_offers_what_can_be_done_and_going_back_changes_nothing():

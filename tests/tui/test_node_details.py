@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_token_tree import any_round
 
-from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.round_parts import Draw, Tree, Verdict
 from specchat.tui.draw.token_tree import ASCII, UNICODE, picture_of
 from specchat.tui.draw.token_tree.details import details, reason_of
 from specchat.tui.draw.token_tree.navigation import depth_of, parent_of
@@ -45,29 +45,29 @@ def test_a_rejected_token_tells_what_the_target_wrote_instead():
      ("unreached", "not reached"), ("accepted", "the target wrote it too")],
 )  # fmt: skip
 def test_every_reason_is_told_in_words(reason, said):
-    tree = ev.Tree([0, 1, 2], [-1, 0, 1], ["a", "b", "c"], [], [None, -0.1, None])
+    tree = Tree([0, 1, 2], [-1, 0, 1], ["a", "b", "c"], [], [None, -0.1, None])
     path = [1, 2] if reason == "accepted" else [1]
     round = msgspec.structs.replace(
-        broad(), tree=tree, verdict=ev.Verdict(path, 3, "d", -0.1, ["accepted", "accepted", reason])
+        broad(), tree=tree, verdict=Verdict(path, 3, "d", -0.1, ["accepted", "accepted", reason])
     )
     assert said in reason_of(round, 2, UNICODE)
 
 
 def test_a_node_pruned_too_soon_is_owned_up_to():
-    tree = ev.Tree([0, 1, 2, 3], [-1, 0, 1, 1], ["a", "b", "c", "d"], [], [None, -0.1, None, None])
-    verdict = ev.Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "pruned", "pruned"])
+    tree = Tree([0, 1, 2, 3], [-1, 0, 1, 1], ["a", "b", "c", "d"], [], [None, -0.1, None, None])
+    verdict = Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "pruned", "pruned"])
     round = msgspec.structs.replace(broad(), tree=tree, verdict=verdict)
     assert reason_of(round, 3, UNICODE).endswith("though the target wrote it")
     assert reason_of(round, 2, UNICODE).endswith("in the middle of the target's pass")
 
 
 def test_all_who_proposed_a_token_are_named_and_marked():
-    tree = ev.Tree([0, 1, 2], [-1, 0, 0], ["a", "b", "c"], [
-        ev.Draw(1, "point", "suffix+prompt_lookup", -0.7), ev.Draw(2, "iid", "draft_model", -0.1),
-        ev.Draw(2, "iid", "draft_model", -0.1),
+    tree = Tree([0, 1, 2], [-1, 0, 0], ["a", "b", "c"], [
+        Draw(1, "point", "suffix+prompt_lookup", -0.7), Draw(2, "iid", "draft_model", -0.1),
+        Draw(2, "iid", "draft_model", -0.1),
     ], [None, -0.1, -3.0])  # fmt: skip
     round = msgspec.structs.replace(
-        broad(), tree=tree, verdict=ev.Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "rejected"])
+        broad(), tree=tree, verdict=Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "rejected"])
     )
     told = ["".join(text for text, _ in row) for row in details(round, 1, 60, UNICODE)]
     assert "by suffix and prompt_lookup · a point" in told

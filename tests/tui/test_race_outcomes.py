@@ -7,6 +7,7 @@ from races import asked, begun, ended, fast_heat, fast_rounds, plain_heat, racin
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Compare, Generate, Load
+from specchat.engine.protocol.round_parts import Piece
 from specchat.tui.draw import race_rows
 from specchat.tui.screens.race import RaceScreen
 
@@ -43,7 +44,7 @@ async def test_texts_that_part_at_a_tie_are_told_with_the_margin():
         plain = await plain_heat(d)
         fast = fast_rounds(asked(d, "speculative").id)
         last = fast[-1]
-        pieces = [*last.pieces[:-1], ev.Piece(9999, last.pieces[-1].text, "target")]
+        pieces = [*last.pieces[:-1], Piece(9999, last.pieces[-1].text, "target")]
         fast[-1] = ev.RoundDone(**{**{n: getattr(last, n) for n in last.__struct_fields__}, "pieces": pieces})
 
         await d.hear(begun(asked(d, "speculative")), *fast, ended(fast))

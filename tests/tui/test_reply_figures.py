@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.round_parts import Timings, Tree, Verdict
 from specchat.tui.draw.stats_rows import Facts, plan_of, stats_rows
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text import numbers
@@ -39,7 +40,7 @@ def test_recent_speed_looks_back_two_seconds_only():
 
 def beside_plain_rounds(count: int) -> list[ev.RoundDone]:
     """A reply of which every fourth round is plain and takes 20 ms; the others take 30 ms and emit three tokens."""
-    plain = ev.Tree([0], [-1], ["a"], [], [None])
+    plain = Tree([0], [-1], ["a"], [], [None])
     rounds: list[ev.RoundDone] = []
     for index in range(4 * count):
         round = msgspec.structs.replace(round_at(index, ["w"] * 9, 1, 2, 2), at_s=0.0275 * (index + 1))
@@ -47,7 +48,7 @@ def beside_plain_rounds(count: int) -> list[ev.RoundDone]:
             round = msgspec.structs.replace(round, tree=plain, budget={"nodes": 0}, pieces=round.pieces[-1:])
         own_s = 0.020 if index % 4 == 3 else 0.030
         before_s = rounds[-1].at_s if rounds else 0.0
-        rounds.append(msgspec.structs.replace(round, at_s=before_s + own_s, timings=ev.Timings(0.0, own_s, 0.0)))
+        rounds.append(msgspec.structs.replace(round, at_s=before_s + own_s, timings=Timings(0.0, own_s, 0.0)))
     return rounds
 
 
@@ -94,8 +95,8 @@ def panel(figures: Figures) -> list[str]:
 
 def test_a_plain_reply_claims_no_drafting():
     round = rounds_of("a b c")[0]
-    tree = ev.Tree([0], [-1], ["a"], [], [None])
-    plain = ev.RoundDone(1, 0, 0.1, 1, {}, tree, ev.Verdict([], 1, "b", None, ["accepted"]), round.pieces[-1:],
+    tree = Tree([0], [-1], ["a"], [], [None])
+    plain = ev.RoundDone(1, 0, 0.1, 1, {}, tree, Verdict([], 1, "b", None, ["accepted"]), round.pieces[-1:],
                          round.timings)  # fmt: skip
     assert counted([plain]).line().endswith("plain decoding")
     assert counted([plain]).speedup is None
@@ -133,7 +134,7 @@ def test_numbers_are_written_with_their_units():
 def test_the_plan_of_a_round_says_what_was_chosen_and_why():
     round = rounds_of()[3]
     assert plan_of(round) == f"{len(round.tree.tokens) - 1} guesses: fixed by you"
-    alone = ev.Tree([0], [-1], ["a"], [], [None])
+    alone = Tree([0], [-1], ["a"], [], [None])
     plain = msgspec.structs.replace(round, tree=alone, why="off", budget={"nodes": 0})
     assert plan_of(plain) == "plain: off"
     assert plan_of(msgspec.structs.replace(round, tree=alone)) == "nothing guessed: fixed by you"

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
 from specchat.tui.draw.token_tree import ASCII, UNICODE, draw, fitting_mode, hides_most, layout, picture_of
 from specchat.tui.draw.token_tree.marks import label
 from specchat.tui.text.cells import width_of
@@ -36,8 +37,8 @@ def any_round(draw: st.DrawFn) -> ev.RoundDone:
     logprobs = [draw(st.none() | st.floats(-30, 0.1) | st.just(math.nan)) for _ in range(count)]
     bonus = draw(st.none() | st.just(3))
     return ev.RoundDone(
-        1, 0, 0.0, 1, {}, ev.Tree(list(range(count)), parents, [draw(texts) for _ in range(count)], [], logprobs),
-        ev.Verdict(path, bonus, draw(texts), None, reasons), [], ev.Timings(0, 0, 0),
+        1, 0, 0.0, 1, {}, Tree(list(range(count)), parents, [draw(texts) for _ in range(count)], [], logprobs),
+        Verdict(path, bonus, draw(texts), None, reasons), [], Timings(0, 0, 0),
     )  # fmt: skip
 
 
@@ -88,13 +89,13 @@ def big_round(count: int = 64, levels: int = 8, accepted: int = 4) -> ev.RoundDo
     reasons = ["accepted" if n in standing else "rejected" if parents[n] in standing else "unreached"
                for n in range(count + 1)]  # fmt: skip
     logprobs = [None if not n or parents[n] not in standing else -0.2 * (n % 9) for n in range(count + 1)]
-    draws = [ev.Draw(n, "point", "a+b" if n % 11 == 0 else "a", -0.3 * (n % 7)) for n in range(1, count + 1)]
+    draws = [Draw(n, "point", "a+b" if n % 11 == 0 else "a", -0.3 * (n % 7)) for n in range(1, count + 1)]
     words = [" the", " fox", "ly", " jumps", "\n", " 犬", " over"]
     texts = [words[n % 7] for n in range(count + 1)]
     return ev.RoundDone(
         1, 0, 0.1, 9, {"nodes": count, "depth": levels, "width": 8},
-        ev.Tree(list(range(count + 1)), parents, texts, draws, logprobs),
-        ev.Verdict(path, 3, " sleeps", -0.3, reasons), [ev.Piece(1, "x", "target")], ev.Timings(0.002, 0.004, 0.0),
+        Tree(list(range(count + 1)), parents, texts, draws, logprobs),
+        Verdict(path, 3, " sleeps", -0.3, reasons), [Piece(1, "x", "target")], Timings(0.002, 0.004, 0.0),
     )  # fmt: skip
 
 
@@ -145,12 +146,12 @@ def test_a_tree_of_which_a_river_would_hide_most_is_drawn_as_a_map():
 
 
 def test_pruned_cut_and_merged_nodes_have_marks_of_their_own():
-    tree = ev.Tree([0, 1, 2, 3], [-1, 0, 0, 1], ["a", "b", "c", "d"], [
-        ev.Draw(1, "point", "x", None), ev.Draw(1, "point", "y", None), ev.Draw(2, "point", "x", None),
-        ev.Draw(3, "point", "x", None),
+    tree = Tree([0, 1, 2, 3], [-1, 0, 0, 1], ["a", "b", "c", "d"], [
+        Draw(1, "point", "x", None), Draw(1, "point", "y", None), Draw(2, "point", "x", None),
+        Draw(3, "point", "x", None),
     ], [None, -0.1, None, None])  # fmt: skip
-    verdict = ev.Verdict([1], None, "", None, ["accepted", "accepted", "pruned", "cut"])
-    round = ev.RoundDone(1, 0, 0.0, 1, {}, tree, verdict, [], ev.Timings(0, 0, 0))
+    verdict = Verdict([1], None, "", None, ["accepted", "accepted", "pruned", "cut"])
+    round = ev.RoundDone(1, 0, 0.0, 1, {}, tree, verdict, [], Timings(0, 0, 0))
     for marks, seen in ((UNICODE, "●b² ⊘c ◐d"), (ASCII, "*b& %c !d")):
         text = "".join(text for row in layout(round, 40, 10, "river", marks) for text, _ in row)
         assert all(piece in text for piece in seen.split())
@@ -168,8 +169,8 @@ def test_white_space_of_tokens_can_be_seen_and_long_ones_are_cut_by_cells():
 
 def test_a_plain_round_is_one_token_in_every_mode():
     plain = round_at(0, ["a", "b", "c"], 1, 0, 1)
-    plain = ev.RoundDone(1, 0, 0.1, 9, {"nodes": 0}, ev.Tree([0], [-1], ["a"], [], [None]),
-                         ev.Verdict([], 3, " b", -0.1, ["accepted"]), plain.pieces, plain.timings)  # fmt: skip
+    plain = ev.RoundDone(1, 0, 0.1, 9, {"nodes": 0}, Tree([0], [-1], ["a"], [], [None]),
+                         Verdict([], 3, " b", -0.1, ["accepted"]), plain.pieces, plain.timings)  # fmt: skip
     assert ["".join(t for t, _ in row) for row in layout(plain, 40, 10)] == ["a━★·b"]
     assert "★ ·b" in "".join(t for t, _ in layout(plain, 20, 10, "log")[1])
     assert "".join(t for t, _ in layout(plain, 20, 1)[0]) == "a★·b"
@@ -209,8 +210,8 @@ def forked(*branches: str) -> ev.RoundDone:
     parents = [-1, 0, 1, *(1 for _ in branches)]
     reasons = ["accepted"] * 3 + ["rejected"] * len(branches)
     return ev.RoundDone(
-        1, 0, 0.0, 1, {}, ev.Tree(list(range(len(texts))), parents, texts, [], [None] * len(texts)),
-        ev.Verdict([1, 2], 9, " third", None, reasons), [], ev.Timings(0, 0, 0),
+        1, 0, 0.0, 1, {}, Tree(list(range(len(texts))), parents, texts, [], [None] * len(texts)),
+        Verdict([1, 2], 9, " third", None, reasons), [], Timings(0, 0, 0),
     )  # fmt: skip
 
 

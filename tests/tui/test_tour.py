@@ -6,8 +6,10 @@ import sys
 
 import pytest
 from driving import driving
+from fake import hello
 
 from specchat.engine.near.client import Engine
+from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.screens.log import LogScreen
@@ -50,6 +52,15 @@ async def test_escape_skips_it_at_once(tmp_path):
         assert "Watch it guess" not in d.screen()
         assert d.app.query(Welcome)
         assert d.app.focused is d.app.views.prompt
+
+
+async def test_progress_stands_in_one_place_after_the_tour(tmp_path):
+    async with driving(toured=tmp_path / "toured", loaded=False) as d:
+        await d.hear(hello(), ev.Loading("fetch", "model.gguf", 40_000_000, 98_000_000, 1e6))
+        assert "fetching model.gguf" in d.drawn(d.app.views.notice)
+        await d.pilot.press("escape")
+        await d.pilot.pause()
+        assert d.screen().count("fetching model.gguf") == 1
 
 
 async def test_typing_goes_to_the_prompt_and_nothing_of_it_is_lost(tmp_path):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from test_token_tree import any_round, big_round
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.round_parts import Verdict
 from specchat.tui.draw.token_tree.navigation import bonus_of, children_of, depth_of, neighbour, parent_of
 
 STEPS = ["parent", "child", "previous", "next", "root", "bonus"]
@@ -251,6 +252,6 @@ async def test_a_node_under_the_pointer_is_forgotten_with_its_round():
         panel = d.app.views.tree_panel
         panel._hover(bonus_of(round))
         assert "this token" in d.drawn(panel)
-        ended = msgspec.structs.replace(round, verdict=ev.Verdict([], None, "", None, round.verdict.reasons))
+        ended = msgspec.structs.replace(round, verdict=Verdict([], None, "", None, round.verdict.reasons))
         panel.show([ended], None, frozen=True)
         assert "this token" not in d.drawn(panel)

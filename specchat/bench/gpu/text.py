@@ -35,10 +35,11 @@ from specchat.drafters.choice import choose_drafter
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.errors import CombinationError
 from specchat.models.base.shape import Shape
+from specchat.models.files.end_tokens import end_tokens
 from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.files.weight_source import WeightSource
-from specchat.models.loading import Loaded, end_tokens, open_config, own_network
+from specchat.models.loading import Loaded, open_config, own_network
 from specchat.models.machine import available_bytes
 from specchat.models.other.widened_source import WidenedSource
 from specchat.models.other.widening import Sizes, widened_config

@@ -18,7 +18,7 @@ from specchat.decoding.first_divergence import FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import memory_bytes
-from specchat.engine.protocol import events
+from specchat.engine.protocol import events, round_parts
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Compare, Generate
 from specchat.engine.protocol.describe import settings_message
@@ -86,7 +86,7 @@ def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary) -> eve
     logprobs, bonus_logprob = target_logprobs(round)
     drafted = len(verdict.path)
     pieces = [
-        events.Piece(token, text, "drafted" if place < drafted else "target")
+        round_parts.Piece(token, text, "drafted" if place < drafted else "target")
         for place, (token, text) in enumerate(zip(round.emitted, written.texts, strict=True))
     ]
     return events.RoundDone(
@@ -96,7 +96,7 @@ def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary) -> eve
         context_tokens=round.start,
         budget={"nodes": budget.nodes, "depth": budget.depth, "width": budget.width, "floor": budget.floor},
         tree=_tree_message(tree, logprobs, vocabulary),
-        verdict=events.Verdict(
+        verdict=round_parts.Verdict(
             path=list(verdict.path),
             bonus=verdict.bonus,
             bonus_text="" if verdict.bonus is None else vocabulary.token_label(verdict.bonus),
@@ -104,7 +104,7 @@ def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary) -> eve
             reasons=[reason.value for reason in verdict.reasons],
         ),
         pieces=pieces,
-        timings=events.Timings(round.timings.draft_s, round.timings.verify_s, round.timings.other_s),
+        timings=round_parts.Timings(round.timings.draft_s, round.timings.verify_s, round.timings.other_s),
         draft_passes=round.draft_passes,
         why=budget.why,
     )
@@ -144,9 +144,9 @@ def _finite(value: float) -> float:
     return value if math.isfinite(value) else -999.0
 
 
-def _tree_message(tree: TokenTree, logprobs: list[float | None], vocabulary: Vocabulary) -> events.Tree:
+def _tree_message(tree: TokenTree, logprobs: list[float | None], vocabulary: Vocabulary) -> round_parts.Tree:
     draws = [
-        events.Draw(
+        round_parts.Draw(
             child=draw.child,
             kind=draw.guess.kind.value,
             proposer=draw.guess.proposer,
@@ -155,7 +155,7 @@ def _tree_message(tree: TokenTree, logprobs: list[float | None], vocabulary: Voc
         for parent in range(len(tree))
         for draw in tree.draws(parent)
     ]
-    return events.Tree(
+    return round_parts.Tree(
         tokens=list(tree.tokens),
         parents=list(tree.parents),
         texts=[vocabulary.token_label(token) for token in tree.tokens],

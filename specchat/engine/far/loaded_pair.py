@@ -53,7 +53,14 @@ class LoadedPair:
         own, draft = self.vocabulary, self.draft
         shared = draft is None or draft.tokenizer is None or draft.tokenizer is self.target.tokenizer
         other = own if shared or draft is None else TransformersVocabulary(draft.tokenizer, draft.eos_ids)
-        return PairResources(own, other if draft else None, self.trained, self.datastores, memory=self.memory)
+        return PairResources(
+            own,
+            other if draft else None,
+            self.trained,
+            self.datastores,
+            memory=self.memory,
+            prunable=self.target.prunable,
+        )
 
     @property
     def key(self) -> str:

@@ -25,10 +25,9 @@ from specchat.engine.protocol.events import (
     Started,
     Stats,
     Totals,
-    Tree,
-    Verdict,
 )
 from specchat.engine.protocol.method_info import OptionInfo
+from specchat.engine.protocol.round_parts import Tree, Verdict
 from specchat.settings import OPTIONS
 
 _NEEDED = ("pair", "drafter", "policy", "rule", "controller", "temperature", "seed")

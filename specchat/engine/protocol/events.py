@@ -7,34 +7,28 @@ to what types cannot say.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from specchat.engine.protocol.bounds import (
-    MOST_NODES,
     ExitCode,
     Id,
-    LogProbability,
     Margin,
     Name,
-    Node,
-    Parent,
     Rate,
     Seconds,
     Seed,
-    Token,
     Whole,
     Words,
 )
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
+from specchat.engine.protocol.round_parts import Piece, Timings, Tree, Verdict
 
 PROTOCOL = 1
 """Raised when a message changes its meaning; host and client must agree on it."""
 
-Origin = Literal["drafted", "target"]
-Reason = Literal["accepted", "rejected", "unreached", "pruned", "cut"]
 StopReason = Literal["end", "length", "stop", "context", "cancelled"]
 
 
@@ -129,58 +123,6 @@ class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):
     done: Whole
     total: Whole
     at_s: Seconds
-
-
-class Draw(Struct, frozen=True):
-    """How a child came into the tree: who proposed it, of what kind the draw was, how likely the drafter held it."""
-
-    child: Node
-    kind: Literal["iid", "wor", "point"]
-    proposer: Name
-    draft_logprob: LogProbability | None = None
-
-
-class Tree(Struct, frozen=True):
-    """A round's token tree, parents first; node 0 is the root, the last token emitted before the round.
-
-    `texts` are for showing: half a character reads `⟨e2⟩`. `target_logprob[i]` is what the target gives node i
-    after its parent (None where the target was not asked: the root, and children of nodes never visited).
-    """
-
-    tokens: Annotated[list[Token], Meta(min_length=1, max_length=MOST_NODES)]
-    parents: list[Parent]  # -1 for the root
-    texts: list[Words]
-    draws: list[Draw]
-    target_logprob: list[LogProbability | None]
-
-
-class Verdict(Struct, frozen=True):
-    """What stood. `reasons` has one entry per node; the root's is `accepted`.
-
-    `bonus` is None only where the reply ended on a drafted token.
-    """
-
-    path: list[Node]
-    bonus: Token | None
-    bonus_text: Words
-    bonus_logprob: LogProbability | None
-    reasons: list[Reason]
-
-
-class Piece(Struct, frozen=True):
-    """One emitted token, where it came from, and the text that became readable with it (may be empty)."""
-
-    token: Token
-    text: str
-    origin: Origin
-
-
-class Timings(Struct, frozen=True):
-    """Seconds one round spent drafting, verifying, and on everything else."""
-
-    draft_s: Seconds
-    verify_s: Seconds
-    other_s: Seconds
 
 
 class RoundDone(Struct, frozen=True, tag_field="type", tag="round"):

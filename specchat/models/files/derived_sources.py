@@ -15,7 +15,7 @@ _AT_ONCE = 4096
 """Rows that are rounded at once: their float32 values take memory."""
 
 
-class _Forwarding:
+class ForwardingSource:
     """Every method forwarded to another source; the classes below override what they change."""
 
     def __init__(self, source: WeightSource) -> None:
@@ -54,7 +54,7 @@ class _Forwarding:
         self._source.let_go()
 
 
-class RoundedSource(_Forwarding):
+class RoundedSource(ForwardingSource):
     """A source that has every weight in 4 bits, rounded where the file has more: for a model that only guesses."""
 
     @property
@@ -70,7 +70,7 @@ class RoundedSource(_Forwarding):
         return FourBit.joined(rounded) if rounded else None
 
 
-class PairedSource(_Forwarding):
+class PairedSource(ForwardingSource):
     """A source whose query and key rows that rotate together lie side by side, whatever the file's order."""
 
     def __init__(self, source: WeightSource, head_dim: int) -> None:
@@ -106,7 +106,7 @@ class PairedSource(_Forwarding):
         return paired_rows(rows, self._head_dim)
 
 
-class ScaledSource(_Forwarding):
+class ScaledSource(ForwardingSource):
     """A source whose embeddings and whose norms of queries are multiplied by a family's factors.
 
     The embedding as the head's weight stays as it is. Scaling the norm scales every query, before it is rotated.

@@ -13,6 +13,7 @@ from typing import Any
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Command, Generate, Load
+from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
 from specchat.settings import Settings
 
 TOKENS_PER_ROUND = (1, 4, 2, 1, 5, 2)
@@ -85,16 +86,19 @@ def _round(id: int, index: int, root: str, words: list[str], written: int, at_s:
         at_s=at_s,
         context_tokens=40 + written,
         budget={"nodes": 18, "depth": 6, "width": 4},
-        tree=ev.Tree(
+        tree=Tree(
             list(range(len(texts))),
             parents,
             texts,
-            [ev.Draw(node, "point", "scripted", -0.4) for node in range(1, len(texts))],
+            [Draw(node, "point", "scripted", -0.4) for node in range(1, len(texts))],
             logprobs,
         ),
-        verdict=ev.Verdict(path, 7, words[-1], -0.2, reasons),  # type: ignore[arg-type]
-        pieces=[*(ev.Piece(1, word, "drafted") for word in words[:-1]), ev.Piece(2, words[-1], "target")],
-        timings=ev.Timings(0.002, 0.020, 0.001),
+        verdict=Verdict(path, 7, words[-1], -0.2, reasons),  # type: ignore[arg-type]
+        pieces=[
+            *(Piece(1, word, "drafted") for word in words[:-1]),
+            Piece(2, words[-1], "target"),
+        ],
+        timings=Timings(0.002, 0.020, 0.001),
     )
 
 

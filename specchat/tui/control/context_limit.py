@@ -32,6 +32,10 @@ SUMMARY_REQUEST = (
 SUMMARY_HEAD = "Summary of the conversation so far:"
 _FIRST_ID = 1_000_000_000  # far from the replies' own
 
+
+def _nothing() -> None: ...
+
+
 OnCount = Callable[[Counted], Awaitable[None]]
 
 
@@ -55,6 +59,7 @@ class ContextLimit:
         self._asked: dict[int, OnCount] = {}  # counts without an answer yet
         self._ids = _FIRST_ID
         self._pending: str | None = None  # the message that is counted or did not fit
+        self._accept: Callable[[], None] = _nothing  # called once the pending message is taken
         self._summarising: str | None = None  # the message to send after the summary
         self._tokens = 0  # tokens of the chat with the message
         self.problem = ""  # one line, while the user has to choose what to leave out
@@ -64,25 +69,30 @@ class ContextLimit:
         """A message is being counted, or waits for the user to choose."""
         return self._pending is not None
 
-    async def ask(self, text: str) -> bool:
-        """Send the message if it fits; else count its tokens first. False if another one is being counted."""
+    async def ask(self, text: str, accept: Callable[[], None] = _nothing) -> None:
+        """Send the message if it fits; else count its tokens first.
+
+        `accept` is called once the message is sent, queued, or waits for a choice of the user. A message that is too
+        long by itself is refused without that, and so is one while another is being counted.
+        """
         chat = self._chat
         if self.waiting:
             self._ports.notify("the message before this one waits for room in the context", "warn")
-            return False
+            return
         limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
         size = len(text.encode("utf-8", "replace"))  # a token has a byte at least
         if limit and size > MOST_BYTES_PER_TOKEN * limit:
             holds = count(limit)
             self._ports.notify(f"{size:,} bytes do not fit into the context, which holds {holds} tokens", "warn")
-            return False
+            return
         surely = chat.context_tokens + size + 64
         if not chat.can_generate or not limit or surely < limit or chat.editing is not None:
-            return await self._session.ask(text)
-        self._pending = text
+            if await self._session.ask(text):
+                accept()
+            return
+        self._pending, self._accept = text, accept
         self._ports.notify(f"counting tokens … {self._ports.key_hint('stop', 'takes it back')}")
         self.count([*chat.messages(), Message("user", text)], self._on_count)
-        return True
 
     def count(self, messages: list[Message], then: OnCount) -> None:
         """Ask the engine how many tokens these messages take."""
@@ -94,15 +104,15 @@ class ContextLimit:
         """Take the answer to a count, or a failure of a count or of a prompt."""
         if isinstance(event, Died):
             text = self._pending
+            if text is not None:
+                self._accept()
             self.reset()
             self._chat.queued = self._chat.queued or text  # sent once there is an engine again
         elif isinstance(event, Counted):
             if then := self._asked.pop(event.id, None):
                 await then(event)
         elif event.during == "count" and self._asked.pop(event.id or 0, None) == self._on_count:
-            text, self._pending = self._pending, None
-            if text is not None:
-                await self._session.ask(text)
+            await self._send_counted()
         elif event.during == "generate" and event.kind == "PromptTooLong":
             self._pending = None
             self.count(self._chat.messages(), self._on_count)
@@ -126,6 +136,7 @@ class ContextLimit:
     async def answered(self, choice: str) -> None:
         """The user chose what to do about a full context, or cancelled the count."""
         text, self._pending, self.problem = self._pending, None, ""
+        self._accept = _nothing
         self._asked.clear()
         match choice:
             case "leave_out":
@@ -146,13 +157,12 @@ class ContextLimit:
         """Drop all counts: another chat is shown now."""
         self._asked.clear()
         self._pending, self._summarising, self.problem = None, None, ""
+        self._accept = _nothing
 
     async def _on_count(self, event: Counted) -> None:
         if event.tokens < event.context_tokens:
             self._ports.notify("")
-            text, self._pending = self._pending, None
-            if text is not None:
-                await self._session.ask(text)
+            await self._send_counted()
             return
         self._tokens = event.tokens
         if self._pending is not None and not self._chat.messages():
@@ -163,6 +173,7 @@ class ContextLimit:
 
     async def _on_last_message_count(self, event: Counted) -> None:
         """Offer the choice if the last message fits by itself; else leaving out others cannot help."""
+        accept, self._accept = self._accept, _nothing
         if event.tokens >= event.context_tokens:
             text, self._pending = self._pending, None
             holds = count(event.context_tokens)
@@ -171,12 +182,20 @@ class ContextLimit:
             )
         else:
             self._ports.notify("")
+            accept()
             if not self._views.prompt.text:  # Enter must not press a button that the user did not read
                 self._ports.after_refresh(self._views.alert.take_focus)
             self.problem = (
                 f"the chat would take {count(self._tokens)} tokens, its context holds {count(event.context_tokens)}: "
                 "send it without its oldest turns, or begin a new chat from a summary?"
             )
+
+    async def _send_counted(self) -> None:
+        """The pending message fits, or its tokens cannot be counted."""
+        text, self._pending = self._pending, None
+        if text is not None and await self._session.ask(text):
+            self._accept()
+        self._accept = _nothing
 
     def _leave_out(self, share: float, pending: str) -> None:
         """Send only the newest turns from now on, so that the pending message fits behind them."""

@@ -64,7 +64,7 @@ class Controllers:
         self.garbage = GarbageCollection(lambda: self.pump.idle)
         self.settings_files = SettingsFiles(chat, here=engine_here)
         self.side_panel = SidePanel(chat, views, self.settings_files, ports)
-        self.tour = Tour(views.start_pages, views.prompt, ports.key_of, toured)
+        self.tour = Tour(views.start_pages, views.prompt, ports.key_of, ports.redraw, toured)
         self.terminal = TerminalWindow(
             chat,
             options,

@@ -49,10 +49,9 @@ class PromptController:
                 self._accept(text)
                 command, argument = found
                 await command.run(self._actions, argument)
-            elif await self._context_limit.ask(
-                attachments.inline(text[1:] if text.startswith("//") else text, Path.cwd())
-            ):
-                self._accept(text)
+            else:
+                message = attachments.inline(text[1:] if text.startswith("//") else text, Path.cwd())
+                await self._context_limit.ask(message, lambda: self._accept(text))
         except SpecchatError as error:
             self._ports.notify(str(error), "warn")
             if is_command(text):
@@ -113,7 +112,7 @@ class PromptController:
         shown, full = self._views.prompt.text, self._views.prompt.full_text
         with suppress(UsageError):
             full = attachments.inline(full, Path.cwd())
-        if full == shown or len(full) > MOST_COUNTED:
+        if full == shown or len(full) > MOST_COUNTED or self._context_limit.waiting:
             return
 
         async def known(event: Counted) -> None:
@@ -162,8 +161,12 @@ class PromptController:
         return True
 
     def _accept(self, text: str) -> None:
+        """The text is on its way: it goes into the history, and out of the prompt if it is still there."""
         prompt = self._views.prompt
         known = prompt.sent.problem
-        prompt.accept(text)
+        if prompt.full_text.strip("\n") == text:
+            prompt.accept(text)
+        else:
+            prompt.sent.add(text)
         if prompt.sent.problem != known:
             self._ports.notify(prompt.sent.problem, "warn")

@@ -17,8 +17,8 @@ from specchat.errors import EngineError
 from specchat.tui.state.served_reply import ServedReply
 from specchat.tui.state.session import Chat
 
-_FIRST_ID, _LAST_ID = 1_000_000_000, 1_999_999_999
-"""Ids of these replies; the chat's own are lower, and those of races higher."""
+_FIRST_ID, _LAST_ID = 1_500_000_000, 1_999_999_999
+"""Ids of these replies; those of the chat and of counts are lower, and those of races higher."""
 
 
 class ServedReplies:

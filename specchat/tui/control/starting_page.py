@@ -52,5 +52,4 @@ class StartingPage:
 
     async def ask(self, question: str) -> None:
         """Send a question as if it had been typed; what stands in the prompt stays there."""
-        if await self._context_limit.ask(question):
-            self._views.prompt.sent.add(question)
+        await self._context_limit.ask(question, lambda: self._views.prompt.sent.add(question))

@@ -22,6 +22,7 @@ from specchat.tui.ports import Notify
 from specchat.tui.system.exit_guard import ExitGuard
 from specchat.tui.system.window_size import bounded
 from specchat.tui.text.ascii import AsciiFilter
+from specchat.tui.text.browser_glyphs import BrowserGlyphFilter
 from specchat.tui.text.control_codes import ControlCodeFilter
 from specchat.tui.text.key_names import names_of
 from specchat.tui.textual_fixes.compositing import MainScreen
@@ -44,6 +45,7 @@ class TerminalApp(FixedApp):
         self.guard = guard or ExitGuard()
         self.after_copy: Callable[[str, str], None] = lambda text, what: None  # called with the text and its name
         self._control_codes = ControlCodeFilter()
+        self._glyphs = [BrowserGlyphFilter()] if self.driver_class.__name__ == "BrowserDriver" else []
         self._ascii = AsciiFilter(sys.__stderr__.encoding if sys.__stderr__ else "ascii") if options.ascii else None
         self._set_themes(options.theme)
         if not options.animations:
@@ -51,7 +53,7 @@ class TerminalApp(FixedApp):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """The filters that every line passes before it is shown."""
-        filters = [*super().get_line_filters(), self._control_codes]
+        filters = [*super().get_line_filters(), self._control_codes, *self._glyphs]
         return filters if self._ascii is None else [*filters, self._ascii]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:

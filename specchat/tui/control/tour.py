@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specchat.config import private_dir
 from specchat.tui.control.key_bindings import every_key
-from specchat.tui.ports import KeyNames
+from specchat.tui.ports import KeyNames, Redraw
 from specchat.tui.view_ports import PromptPort, StartPagesPort
 
 
@@ -18,8 +18,10 @@ class Tour:
         seen: a file that exists once the tour was shown; without one it is shown on request only.
     """
 
-    def __init__(self, pages: StartPagesPort, prompt: PromptPort, key_of: KeyNames, seen: Path | None) -> None:
-        self._pages, self._prompt, self._key_of = pages, prompt, key_of
+    def __init__(
+        self, pages: StartPagesPort, prompt: PromptPort, key_of: KeyNames, redraw: Redraw, seen: Path | None
+    ) -> None:
+        self._pages, self._prompt, self._key_of, self._redraw = pages, prompt, key_of, redraw
         self._seen = seen
 
     async def first_start(self) -> bool:
@@ -47,4 +49,5 @@ class Tour:
         if not self._pages.tour_shown:
             return False
         await self._pages.remove_tour()
+        self._redraw()  # progress moves to the welcome page
         return True

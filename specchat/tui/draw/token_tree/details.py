@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from specchat.engine.protocol.events import Draw, RoundDone
+from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_parts import Draw
 from specchat.tui.draw.token_tree.marks import Marks, label
 from specchat.tui.draw.token_tree.navigation import bonus_of, depth_of, parent_of
 from specchat.tui.draw.token_tree.picture import drafted_of, picture_of, proposers_of

@@ -1,0 +1,124 @@
+"""A draft model's tree with what was looked up grafted on, as far as the draft model finds it likely."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from specchat.core.context import Context
+from specchat.core.request import Rider
+from specchat.core.round import Round
+from specchat.core.seams import Proposal
+from specchat.core.states import StateTap
+from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.drafters.member_group import MemberGroup
+from specchat.drafters.merged_guesses import MergedGuesses
+from specchat.drafters.options import FuseOptions
+from specchat.drafters.own_paths import OwnPaths, Path
+from specchat.drafters.parts import Parts
+from specchat.drafters.points_alone import points_alone
+
+_DRAFT, _LOOKUP = 0, 1
+
+
+class Fuse:
+    """The draft's tree and the lookup's, pruned where the draft finds it unlikely, as one tree.
+
+    The two share nodes as far as they begin with the same tokens; there the lookup's guesses stay only if the draft has
+    them among its `top` likeliest. What the lookup has beyond that longest common prefix is grafted as it is: the draft
+    makes no pass for it. So long copies cost nothing, and copies that begin unlikely have no place.
+
+    Reference: Quan et al., RASD: Retrieval-Augmented Speculative Decoding, arXiv:2503.03434. Differs: the trees are
+    pruned and joined while they grow, level by level, so that a policy can decide where nodes go; guesses are ordered
+    by learnt acceptance (see `merged_guesses`).
+    """
+
+    draw_kinds = staticmethod(points_alone)
+
+    def __init__(self, options: FuseOptions, parts: Parts) -> None:
+        self._group = MemberGroup(parts.members())
+        self._guesses = MergedGuesses(parts.choices)
+        self._paths = OwnPaths(len(self._group))
+        self._top = options.top
+        self._tree: TokenTree | None = None
+
+    @property
+    def taps(self) -> Collection[int]:
+        """Both members'."""
+        return self._group.taps
+
+    @property
+    def text_tap(self) -> StateTap | None:
+        """Both members'."""
+        return self._group.text_tap
+
+    @property
+    def passes(self) -> int:
+        """Both members'."""
+        return self._group.passes
+
+    def start(self, history: Sequence[int]) -> None:
+        """Let both members begin; what was learnt about their guesses stays."""
+        self._forget_round()
+        self._group.start(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """(F,) for each node the draft's guesses where it is in the draft's tree, and the lookup's that stay."""
+        if self._tree is not tree:
+            self._forget_round()
+            self._tree = tree
+        paths = {node: tuple(tree.path_tokens(node)) for node in frontier}
+        likely = self._ask(_DRAFT, tree, paths, max(width, self._top), context)
+        looked_up = self._ask(_LOOKUP, tree, paths, width, context)
+        return [
+            self._fused(path, likely.get(node), looked_up.get(node, ()), width, context) for node, path in paths.items()
+        ]
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """Both members'."""
+        return self._group.riders(tree)
+
+    def observe(self, round: Round) -> None:
+        """Update the acceptance rates, then let both members learn."""
+        self._guesses.learn(round.emitted)
+        self._forget_round()
+        self._group.observe(round)
+
+    def close(self) -> None:
+        """Close both members."""
+        self._forget_round()
+        self._group.close()
+
+    def _ask(
+        self, index: int, tree: TokenTree, paths: Mapping[int, Path], width: int, context: Context
+    ) -> dict[int, Sequence[Guess]]:
+        """What a member proposes for those of the nodes that are in its tree."""
+        own = [node for node, path in paths.items() if index in self._paths.owners(path)]
+        said = self._group.members[index].propose(tree, own, width, context) if own else ()
+        return dict(zip(own, said, strict=True))
+
+    def _fused(
+        self, path: Path, likely: Sequence[Guess] | None, looked_up: Sequence[Guess], width: int, context: Context
+    ) -> list[Guess]:
+        """The guesses of both for one node.
+
+        Args:
+            likely: the draft's, best first; None where the node is not in its tree, nothing where it is silent.
+        """
+        if likely:
+            top = {guess.token for guess in likely[: self._top]}
+            looked_up = [guess for guess in looked_up if guess.token in top]
+        drafted = [_point(guess, context) for guess in (likely or ())[:width]]
+        self._paths.add(_DRAFT, path, drafted)
+        self._paths.add(_LOOKUP, path, looked_up)
+        said = [self._guesses.named(_DRAFT, drafted), self._guesses.named(_LOOKUP, looked_up)]
+        return self._guesses.merged(path, said, width)
+
+    def _forget_round(self) -> None:
+        self._guesses.forget_round()
+        self._paths.forget_round()
+        self._tree = None
+
+
+def _point(guess: Guess, context: Context) -> Guess:
+    """The guess without a claim about how it was drawn: those beside it were chosen by their tokens."""
+    return guess.as_point() if context.wants_q else guess._replace(kind=DrawKind.POINT, q=None)

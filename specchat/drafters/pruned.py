@@ -1,0 +1,160 @@
+"""The target without its less important heads and MLP channels drafts for the whole target."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Collection, Iterator, Sequence
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from specchat.core.context import Context
+from specchat.core.pruning import Prunable, Ranking
+from specchat.core.request import Rider
+from specchat.core.round import Round
+from specchat.core.seams import Model, Proposal
+from specchat.core.states import StateTap
+from specchat.core.tree import DrawKind, TokenTree
+from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.options import DraftModelOptions, PrunedOptions
+from specchat.drafters.parts import Parts
+from specchat.errors import CombinationError
+
+SAMPLE_TOKENS = 64
+"""Tokens of each of the texts on which importance is measured."""
+
+
+class Pruned:
+    """Drafts as `draft_model` does, with a narrower network made of the target's own weights.
+
+    Heads and channels are ranked by first-order Taylor importance on the last texts of the chat, while the engine is
+    idle; the ranking is kept for the next session, as lists of numbers beside the pair. Before that they are ranked by
+    the size of their weights. The narrower weights are made in memory when a chat begins.
+
+    Reference: Ma et al., LLM-Pruner, arXiv:2305.11627. Differs: every layer loses as many heads and channels, so that
+    the result is a network of the usual shape; nothing is trained afterwards to recover.
+    """
+
+    taps: Sequence[int] = ()
+    text_tap: StateTap | None = None
+
+    @staticmethod
+    def draw_kinds(options: PrunedOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
+        """All kinds: the narrower network has a law of its own."""
+        return frozenset(DrawKind)
+
+    def __init__(self, options: PrunedOptions, parts: Parts) -> None:
+        """Nothing is read before a chat begins.
+
+        Raises:
+            CombinationError: the target's weights cannot be read in parts, or memory is limited.
+        """
+        if parts.resources.memory is not None:
+            raise CombinationError(
+                "drafter 'pruned' makes a network of its own, which the limit on memory does not count; nearest that "
+                "works: drafter 'layer_skip', or no `memory`"
+            )
+        if parts.resources.prunable is None:
+            raise CombinationError(
+                "drafter 'pruned' makes a narrower network of the target's weights, and this target does not run in "
+                "specchat's own decoder; nearest that works: drafter 'layer_skip'"
+            )
+        self._prunable: Prunable = parts.resources.prunable
+        self._options = options
+        self._parts = parts
+        self._ranking: Ranking | None = None  # by texts; None where only weights were looked at
+        self._measuring: Iterator[Ranking | None] | None = None
+        self._drafting: DraftModel | None = None
+        self._passes_before = 0
+        self._text: Sequence[int] = ()
+
+    @property
+    def passes(self) -> int:
+        """Forward passes of narrower networks so far."""
+        return self._passes_before + (0 if self._drafting is None else self._drafting.passes)
+
+    @property
+    def measured(self) -> bool:
+        """Whether importance was measured on texts."""
+        return self._ranking is not None
+
+    def start(self, history: Sequence[int]) -> None:
+        """Make the narrower network, if there is none yet, and read the text."""
+        self._network().start(history)
+
+    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
+        """What the narrower network holds likely."""
+        return self._network().propose(tree, frontier, width, context)
+
+    def riders(self, tree: TokenTree) -> Sequence[Rider]:
+        """None: it drafts with passes of its own."""
+        return ()
+
+    def observe(self, round: Round) -> None:
+        """Keep the accepted path; where the controller allows it, measure a little."""
+        self._text = round.history
+        if self._drafting is not None:
+            self._drafting.observe(round)
+        if round.budget.search:
+            self._measure()
+
+    def close(self) -> None:
+        """Let go of the narrower network."""
+        self._drafting, self._measuring, self._text = None, None, ()
+
+    def idle(self, deadline: float) -> bool:
+        """Measure importance until the deadline, one layer at least; false once it is known or there is no text."""
+        while self._measure():
+            if time.monotonic() >= deadline:
+                return True
+        return False
+
+    def save_state(self) -> bytes:
+        """The ranking by texts."""
+        return b"" if self._ranking is None else save(dataclasses.asdict(self._ranking))
+
+    def restore_state(self, state: bytes) -> None:
+        """Draft with the heads and channels that mattered."""
+        ranking = _ranking_of(state) if state else None
+        if ranking is not None and not ranking.fits(*self._prunable.sizes):
+            raise ValueError("it ranks the heads and channels of another network")
+        self._use(ranking)
+
+    def _measure(self) -> bool:
+        """One piece of work; whether there is more."""
+        if self._ranking is not None:
+            return False
+        if self._measuring is None:
+            if not (texts := self._samples()):
+                return False
+            self._measuring = self._prunable.by_taylor(texts)
+        found = next(self._measuring)
+        if found is not None:
+            self._use(found)
+        return found is None
+
+    def _samples(self) -> list[Sequence[int]]:
+        """The last tokens of the chat, in texts of one length; none where there are too few."""
+        count = min(self._options.samples, len(self._text) // SAMPLE_TOKENS)
+        last = self._text[len(self._text) - count * SAMPLE_TOKENS :]
+        return [last[at * SAMPLE_TOKENS :][:SAMPLE_TOKENS] for at in range(count)]
+
+    def _use(self, ranking: Ranking | None) -> None:
+        """Make the network anew when it is needed next."""
+        self._ranking, self._measuring = ranking, None
+        self._passes_before, self._drafting = self.passes, None
+
+    def _network(self) -> DraftModel:
+        if self._drafting is None:
+            ranking = self._ranking or self._prunable.by_magnitude()
+            model: Model = self._prunable.pruned(ranking, self._options.ratio)
+            self._drafting = DraftModel(DraftModelOptions(), dataclasses.replace(self._parts, draft_model=model))
+        return self._drafting
+
+
+def _ranking_of(state: bytes) -> Ranking:
+    try:
+        return Ranking(**load(state))
+    except (SafetensorError, TypeError) as error:
+        raise ValueError(f"no ranking of heads and channels: {error}") from None

@@ -1,0 +1,119 @@
+"""Drafting with a narrower network: what is kept for the next session, and when importance is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+import torch
+from contracts.kit import PROMPT, Letters, collect, converse
+from contracts.models import V, own_decoder, shared_network, source_of
+from contracts.tiny_networks import PrunedOfNothing
+from safetensors.torch import save
+
+from specchat.core.memory import MemoryLimit
+from specchat.core.pruning import Ranking
+from specchat.core.tree import TokenTree
+from specchat.drafters.choice import choose
+from specchat.drafters.parts import PairResources, Parts
+from specchat.errors import CombinationError
+from specchat.models.base.shape import Shape
+from specchat.models.loading import own_network
+from specchat.models.pruning.prunable_file import PrunableFile
+from specchat.settings import Settings
+
+CHAIN = {"drafter": "pruned", "policy": "chain", "nodes": 3, "depth": 3, "max_tokens": 80, "temperature": 0.0}
+
+
+def pruned_file() -> PrunableFile:
+    network = shared_network("llama")
+
+    def narrower(shape, source):
+        return own_network(shape, source, "float32", torch.device("cpu"), "torch")[0]
+
+    shape = Shape.of(network.config)
+    return PrunableFile(shape, 512, lambda: (source_of(network), shape), narrower)
+
+
+def conversed(**settings):
+    """A conversation whose target's weights can be pruned, and its drafter."""
+    target = own_decoder(shared_network("llama"), 512)
+    resources = PairResources(prunable=pruned_file())
+    conversation = converse(target, None, Letters(V), resources, **{**CHAIN, **settings})
+    return conversation, conversation._speculator.drafter
+
+
+def test_a_narrower_network_drafts_and_the_text_stays():
+    conversation, drafter = conversed()
+    said = collect(conversation.reply(PROMPT, 7))
+    plain, _ = conversed(controller="off")
+    assert said.tokens == collect(plain.reply(PROMPT, 7)).tokens
+    assert said.ledger.draft_passes == drafter.passes > 0
+    assert drafter._drafting._model.network.shape.inner == 32
+
+
+def test_importance_is_measured_while_idle_and_the_ranking_kept_for_the_next_session():
+    conversation, drafter = conversed()
+    collect(conversation.reply(PROMPT, 7))
+    assert not drafter.measured
+    assert drafter.save_state() == b""
+    pieces = 1
+    while drafter.idle(time.monotonic()):
+        pieces += 1
+    assert drafter.measured
+    assert pieces == 8, "each of three layers twice, the head, and the ranking"
+    assert not drafter.idle(time.monotonic() + 1)
+    _, another = conversed()
+    another.restore_state(drafter.save_state())
+    another.start(PROMPT)
+    drafter.start(PROMPT)
+    tree = TokenTree(PROMPT[-1], V).freeze()
+    mine, theirs = (one._drafting._model.read(tree).logits for one in (drafter, another))
+    assert torch.equal(mine, theirs)
+    assert another.save_state() == drafter.save_state()
+    another.restore_state(b"")
+    assert not another.measured
+
+
+def test_it_is_measured_within_a_reply_only_where_the_controller_allows_it():
+    texts = []
+    for controller, measured in (("search", True), ("fixed", False)):
+        conversation, drafter = conversed(controller=controller, method_options={"search.share": 1.0})
+        texts.append(collect(conversation.reply(PROMPT, 7)).tokens)
+        assert drafter.measured is measured
+    assert texts[0] == texts[1]
+
+
+def test_samples_are_the_last_texts_of_the_chat():
+    _, drafter = conversed(method_options={"pruned.samples": 2})
+    drafter._text = list(range(63))
+    assert drafter._samples() == []
+    assert not drafter.idle(time.monotonic() + 1), "too little was written"
+    drafter._text = list(range(70))
+    assert drafter._samples() == [list(range(6, 70))]
+    drafter._text = list(range(300))
+    assert drafter._samples() == [list(range(172, 236)), list(range(236, 300))]
+
+
+def test_a_state_that_does_not_fit_is_refused():
+    _, drafter = conversed()
+    shape = Shape.of(shared_network("llama").config)
+    good = Ranking.of(torch.rand(shape.layers, shape.heads), torch.rand(shape.layers, shape.inner))
+    fewer = dataclasses.replace(good, heads=good.heads[:1])
+    doubled = dataclasses.replace(good, channels=torch.zeros_like(good.channels))
+    for wrong in (b"[1, 2]", save({"other": torch.ones(2)}), *(save(vars(one)) for one in (fewer, doubled))):
+        with pytest.raises(ValueError, match=r"ranking|another network"):
+            drafter.restore_state(wrong)
+    drafter.restore_state(save(vars(good)))
+    assert drafter.measured
+
+
+def test_where_a_narrower_network_cannot_be_made_it_is_refused_with_what_works():
+    target = own_decoder(shared_network("llama"), 512)
+    with pytest.raises(CombinationError, match=r"own decoder; nearest that works: drafter 'layer_skip'"):
+        Parts(target).build(choose("pruned", Settings()))
+    limited = dataclasses.replace(PairResources(prunable=PrunedOfNothing(target)), memory=MemoryLimit(1 << 30, 0, int))
+    with pytest.raises(CombinationError, match=r"limit on memory .* nearest that works: drafter 'layer_skip'"):
+        Parts(target, resources=limited).build(choose("pruned", Settings()))
+    assert Parts(target, resources=PairResources(prunable=PrunedOfNothing(target))).build(choose("pruned", Settings()))

@@ -1,0 +1,318 @@
+"""Trees of several members as one: which paths it holds, who is asked where, and what is pruned."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from contracts.kit import (
+    Always,
+    Proposing,
+    V,
+    context_for,
+    exact_laws,
+    law_p_values,
+    make_policy,
+    make_rule,
+    plain_text,
+    scripted_draft,
+    scripted_target,
+    speak,
+    target_says,
+)
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.core.budget import Budget
+from specchat.core.sampling import Sampling
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
+from specchat.decoding.combinations import check_settings
+from specchat.decoding.speculate import Speculator
+from specchat.drafters.choice import choose
+from specchat.drafters.draft_model import DraftModel
+from specchat.drafters.fuse import Fuse
+from specchat.drafters.member_group import MemberGroup
+from specchat.drafters.options import DraftModelOptions, FuseOptions, SeveralOptions
+from specchat.drafters.own_paths import OwnPaths
+from specchat.drafters.parts import Parts
+from specchat.drafters.several import Several
+from specchat.errors import CombinationError, UsageError
+from specchat.settings import Settings
+from specchat.trees import TREE_POLICIES
+
+WIDE = Budget(500, 4, 8)
+SEEDS = range(40)
+
+
+def holding(drafter, *members):
+    """The drafter with members made by hand."""
+    drafter._group = MemberGroup(members)
+    drafter._paths = OwnPaths(len(members))
+    return drafter
+
+
+def several(*members):
+    return holding(Several(SeveralOptions("none"), Parts(scripted_target(V))), *members)
+
+
+def fuse(draft, lookup, top=8):
+    return holding(Fuse(FuseOptions(top=top), Parts(scripted_target(V))), draft, lookup)
+
+
+def random_trie(generator, depth=4):
+    """Path → the tokens that follow it, best first, all below one root."""
+    trie, level = {}, [()]
+    for _ in range(depth):
+        following = []
+        for path in level:
+            tokens = generator.sample(range(6), generator.choice((0, 1, 1, 2, 3)))
+            trie[path] = tokens
+            following += [(*path, token) for token in tokens]
+        level = following
+    return trie
+
+
+def paths_of(trie):
+    return {(*path, token) for path, tokens in trie.items() for token in tokens}
+
+
+def saying(trie, name, kind=DrawKind.POINT):
+    """A drafter that says what stands in a trie, and complains where it is asked about another node."""
+
+    def guesses(tree, node, width, context):
+        path = tuple(tree.path_tokens(node))
+        assert path in trie or len(path) == WIDE.depth, f"{name} is asked about {path}, which is not in its tree"
+        tokens = trie.get(path, ())
+        return [Guess(token, kind, None, -0.1 * rank, name) for rank, token in enumerate(tokens)][:width]
+
+    return Proposing(guesses)
+
+
+def grown(drafter, budget=WIDE):
+    """The tree, grown as wide as the budget; every proposal has every token once."""
+    context = context_for()
+    tree, frontier = TokenTree(context.root, V), [ROOT]
+    for _ in range(budget.depth):
+        following = []
+        for parent, guesses in zip(frontier, drafter.propose(tree, frontier, budget.width, context), strict=True):
+            assert len({guess.token for guess in guesses}) == len(guesses), "two siblings of one token"
+            following += [tree.add(parent, guess) for guess in guesses]
+        frontier = following
+        if not frontier:
+            break
+    return tree.freeze()
+
+
+def paths_in(tree):
+    paths = [tuple(tree.path_tokens(node)) for node in range(1, len(tree))]
+    assert len(set(paths)) == len(paths)
+    return set(paths)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_severals_paths_are_those_of_all_members_and_no_others(seed):
+    generator = random.Random(seed)
+    tries = [random_trie(generator) for _ in range(3)]
+    members = [saying(trie, name) for trie, name in zip(tries, "abc", strict=True)]
+    tree = grown(several(*members))
+    assert paths_in(tree) == set().union(*map(paths_of, tries))
+    for node in range(1, len(tree)):
+        path = tuple(tree.path_tokens(node))
+        (proposer,) = {draw.guess.proposer for draw in tree.draws(tree.parents[node]) if draw.child == node}
+        assert proposer.split("+") == [name for trie, name in zip(tries, "abc", strict=True) if path in paths_of(trie)]
+
+
+def pruned(draft, lookup, top):
+    """What is left of a lookup's trie: paths whose tokens the draft has among its likeliest, as far as it has any."""
+
+    def stays(path):
+        return all(not draft.get(path[:i]) or path[i] in draft[path[:i]][:top] for i in range(len(path)))
+
+    return {path for path in paths_of(lookup) if stays(path)}
+
+
+@pytest.mark.parametrize("top", [1, 2, 8])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fuses_paths_are_the_drafts_and_what_pruning_leaves_of_the_lookups(seed, top):
+    generator = random.Random(seed)
+    draft, lookup = random_trie(generator), random_trie(generator)
+    tree = grown(fuse(saying(draft, "draft"), saying(lookup, "lookup"), top))
+    assert paths_in(tree) == paths_of(draft) | pruned(draft, lookup, top)
+
+
+def test_a_copy_that_leaves_the_drafts_tree_among_its_top_is_grafted_without_a_pass_of_the_model():
+    draft = scripted_draft()
+    model = Parts(scripted_target(V), draft).build(choose("draft_model", Settings()))
+    context = context_for()
+    model.start(context.history)
+    (first,) = model.propose(TokenTree(context.root, V), [ROOT], 8, context)
+    copy = (first[1].token, 7, 8, 9)
+    drafter = fuse(model, saying({copy[:depth]: [token] for depth, token in enumerate(copy)}, "lookup"))
+    tree, node, rows = TokenTree(context.root, V), ROOT, []
+    for token in copy:  # of width 1: the draft's own tree is its favourite alone
+        (guesses,) = drafter.propose(tree, [node], 1, context)
+        assert [(guess.token, guess.proposer) for guess in guesses] == [(token, "lookup")]
+        node = tree.add(node, guesses[0])
+        rows.append(draft.counters.rows)
+    assert len(set(rows)) == 1, "the root was read and nothing else"
+
+
+def test_a_copy_that_begins_with_what_the_draft_finds_unlikely_has_no_place():
+    draft, lookup = {(): [1, 2, 3], (1,): [], (2,): [], (3,): []}, {(): [4, 3], (4,): [5], (3,): [6], (3, 6): []}
+    for top, kept in ((3, {(3, 6)}), (2, set())):
+        tree = grown(fuse(saying(draft, "draft"), saying(lookup, "lookup"), top))
+        assert paths_in(tree) == {(1,), (2,), (3,)} | kept
+
+
+def test_without_passes_what_was_looked_up_goes_on_unpruned():
+    settings = Settings().but({"method_options": {"fuse.lookup": "prompt_lookup"}})
+    drafter = Parts(scripted_target(V), scripted_draft()).build(choose("fuse", settings))
+    context = context_for(prompt=[3, 5, 7, 3, 5, 7, 3])
+    context.passes = False
+    drafter.start(context.history)
+    assert [guess.token for guess in drafter.propose(TokenTree(3, V), [ROOT], 3, context)[0]] == [5]
+    assert drafter.passes <= 1, "reading the prompt alone"
+
+
+# ------------------------------------------------------------------------------------------ draft models
+
+
+class Named:
+    """A draft model's drafter with another name and noise of its own, as a second model of a pair has."""
+
+    taps: tuple = ()
+    text_tap = None
+
+    def __init__(self, name, vocab_size, **law):
+        self._name = name
+        self._inner = DraftModel(
+            DraftModelOptions(), Parts(scripted_target(vocab_size), scripted_draft(vocab_size, **law))
+        )
+        self.model = self._inner._model
+
+    @property
+    def passes(self):
+        return self._inner.passes
+
+    def start(self, history):
+        self._inner.start(history)
+
+    def propose(self, tree, frontier, width, context):
+        noise, context.noise = context.noise, context.noise.child(self._name)
+        if context.wanted is DrawKind.POINT:
+            context.noise = noise  # coupled draws share the target's
+        try:
+            said = self._inner.propose(tree, frontier, width, context)
+        finally:
+            context.noise = noise
+        return [[guess._replace(proposer=self._name) for guess in guesses] for guesses in said]
+
+    def riders(self, tree):
+        return ()
+
+    def observe(self, round):
+        self._inner.observe(round)
+
+    def close(self):
+        self._inner.close()
+
+
+def pair_of_models(vocab_size=V):
+    return Named("one", vocab_size, noise=1.5), Named("two", vocab_size, noise=2.5)
+
+
+def rounds_with(drafter, count=200, budget=Budget(30, 3, 4), policy="expansion"):  # noqa: B008
+    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
+    text, rounds = speak(Speculator(scripted_target(), drafter, *parts), count, context_for())
+    assert text == plain_text(scripted_target(), count)
+    return rounds
+
+
+def accepted(rounds):
+    return sum(round.accepted for round in rounds) / len(rounds)
+
+
+def test_two_models_cover_more_than_either_and_their_tree_is_smaller_than_both_together():
+    one, two = pair_of_models()
+    wide = Budget(200, 2, 8)
+    policies = {"policy": "expansion", "budget": wide}
+    both = rounds_with(several(one, two), **policies)
+    alone = [rounds_with(model, **policies) for model in pair_of_models()]
+    assert accepted(both) >= max(map(accepted, alone))
+    context, policy = context_for(), make_policy(TREE_POLICIES["expansion"], widths="2,2")
+
+    def tree_of(drafter):
+        drafter.start(context.history)
+        return paths_in(policy.grow(drafter, context, wide))
+
+    parts = [tree_of(model) for model in pair_of_models()]
+    merged = paths_in(
+        make_policy(TREE_POLICIES["expansion"], widths="8,8").grow(several(*pair_of_models()), context, wide)
+    )
+    assert parts[0] | parts[1] <= merged
+    assert len(parts[0] | parts[1]) < len(parts[0]) + len(parts[1])
+
+
+def test_every_model_reads_its_own_tree_alone():
+    one, two = pair_of_models()
+    drafter, context = several(one, two), context_for()
+    drafter.start(context.history)
+    before = [member.model.counters.rows + len(context.history) - 1 for member in (one, two)]  # with the prompt
+    tree = grown(drafter, Budget(500, 3, 2))
+    inner = [node for node in range(len(tree)) if tree.depths[node] < 3 and tree.draws(node)]
+    own = dict.fromkeys(("one", "two"), 1)  # the root
+    for node in inner:
+        if node != ROOT:
+            (proposer,) = {d.guess.proposer for d in tree.draws(tree.parents[node]) if d.child == node}
+            for name in proposer.split("+"):
+                own[name] += 1
+    read = [member.model.counters.rows - rows for member, rows in zip((one, two), before, strict=True)]
+    assert read == [own["one"], own["two"]]
+    assert sum(read) < 2 * len(inner)
+
+
+@pytest.mark.parametrize("rule", ["multi_step", "recursive"])
+def test_draws_of_two_models_leave_the_text_distributed_as_the_targets(rule):
+    small, warm, prompt = 5, Sampling(temperature=0.8), [1, 3, 1]
+    drafter = several(*pair_of_models(small))
+    policy = make_policy(TREE_POLICIES["expansion"], widths="4,2")
+    parts = (policy, make_rule(ACCEPTANCE_RULES[rule]), Always(Budget(12, 2, 4)))
+    target, texts, proposers = scripted_target(small), [], set()
+    for seed in range(1000):
+        text, rounds = speak(Speculator(target, drafter, *parts), 3, context_for(warm, seed, small, prompt))
+        texts.append(text)
+        proposers |= {draw.guess.proposer for draw in rounds[0].tree.draws(ROOT)}
+    assert proposers == {"one", "two"}, "both have a part of the width"
+    exact = exact_laws(target_says(small), prompt, 3, warm, small)
+    assert min(law_p_values(texts, exact).values()) > 1e-4
+
+
+# ------------------------------------------------------------------------------------------ settings
+
+
+def test_fuse_needs_what_its_members_need():
+    wanted = Settings().but({"drafter": "fuse"})
+    with pytest.raises(CombinationError, match="drafter 'draft_model' needs a draft model"):
+        check_settings(wanted, has_draft_model=False)
+    check_settings(wanted.but({"method_options": {"fuse.draft": "token_recycling"}}), has_draft_model=False)
+
+
+@pytest.mark.parametrize("text", ["suffix,prompt_lookup", ""])
+def test_fuse_takes_one_draft_and_one_lookup(text):
+    with pytest.raises(UsageError, match=r"fuse\.lookup"):
+        check_settings(Settings().but({"drafter": "fuse", "method_options": {"fuse.lookup": text}}), True)
+
+
+@pytest.mark.parametrize("policy", ["chain", "best_first"])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8)], ids=["greedy", "warm"])
+@pytest.mark.parametrize(
+    ("name", "options"), [("fuse", {}), ("several", {"several.of": "draft_model,suffix,token_recycling"})]
+)
+def test_the_text_is_the_targets_own(name, options, sampling, policy):
+    drafter = Parts(scripted_target(), scripted_draft()).build(
+        choose(name, Settings().but({"method_options": options}))
+    )
+    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(12, 4, 4)))
+    text, rounds = speak(Speculator(scripted_target(), drafter, *parts), 80, context_for(sampling))
+    assert text == plain_text(scripted_target(), 80, sampling)
+    assert math.fsum(round.accepted for round in rounds) > 0
