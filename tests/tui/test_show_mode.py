@@ -29,6 +29,15 @@ async def test_show_asks_with_settings_that_branch_one_round_a_second():
         assert d.link.last(Pace).gap_s == 1.0
 
 
+async def test_a_drafter_that_translates_stays_in_use():
+    async with driving() as d:
+        await d.hear(ev.Changed({**d.app.chat.engine.settings, "drafter": "cross_vocabulary"}, LOSS))
+        await d.say("/show How does it work?")
+        change = await answered(d)
+        assert "drafter" not in change
+        assert change["nodes"] == 24
+
+
 @pytest.mark.parametrize("size", [(120, 40), (40, 12)])
 async def test_the_tree_fills_the_window_and_the_reply_is_its_subtitle(size):
     async with driving(size) as d:

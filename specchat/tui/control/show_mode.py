@@ -21,6 +21,9 @@ WITHOUT_DRAFT_MODEL = "token_recycling"
 """The drafter of a pair that has no draft model: in a new story on smol it had 24 guesses in every second round, where
 suffix had none in two rounds of three, and two otherwise."""
 
+BY_TRANSLATION = "cross_vocabulary"
+"""Stays where it is in use: the pair's draft model may have other tokens than the target."""
+
 TITLE = "for looking, not for speed · "
 
 
@@ -87,7 +90,10 @@ class ShowMode:
     def _change_settings(self) -> None:
         engine = self._chat.engine
         assert engine.ready is not None, "an engine that is ready has a pair"
-        wanted = {"drafter": "draft_model" if engine.ready.draft else WITHOUT_DRAFT_MODEL, **SHAPE}
+        drafter = "draft_model" if engine.ready.draft else WITHOUT_DRAFT_MODEL
+        if engine.settings.get("drafter") == BY_TRANSLATION:
+            drafter = BY_TRANSLATION
+        wanted = {"drafter": drafter, **SHAPE}
         self._pair = engine.pair
         self._changed = {
             name: (engine.settings.get(name), value)
