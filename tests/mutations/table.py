@@ -117,7 +117,7 @@ MUTATIONS = (
         "drafters/target_view.py",
         "self.view.borrow(text, range(len(text)))",
         "self.view.prefill(text)",
-        (LAYER_SKIP, "-k", "never_reads"),
+        (LAYER_SKIP, "-k", "go_when"),
     ),
     Mutation(
         "drafter layer_skip",
