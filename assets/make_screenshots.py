@@ -1,15 +1,19 @@
 """Draw every screen of the app: `python assets/make_screenshots.py [NAME …]`.
 
-Opens the real app on the real engine and the default pair (fetched where it is missing), with a history of its own,
-and takes each picture as the screen stands. Nothing is drawn or changed by hand; run it again when the app has changed.
+Opens the real app on the real engine, with a history of its own, and takes each picture as the screen stands. Nothing
+is drawn or changed by hand; run it again when the app has changed. The pair is `qwen-coder` of the user's models.toml.
+Pictures of one size are taken in one session, one after another, so that the chat is written once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,145 +23,186 @@ from specchat.cli.chat import shipped_questions
 from specchat.cli.pair_states import judged, known_pairs
 from specchat.cli.start_engine import start_engine
 from specchat.config import AppOptions, private_dir
+from specchat.engine.protocol.events import RoundDone
 from specchat.tui.app import SpecchatApp
 from specchat.tui.state.prompt_history import History
 
 HERE = Path(__file__).parent
-QUESTIONS = ("Write four lines about a fox.", "Write the same four lines, but about a cat.")
-SETTINGS = {"seed": 1, "drafter": "merge", "controller": "fixed", "nodes": 12, "width": 3, "depth": 8}
+QUESTIONS = (
+    "Write a Python class for a stack with push, pop and peek, and a unit test for each. No explanation.",
+    "Now a queue and a deque in the same way, with their tests.",
+)
+SETTINGS = {
+    "pair": "qwen-coder", "seed": 1, "temperature": 0.0, "max_tokens": 500,
+    "policy": "best_first", "controller": "fixed", "nodes": 10, "width": 3, "depth": 5,
+}  # fmt: skip
+"""The pair's own drafter, and trees that branch in most rounds."""
+
 WIDE, SMALL, NARROW = (120, 40), (80, 24), (60, 20)
-PATIENCE_S = 90.0
+PATIENCE_S = 900.0
+"""A busy machine takes its time; what the engine does in it is not hurried."""
 
-Scene = Callable[[SpecchatApp, Pilot[Any]], Awaitable[None]]
+App, Keys = SpecchatApp, Pilot[Any]
+Act = Callable[[App, Keys], Awaitable[None]]
 
 
-async def until(pilot: Pilot[Any], true: Callable[[], bool]) -> None:
+@dataclass(frozen=True)
+class Scene:
+    """A picture: what is done before it is taken, and what leads back to the chat."""
+
+    name: str
+    act: Act
+    leave: tuple[str, ...] = ()
+
+
+async def until(pilot: Keys, true: Callable[[], bool]) -> None:
     """Let the app run until something is so."""
-    for _ in range(int(PATIENCE_S / 0.1)):
-        if true():
-            return
+    end = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > end:
+            raise TimeoutError("the app did not get there")
         await pilot.pause(0.1)
-    raise TimeoutError("the app did not get there")
 
 
-async def say(app: SpecchatApp, pilot: Pilot[Any], text: str) -> None:
+async def say(app: App, pilot: Keys, text: str) -> None:
     """Type something and send it."""
     app.views.prompt.focus()
     app.views.prompt.write(text)
     await pilot.press("enter")
-    await pilot.pause(0.2)
+    await pilot.pause(0.3)
 
 
-def telling(app: SpecchatApp) -> bool:
-    """Whether the tree on screen is of the reply being written, some way into the chat, with branches of all sorts."""
-    rounds, running = app.chat.rounds, app.chat.running
-    shown = rounds[-1] if rounds else None
-    if shown is None or running is None or shown.id != running.id or shown.context_tokens < 120:
-        return False
-    return len(shown.verdict.path) >= 2 and "rejected" in shown.verdict.reasons
+async def ask(app: App, pilot: Keys, text: str) -> None:
+    """Ask, and wait until the reply is begun."""
+    replies = len(app.chat.turns) + 2
+    await say(app, pilot, text)
+    await until(pilot, lambda: len(app.chat.turns) == replies and bool(app.chat.figures and app.chat.figures.rounds))
 
 
-async def talk(app: SpecchatApp, pilot: Pilot[Any]) -> None:
-    """A chat in the middle of its second reply, with several tokens accepted in the round that is shown."""
-    for question in QUESTIONS:
-        await say(app, pilot, question)
-        await until(pilot, lambda: app.chat.running is not None)
-        await until(pilot, lambda: app.chat.running is None or telling(app))
-
-
-async def talked(app: SpecchatApp, pilot: Pilot[Any]) -> None:
-    """The same chat when both replies are there."""
-    await talk(app, pilot)
+async def replied(app: App, pilot: Keys) -> None:
+    """Wait for the end of the reply."""
     await until(pilot, lambda: app.chat.running is None)
-    await pilot.pause(0.5)
+    await pilot.pause(0.8)
 
 
-def then(*keys: str, command: str = "", wait_s: float = 0.8) -> Scene:
-    """A finished chat, a command, some keys."""
-
-    async def scene(app: SpecchatApp, pilot: Pilot[Any]) -> None:
-        await talked(app, pilot)
-        if command:
-            await say(app, pilot, command)
-        await pilot.press(*keys)
-        await pilot.pause(wait_s)
-
-    return scene
+def tells(round: RoundDone) -> bool:
+    """Whether several guesses of the round were kept, and some rejected."""
+    return len(round.verdict.path) >= 3 and round.verdict.reasons.count("rejected") >= 2
 
 
-async def walking(app: SpecchatApp, pilot: Pilot[Any]) -> None:
-    """A node of the last tree, chosen."""
-    await talked(app, pilot)
-    for _ in range(60):  # back to a round that has something to show
-        if telling(app):
+async def in_the_middle(app: App, pilot: Keys) -> None:
+    """The chat while its second reply is written, at a round with branches."""
+    await ask(app, pilot, QUESTIONS[0])
+    await replied(app, pilot)
+    await ask(app, pilot, QUESTIONS[1])
+    rounds = app.chat.rounds
+    await until(pilot, lambda: app.chat.running is None or (len(rounds) > 8 and tells(rounds[-1])))
+
+
+async def whole(app: App, pilot: Keys) -> None:
+    """The chat when both replies are there, its tree turned back to a round that has something to show."""
+    if not app.chat.turns:
+        await in_the_middle(app, pilot)
+    await replied(app, pilot)
+    panel = app.views.tree_panel
+    panel.focus()
+    for _ in app.chat.rounds:
+        if panel.round is not None and tells(panel.round):
             break
-        app.views.tree_panel.focus()
         await pilot.press("pageup")
+    app.views.prompt.focus()
+    await pilot.pause(0.3)
+
+
+def press(*keys: str) -> Act:
+    """The whole chat, and some keys."""
+
+    async def act(app: App, pilot: Keys) -> None:
+        await whole(app, pilot)
+        await pilot.press(*keys)
+        await pilot.pause(5.0)  # lists are filled in the background
+
+    return act
+
+
+def command(text: str) -> Act:
+    """The whole chat, and a command."""
+
+    async def act(app: App, pilot: Keys) -> None:
+        await whole(app, pilot)
+        await say(app, pilot, text)
+        await pilot.pause(0.8)
+
+    return act
+
+
+async def touring(app: App, pilot: Keys) -> None:
+    """The tour, as at the first start."""
+    await say(app, pilot, "/tour")
+
+
+async def walking(app: App, pilot: Keys) -> None:
+    """A node of a round that has something to show."""
+    await command("/tree auto")(app, pilot)
     app.views.tree_panel.focus()
-    await pilot.press("pageup", "right", "right", "down")
+    await pilot.press("right", "right", "down")
     await pilot.pause(0.5)
 
 
-async def slowly(app: SpecchatApp, pilot: Pilot[Any]) -> None:
-    """A reply in slow motion, its draft hanging at the cursor."""
-    await talked(app, pilot)
-    await say(app, pilot, "/speed 0.2")
-    await say(app, pilot, "Write the four lines about the fox again.")
-    await until(pilot, lambda: "The fox is" in text_of(app).rpartition("again.")[2] and "◌" in text_of(app))
-
-
-async def racing(app: SpecchatApp, pilot: Pilot[Any]) -> None:
+async def racing(app: App, pilot: Keys) -> None:
     """A race that is over."""
-    await talked(app, pilot)
-    await say(app, pilot, "/race Quote the fox poem word by word, then say what it is about.")
-    await until(pilot, lambda: "identical" in text_of(app) or "part" in text_of(app))
-    await pilot.pause(0.5)
-
-
-async def measuring(app: SpecchatApp, pilot: Pilot[Any]) -> None:
-    """A benchmark of six questions."""
-    await talked(app, pilot)
-    await say(app, pilot, "/bench 6")
-    await until(pilot, lambda: "6 of 6" in text_of(app) or "all" in text_of(app).split("\n")[-3:])
+    await whole(app, pilot)
+    await say(app, pilot, "/race Write the stack again, with a docstring for each method.")
+    await until(pilot, lambda: re.search(r"identical|part|same", text_of(app)) is not None)
     await pilot.pause(1.0)
 
 
-async def touring(app: SpecchatApp, pilot: Pilot[Any]) -> None:
-    """The tour, as at the first start."""
-    await say(app, pilot, "/tour")
-    await pilot.pause(0.5)
+async def measuring(app: App, pilot: Keys) -> None:
+    """A benchmark of four questions."""
+    await whole(app, pilot)
+    await say(app, pilot, "/bench 4")
+    await until(pilot, lambda: "4 of 4" in text_of(app))
+    await pilot.pause(1.0)
 
 
-def text_of(app: SpecchatApp) -> str:
+async def slowly(app: App, pilot: Keys) -> None:
+    """A reply in slow motion, its draft hanging at the cursor."""
+    await whole(app, pilot)
+    await say(app, pilot, "/speed 0.2")
+    await ask(app, pilot, "Write the stack again.")
+    await until(pilot, lambda: bool(app.chat.figures and app.chat.figures.tokens > 30) and "◌" in text_of(app))
+
+
+def text_of(app: App) -> str:
     """What stands on the screen."""
     return app.export_screenshot().replace("&#160;", " ")
 
 
-PICTURES: dict[str, tuple[tuple[int, int], Scene]] = {
-    "chat-80x24": (SMALL, talk),
-    "chat-60x20": (NARROW, talk),
-    "chat-light": (WIDE, then(command="/theme specchat-light")),
-    "tour": (WIDE, touring),
-    "tree-log": (WIDE, then(command="/tree log")),
-    "tree-map": (WIDE, then(command="/tree map")),
-    "tree-walking": (WIDE, walking),
-    "tree-slow-motion": (WIDE, slowly),
-    "tokens": (WIDE, then("f8")),
-    "settings": (WIDE, then("f2")),
-    "settings-80x24": (SMALL, then("f2")),
-    "pairs": (WIDE, then("f4")),
-    "chats": (WIDE, then("ctrl+o")),
-    "search": (WIDE, then("ctrl+r")),
-    "commands": (WIDE, then("ctrl+p")),
-    "help": (WIDE, then("f1")),
-    "race": (WIDE, racing),
-    "bench": (WIDE, measuring),
+SESSIONS: dict[tuple[int, int], tuple[Scene, ...]] = {
+    WIDE: (
+        Scene("tour", touring, ("escape",)),
+        Scene("tokens", press("f8"), ("f8",)),
+        Scene("settings", press("f2"), ("f2",)),
+        Scene("pairs", press("f4"), ("escape",)),
+        Scene("chats", press("ctrl+o"), ("escape",)),
+        Scene("search", press("ctrl+r"), ("escape",)),
+        Scene("commands", press("ctrl+p"), ("escape",)),
+        Scene("help", press("f1"), ("escape",)),
+        Scene("tree-log", command("/tree log")),
+        Scene("tree-map", command("/tree map")),
+        Scene("tree-walking", walking),
+        Scene("race", racing, ("escape",)),
+        Scene("bench", measuring, ("escape",)),
+        Scene("chat-light", command("/theme specchat-light")),
+        Scene("tree-slow-motion", slowly),
+    ),
+    SMALL: (Scene("chat-80x24", in_the_middle), Scene("settings-80x24", press("f2"))),
+    NARROW: (Scene("chat-60x20", in_the_middle),),
 }
 
 
-async def picture(name: str, home: Path) -> None:
-    """Open the app, play the scene, take the picture."""
-    size, scene = PICTURES[name]
+async def session(size: tuple[int, int], scenes: list[Scene], home: Path) -> None:
+    """Open the app, play the scenes, and take the picture of each."""
     app = SpecchatApp(
         lambda wake: start_engine("", SETTINGS, wake),
         settings=SETTINGS,
@@ -168,21 +213,27 @@ async def picture(name: str, home: Path) -> None:
         store=home / "chats.db",
         questions=shipped_questions,
     )
+    app.remember_theme = lambda name: None  # type: ignore[method-assign]  # the user's settings stay as they are
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: app.chat.engine.ready is not None)
-        await scene(app, pilot)
-        (HERE / f"screenshot-{name}.svg").write_text(app.export_screenshot(title="specchat"))
+        theme = app.theme
+        for scene in scenes:
+            await scene.act(app, pilot)
+            (HERE / f"screenshot-{scene.name}.svg").write_text(app.export_screenshot(title="specchat"))
+            print(scene.name, flush=True)
+            app.theme = theme
+            await pilot.press(*scene.leave)
+            await pilot.pause(0.5)
     app.control.archive.close()
-    if app.control.session.link is not None:
-        app.control.session.link.close()
-    print(name)
+    app.control.session.close()
 
 
 async def main(names: list[str]) -> None:
     """The pictures named, or all of them."""
     with tempfile.TemporaryDirectory() as home:
-        for name in names or PICTURES:
-            await picture(name, Path(home))
+        for size, scenes in SESSIONS.items():
+            if wanted := [scene for scene in scenes if not names or scene.name in names]:
+                await session(size, wanted, Path(home))
 
 
 if __name__ == "__main__":

@@ -118,15 +118,15 @@ def summarise(plain: Sequence[Measured], other: Sequence[Measured]) -> tuple[Gro
         other: the contestant's; plain decoding's own give ratios of exactly 1.
     """
     by_prompt = {reply.about: reply for reply in plain}
-    pairs = [(by_prompt[reply.about], reply) for reply in other if reply.about in by_prompt]
-    pairs = [(p, o) for p, o in pairs if p.written.tokens and o.written.tokens]
-    categories = dict.fromkeys(reply.category for _, reply in pairs)
-    groups = [_group(ALL, pairs)] if pairs else []
-    return (*groups, *(_group(c, [pair for pair in pairs if pair[1].category == c]) for c in categories))
+    matched = [(by_prompt[reply.about], reply) for reply in other if reply.about in by_prompt]
+    matched = [(p, o) for p, o in matched if p.written.tokens and o.written.tokens]
+    categories = dict.fromkeys(reply.category for _, reply in matched)
+    groups = [_group(ALL, matched)] if matched else []
+    return (*groups, *(_group(c, [two for two in matched if two[1].category == c]) for c in categories))
 
 
-def _group(category: str, pairs: Sequence[tuple[Measured, Measured]]) -> Group:
-    replies = [other for _, other in pairs]
+def _group(category: str, matched: Sequence[tuple[Measured, Measured]]) -> Group:
+    replies = [other for _, other in matched]
     tokens = sum(len(reply.written.tokens) for reply in replies)
     decode_s = sum(reply.written.decode_s for reply in replies)
     prefill_s = sum(reply.written.prefill_s for reply in replies)
@@ -137,18 +137,18 @@ def _group(category: str, pairs: Sequence[tuple[Measured, Measured]]) -> Group:
         tokens_per_s=_per(tokens, decode_s),
         median_tokens_per_s=statistics.median(_per(len(r.written.tokens), r.written.decode_s) for r in replies),
         prompt_tokens_per_s=_per(sum(len(reply.prompt) for reply in replies), prefill_s),
-        ratio=_ratio(pairs, 0.0),
-        with_prompt=_ratio(pairs, 1.0),
+        ratio=_ratio(matched, 0.0),
+        with_prompt=_ratio(matched, 1.0),
         joules_per_token=_joules_per_token(replies),
     )
     return dataclasses.replace(group, **_work_figures(replies, decode_s))
 
 
-def _ratio(pairs: Sequence[tuple[Measured, Measured]], prompt_share: float) -> Interval:
+def _ratio(matched: Sequence[tuple[Measured, Measured]], prompt_share: float) -> Interval:
     """Plain's time over the other's, question by question, both for as many tokens as plain wrote."""
     above: dict[str, float] = defaultdict(float)
     below: dict[str, float] = defaultdict(float)
-    for plain, other in pairs:
+    for plain, other in matched:
         count = len(plain.written.tokens)
         above[plain.question_id] += plain.seconds_per_token * count + prompt_share * plain.written.prefill_s
         below[plain.question_id] += other.seconds_per_token * count + prompt_share * other.written.prefill_s

@@ -217,5 +217,5 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        drop_output()  # whoever read our output has gone: nothing to say to them
+        drop_output()  # the reader of our output has gone
         sys.exit(1)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specchat.cli.confirm import confirmed
+
 if TYPE_CHECKING:
     from specchat.store.chats import Chats
     from specchat.store.records import Summary
@@ -107,18 +109,11 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
 ) -> None:
     """Delete chats for good."""
-    from specchat.errors import UsageError
-
     with reading() as chats:
         found = [chats.chat(chats.find(id))[0] for id in ids]
-    if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError("removing chats needs a yes, and nobody is here to ask: add --yes")
-        for chat in found:
-            typer.echo(f"{chat.id}  {_clean(chat.title)}")
-        if not typer.confirm("Delete for good?"):
-            typer.echo("nothing removed")
-            return
+    listed = "\n".join(f"{chat.id}  {_clean(chat.title)}" for chat in found)
+    if not confirmed(yes, "removing chats", f"{listed}\nDelete for good?", "nothing removed"):
+        return
     with writing() as chats, chats.transaction():
         for chat in found:
             chats.remove(chat.id)

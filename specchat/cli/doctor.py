@@ -72,7 +72,7 @@ def print_costs(settings: dict[str, Any], plot: Path | None) -> None:
     pair = load_pair(settings_in_force(settings))
     draft = pair.draft.model if pair.draft else None
     plain, costs = measure_plain(pair.target.model), measure_costs(pair.target.model, draft)
-    assert costs is not None, "nobody interrupts"
+    assert costs is not None, "the measurement was not interrupted"
     console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 140)
     heading = f"{pair.name} · {pair.target.name} · {pair.precision} ({pair.target.kernels}) · {pair.device}"
     console.print(heading + "\n")
@@ -153,14 +153,14 @@ def _machine() -> Iterator[tuple[str, str]]:
 
 
 def _whole_numbers(device: torch.device) -> str:
-    """Who multiplies weights of 4 and 8 bits."""
+    """Which kernels multiply weights of 4 and 8 bits."""
     from specchat.compiled.build import NativeUnavailable, find_compiler
     from specchat.models.machine import multiplies
     from specchat.models.native.build import load
 
     if device.type != "cpu":
         works = [precision for precision in ("int4", "int8") if multiplies(precision, device)]
-        return f"torch's kernels, for {' and '.join(works)}" if works else f"nobody on {device}"
+        return f"torch's kernels, for {' and '.join(works)}" if works else f"neither int8 nor int4 runs on {device}"
 
     try:
         return f"native kernels, by {' '.join(find_compiler())}: {load().where}"

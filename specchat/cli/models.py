@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from specchat.cli.confirm import confirmed
 from specchat.cli.fetch_progress import print_event, reporter
 from specchat.cli.flags import model_names
 from specchat.cli.model_list import print_json, print_table
@@ -204,28 +204,10 @@ def _remove_local(found: FoundDrafter, yes: bool) -> None:
 
 
 def _agreed(yes: bool, name: str, question: str) -> bool:
-    """Whether the user wants it removed.
-
-    Raises:
-        UsageError: nobody is here to ask.
-    """
-    from specchat.errors import UsageError
-
-    if yes:
-        return True
-    if not can_ask():
-        raise UsageError(f"removing {name} needs a yes, and nobody is here to ask: add --yes")
-    if agreed := typer.confirm(question):
-        return agreed
-    typer.echo("nothing removed")
-    return False
+    return confirmed(yes, f"removing {name}", question, "nothing removed")
 
 
 def _silent(_: str) -> None: ...
-
-
-def can_ask() -> bool:
-    return sys.stdin.isatty()
 
 
 def _interruptible(work: Callable[[], Any]) -> Any:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from specchat.cli.confirm import confirmed
 from specchat.cli.fetch_progress import reporter
-from specchat.cli.models import can_ask
 
 _WHAT = "a .gguf file, a folder of safetensors, a hub repository (owner/name, owner/name/file.gguf) or a known model"
 
@@ -69,13 +69,8 @@ def forget(name: OwnName, yes: Annotated[bool, typer.Option("--yes", "-y", help=
     """Take a pair of your own out of models.toml; its weights stay (`specchat models remove` deletes those)."""
     from specchat.config import users_models
     from specchat.config.own_pairs import forget_pair
-    from specchat.errors import UsageError
 
-    if not yes:
-        if not can_ask():
-            raise UsageError(f"forgetting {name} needs a yes, and nobody is here to ask: add --yes")
-        if not typer.confirm(f"Forget {name}?"):
-            typer.echo("nothing changed")
-            return
+    if not confirmed(yes, f"forgetting {name}", f"Forget {name}?", "nothing changed"):
+        return
     models = forget_pair(name)
     typer.echo(f"took {', '.join([name, *(model for model in models if model != name)])} out of {users_models()}")

@@ -30,7 +30,7 @@ def serve(
     queue: Annotated[
         int, typer.Option(min=0, max=10_000, help="Requests that may wait while another is answered.")
     ] = 64,
-    watch: Annotated[bool, typer.Option("--watch", help="Draw the token trees of whoever is asking.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Draw the token trees of the replies.")] = False,
     engine: EngineOption = "",
 ) -> None:
     """Serve OpenAI's API: chat completions, completions, models.
@@ -38,7 +38,7 @@ def serve(
     One request is answered at a time, others wait. Clients need the key that is printed; SPECCHAT_SERVE_KEY sets one
     of your own.
     """
-    refuse_remote(host, allow_remote, "whoever has the key can use this machine's models")
+    refuse_remote(host, allow_remote, "any client with the key can use this machine's models")
     key = own_key()
     if watch and not sys.stdout.isatty():
         raise UsageError("--watch draws on a terminal, and standard output is none")

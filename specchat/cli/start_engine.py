@@ -66,7 +66,7 @@ def _runs(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # somebody else's
+    except OSError:  # another user's process
         return True
     return True
 

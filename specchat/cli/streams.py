@@ -11,7 +11,7 @@ from contextlib import suppress
 from specchat.errors import SpecchatError, UsageError
 
 _PIPE_PATIENCE_S = 0.5
-"""How long to wait for a first byte on a pipe when a prompt was given as well: it may be nobody's."""
+"""How long to wait for a first byte on a pipe when a prompt was given as well: perhaps no process writes to it."""
 
 _WIDEST_TABLE = 400
 """In a pipe nothing is cut, and a line stays one that can be read."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from specchat.cli.confirm import can_ask
 from specchat.cli.flags import Output
 from specchat.cli.training_progress import reporter
 from specchat.cli.training_verdict import as_json, measure, print_verdict
@@ -100,12 +101,12 @@ def _subject(settings: Settings, target: ModelSpec) -> Subject:
 
 
 def _ask_for_chats() -> None:
-    """Learn from somebody's chats only if they say so.
+    """Refuse to learn from the user's chats unless they agree.
 
     Raises:
-        UsageError: they do not, or cannot be asked.
+        UsageError: they do not agree, or there is no terminal to ask on.
     """
-    if not sys.stdin.isatty():
+    if not can_ask():
         raise UsageError("--prompts chats reads what you wrote in your chats; add --yes to allow it")
     question = "Learn from what you wrote in your chats? Texts and drafter stay on this machine."
     if not typer.confirm(question):

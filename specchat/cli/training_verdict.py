@@ -95,7 +95,7 @@ def curve_lines(points: Sequence[tuple[int, float]]) -> list[str]:
 
 
 def print_verdict(pair: str, trained: TrainedDrafter, verdict: Verdict) -> None:
-    """The table, the curve, and a question where there is somebody to answer it."""
+    """The table, the curve, and a question where there is a terminal to answer on."""
     from rich.console import Console
 
     from specchat.bench.table import report_tables

@@ -12,8 +12,8 @@ from specchat.cli.start_engine import check_pair
 from specchat.errors import UsageError
 
 _WHY = (
-    "whoever reaches it can use this machine's models, read the chats and every file that you can read, and start "
-    "downloads"
+    "any client that reaches it can use this machine's models, read the chats and every file that you can read, "
+    "and start downloads"
 )
 
 
@@ -27,7 +27,7 @@ def web(
 ) -> None:
     """Open the chat in a browser. Every page is a chat of its own, with an engine of its own.
 
-    Nothing is loaded from the internet. The address that is printed holds a key; without it nobody gets in.
+    Nothing is loaded from the internet. The address that is printed holds a key; requests without it are refused.
     """
     refuse_remote(host, allow_remote, _WHY)
     try:

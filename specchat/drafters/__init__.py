@@ -12,12 +12,14 @@ from specchat.drafters.options import (
     MergeOptions,
     PromptLookupOptions,
     PrunedOptions,
+    RetrievedContextOptions,
     SeveralOptions,
+    SparseContextOptions,
     SuffixOptions,
     TokenRecyclingOptions,
     TrainedNetworkOptions,
 )
-from specchat.registry import DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
+from specchat.registry import ANY_DRAFT_MODEL, DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
     "drafter",
@@ -41,6 +43,13 @@ DRAFTERS = Table(
         "Speculative Decoding arXiv:2211.17192; coupled draws after arXiv:2408.07978",
         options=DraftModelOptions,
         requires=(DRAFT_MODEL,),
+    ),
+    Method(
+        "cross_vocabulary",
+        "specchat.drafters.cross_vocabulary:CrossVocabulary",
+        "a draft model with other tokens guesses level by level, and its guesses are translated",
+        "OmniDraft arXiv:2507.02659",
+        requires=(ANY_DRAFT_MODEL,),
     ),
     Method(
         "token_recycling",
@@ -103,6 +112,14 @@ DRAFTERS = Table(
         requires=(TRAINED_WEIGHTS,),
     ),
     Method(
+        "retrieved_context",
+        "specchat.drafters.retrieved_context:RetrievedContext",
+        "a smaller model reads what of a long text its end is about, and guesses level by level",
+        "RAPID arXiv:2502.20330",
+        options=RetrievedContextOptions,
+        requires=(DRAFT_MODEL,),
+    ),
+    Method(
         "layer_skip",
         "specchat.drafters.layer_skip:LayerSkip",
         "the target without some attention and MLP sub-layers, which are searched while chatting",
@@ -116,6 +133,14 @@ DRAFTERS = Table(
         "the target's first layers; exit and length follow from what each exit would have guessed",
         "DEL arXiv:2504.05598, LayerSkip arXiv:2404.16710",
         options=EarlyExitOptions,
+        runs_the_target=True,
+    ),
+    Method(
+        "sparse_context",
+        "specchat.drafters.sparse_context:SparseContext",
+        "the target with a retrieved part of its own cache, for which another drafter guesses in turn",
+        "TriForce arXiv:2404.11912",
+        options=SparseContextOptions,
         runs_the_target=True,
     ),
     Method(

@@ -90,6 +90,19 @@ class TrainedNetworkOptions:
 
 
 @dataclass(frozen=True)
+class RetrievedContextOptions:
+    """Options of `retrieved_context`."""
+
+    budget: int = option(
+        1024, "tokens of a text that the draft model reads", unit="tokens", minimum=32, maximum=1_000_000
+    )
+    chunk: int = option(64, "tokens that are retrieved together", unit="tokens", minimum=4, maximum=4096)
+    refresh: int = option(
+        256, "the part of the text is chosen anew after so many tokens", unit="tokens", minimum=1, maximum=65536
+    )
+
+
+@dataclass(frozen=True)
 class JacobiOptions:
     """Options of `jacobi`."""
 
@@ -137,6 +150,33 @@ class EarlyExitOptions:
     decay: float = option(
         0.97, "what a token weighs in an exit's record, for every newer one", minimum=0.5, maximum=0.999
     )
+
+
+@dataclass(frozen=True)
+class SparseContextOptions:
+    """Options of `sparse_context`."""
+
+    budget: int = option(
+        1024, "rows of its cache that the target drafts with", unit="tokens", minimum=32, maximum=1_000_000
+    )
+    refresh: int = option(
+        64, "the part of the text is chosen anew after so many tokens", unit="tokens", minimum=1, maximum=65536
+    )
+    below: str = option(
+        "token_recycling", "what drafts for the target with the part: a drafter, with options in parentheses; or none"
+    )
+    ahead: int = option(
+        3, "guesses of that drafter in one pass of the target with the part", unit="tokens", minimum=0, maximum=64
+    )
+
+    def __post_init__(self) -> None:
+        if len(self.members) != 1:
+            raise UsageError(f"sparse_context.below = {short(self.below)} must be one drafter, such as token_recycling")
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafter of the inner engine."""
+        return parse_members("sparse_context.below", self.below)
 
 
 @dataclass(frozen=True)

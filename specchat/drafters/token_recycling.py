@@ -70,8 +70,8 @@ class TokenRecycling:
         """Nothing outlives it."""
 
     def _guesses(self, token: int, logprobs: Sequence[float]) -> list[Guess]:
-        pairs = zip(self._successors.after(token), logprobs, strict=False)
-        return [Guess(successor, logprob=logprob, proposer="token_recycling") for successor, logprob in pairs]
+        ranked = zip(self._successors.after(token), logprobs, strict=False)
+        return [Guess(successor, logprob=logprob, proposer="token_recycling") for successor, logprob in ranked]
 
     def _count_ranks(self, text: Sequence[int]) -> None:
         for token, following in itertools.pairwise(text):

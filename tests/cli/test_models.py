@@ -140,7 +140,7 @@ def test_remove_where_nobody_can_answer_wants_a_yes():
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", "ready"), ("y\n", "missing")])
 def test_remove_does_as_it_is_answered(answer, left, monkeypatch):
-    monkeypatch.setattr("specchat.cli.models.can_ask", lambda: True)
+    monkeypatch.setattr("specchat.cli.confirm.can_ask", lambda: True)
     run("pull", "tiny")
     said = run("remove", "tiny-model", answer=answer).stdout
     assert "Remove the weights of tiny-model (0.1 MB)?" in said

@@ -17,6 +17,14 @@ async def rows_of(d: Driver, text: str) -> list[str]:
     return [row[:50].strip() for row in d.screen().splitlines()]
 
 
+async def test_the_lines_of_a_poem_stay_lines():
+    async with driving((100, 40)) as d:
+        rows = await rows_of(d, "In twilight's hush,\nwhere shadows play,\n\n- one\n  and more\n\nThe sea.\n")
+        at = rows.index("In twilight's hush,")
+        assert rows[at + 1] == "where shadows play,"
+        assert "and more" in rows
+
+
 async def test_a_rule_is_a_line():
     async with driving((100, 40)) as d:
         rows = await rows_of(d, "above\n\n---\n\nbelow\n")

@@ -32,7 +32,8 @@ def app_of(links: list[FakeLink], **options) -> SpecchatApp:
         links.append(FakeLink(wake))
         return links[-1]
 
-    app = SpecchatApp(connect, settings={"pair": "smol"}, pairs=SHOWN_PAIRS, engine_here=False, **options)
+    options = {"engine_here": False} | options
+    app = SpecchatApp(connect, settings={"pair": "smol"}, pairs=SHOWN_PAIRS, **options)
     app.animation_level = "none"
     return app
 

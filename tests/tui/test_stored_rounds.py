@@ -11,6 +11,7 @@ from fake import rounds_of
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read
 from specchat.store.records import Message
+from specchat.tui.state import reply_rounds
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.reply_rounds import ReplyRounds
 from specchat.tui.state.shown_rounds import ShownRounds
@@ -117,3 +118,13 @@ def test_rounds_are_packed_once_and_again_only_where_there_are_more():
     assert rounds.pack() != before
     rounds.drop_list()
     assert len(rounds.list) == 4
+
+
+def test_rounds_far_back_in_a_long_reply_keep_only_their_accepted_paths(monkeypatch):
+    monkeypatch.setattr(reply_rounds, "WHOLE_TREES", 5)
+    rounds, grown = rounds_of()[:8], ReplyRounds()
+    for round in rounds:
+        grown.append(round)
+    assert [len(round.tree.texts) for round in grown.list[:3]] == [1 + len(round.verdict.path) for round in rounds[:3]]
+    assert grown.list[3:] == rounds[3:]
+    assert [round.pieces for round in grown.list] == [round.pieces for round in rounds]

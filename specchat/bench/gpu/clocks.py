@@ -47,7 +47,7 @@ def busy_s(run: Callable[[], object], device: torch.device) -> float | None:
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             run()
             synchronize(device)
-    except RuntimeError:  # some machines let nobody record kernels
+    except RuntimeError:  # some machines allow no recording of kernels
         return None
     events = [event for event in profiler.events() or () if event.device_type.name == "CUDA"]
     spans = [(event.time_range.start, event.time_range.end) for event in events]

@@ -71,7 +71,7 @@ def check(
         say: hears what is being done.
 
     Raises:
-        UsageError: a part that does not exist, or that needs weights nobody named.
+        UsageError: a part that does not exist, or that needs weights that are not named.
     """
     chosen = _chosen(setup, wanted, say)
     about = dataclasses.asdict(circumstances())

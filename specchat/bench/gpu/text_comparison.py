@@ -66,7 +66,7 @@ def timed_costs(pair: LoadedPair, extent: Extent) -> Costs:
     """What passes of this pair cost, up to the widest tree."""
     draft = pair.draft.model if pair.draft else None
     costs = measure_costs(pair.target.model, draft, verify_rows=extent.cost_rows, context_tokens=extent.text_context)
-    assert costs is not None, "nobody interrupts"
+    assert costs is not None, "the measurement was not interrupted"
     return costs
 
 
@@ -131,7 +131,7 @@ def faults(contestants: Sequence[ContestantResult]) -> tuple[str, ...]:
 
 def _result(name: str, plain: Sequence[Measured], own: Sequence[Measured]) -> ContestantResult:
     groups = summarise(plain, own)
-    assert groups, "somebody wrote something"
+    assert groups, "both wrote tokens"
     return ContestantResult(name, tuple(own), groups[0])
 
 

@@ -39,7 +39,7 @@ def _of_shape(setup: Setup, name: str, config: Any) -> list[dict[str, Any]]:
     for context_tokens in setup.extent.contexts:
         model.prefill(random_prompt(model, context_tokens))  # so that the cache holds numbers, not zeros
         costs = measure_costs(model, None, verify_rows=setup.extent.rows, context_tokens=context_tokens)
-        assert costs is not None, "nobody interrupts"
+        assert costs is not None, "the measurement was not interrupted"
         seconds = dict(costs.verify)
         ratio = seconds[setup.extent.wide_rows] / seconds[1]
         found.append({"model": name, "context": context_tokens, "seconds": list(costs.verify), "ratio": ratio})

@@ -68,13 +68,13 @@ class Comparison:
     ) -> SameText:
         """Judge replies against plain decoding's to the same prompts."""
         by_prompt = {reply.about: reply for reply in plain}
-        pairs = [(by_prompt[other.about], other) for other in others if other.about in by_prompt]
+        matched = [(by_prompt[other.about], other) for other in others if other.about in by_prompt]
         found: list[Divergence] = []
-        for reply, other in pairs:
+        for reply, other in matched:
             written = (reply.written.tokens, other.written.tokens)
             if (
                 divergence := self._comparer.first_divergence(other.prompt, *written, sampling, other.seed)
             ) is not None:
                 where = (other.contestant, other.question_id, other.turn)
                 found.append(Divergence(*where, divergence.margin, divergence.allowed))
-        return SameText(len(pairs) - len(found), len(pairs), promised, tuple(found))
+        return SameText(len(matched) - len(found), len(matched), promised, tuple(found))

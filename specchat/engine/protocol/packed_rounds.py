@@ -39,7 +39,7 @@ def pack_rounds(rounds: Sequence[RoundDone], largest_bytes: int) -> bytes:
     while rounds:
         for whole in _WHOLE_TREES:
             first = max(0, len(rounds) - whole)
-            text = FORMAT + b"".join(encode(_path_only(r) if at < first else r) for at, r in enumerate(rounds))
+            text = FORMAT + b"".join(encode(path_only(r) if at < first else r) for at, r in enumerate(rounds))
             data = zlib.compress(text)
             if len(data) <= largest_bytes and len(text) <= LARGEST_TEXT_BYTES:
                 return data
@@ -101,7 +101,7 @@ def _seconds(seconds: float) -> float:
     return round(seconds, _TIME_DIGITS)
 
 
-def _path_only(round: RoundDone) -> RoundDone:
+def path_only(round: RoundDone) -> RoundDone:
     """The round with a tree of its accepted path alone."""
     tree, path = round.tree, round.verdict.path
     kept = [0, *path]

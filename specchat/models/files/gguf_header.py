@@ -27,7 +27,7 @@ _LONGEST_NAME_BYTES = 1 << 16
 _MOST_ENTRIES = 1 << 20
 _MOST_TEXTS = 1 << 23
 """A file may be sparse, and as large as it likes for nothing: counts have limits of their own."""
-_LEAST_PAIR_BYTES = 8 + 4 + 1
+_LEAST_ENTRY_BYTES = 8 + 4 + 1
 _LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
 
 
@@ -95,11 +95,11 @@ class _Reader:
         magic, version = self._take("4sI")
         if magic != b"GGUF" or version not in (2, 3):
             raise _Damaged("it does not begin like one of version 2 or 3")
-        tensors, pairs = self._take("QQ")
-        self._need(pairs, _LEAST_PAIR_BYTES, "entries", _MOST_ENTRIES)
+        tensors, entries = self._take("QQ")
+        self._need(entries, _LEAST_ENTRY_BYTES, "entries", _MOST_ENTRIES)
         self._need(tensors, _LEAST_TENSOR_BYTES, "tensors", _MOST_ENTRIES)
         metadata: dict[str, Any] = {}
-        for _ in range(pairs):
+        for _ in range(entries):
             key = self._name()
             metadata[key] = self._value(key, self._take("I")[0])
         found = tuple(self._tensor() for _ in range(tensors))

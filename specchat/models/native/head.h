@@ -30,7 +30,7 @@ static void head_blocks(void *job, int from, int to, int thread) {
     }
 }
 
-/* Sums of exponentials, a stretch of a row at a time: whoever adds a stretch up, its sum is the same. */
+/* Sums of exponentials, a stretch of a row at a time. A stretch has one sum, whichever thread adds it up. */
 static void total_stretches(void *job, int from, int to, int thread) {
     (void)thread;
     const Head *head = job;

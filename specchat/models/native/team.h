@@ -13,10 +13,10 @@
 
 #include "lanes.h"
 
-/* A job is so many pieces in a row. Every thread has its own share of them and takes a few at a time; who is done helps
- * the others. Shares are the same from pass to pass, so what a thread wrote is near when it reads; and a thread that the
- * system put to sleep holds nobody up unless it holds pieces: with the app drawing beside it a pass slows down instead
- * of standing still. */
+/* A job is a number of consecutive pieces. Each thread has its own share of them and takes a few at a time; a thread
+ * that has finished its share takes from the others'. Shares are the same from pass to pass, so a thread finds what it
+ * wrote in its own cache. A thread that the system suspends delays the pass only by the pieces it has taken: with the
+ * app drawing beside it a pass slows down, but does not stop. */
 
 typedef void Work(void *job, int from, int to, int thread);
 

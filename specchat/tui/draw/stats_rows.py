@@ -107,7 +107,8 @@ def _speedup(figures: Figures) -> Row:
 
 def _acceptance(figures: Figures) -> Row:
     rounds = max(1, figures.rounds)
-    kept = f"kept {figures.accepted / rounds:.1f} of {figures.drafted / rounds:.0f}"
+    made = figures.drafted / rounds
+    kept = f"kept {figures.accepted / rounds:.1f} of {made:.{0 if made >= 2 else 1}f}"
     return [*_label("guesses"), (kept, "accepted"), (f"  τ {figures.acceptance_length:.1f}", "bonus"),
             (" a round", "dim")]  # fmt: skip
 

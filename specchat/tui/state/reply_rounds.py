@@ -7,8 +7,11 @@ from dataclasses import dataclass
 import msgspec
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.engine.protocol.packed_rounds import pack_rounds, unpack_rounds
+from specchat.engine.protocol.packed_rounds import pack_rounds, path_only, unpack_rounds
 from specchat.store.records import LARGEST_ROUNDS_BYTES
+
+WHOLE_TREES = 1024
+"""So many of the last rounds of a reply keep their whole tree; in a list each takes about ten kilobytes."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class ReplyRounds:
 
     @property
     def list(self) -> list[RoundDone]:
-        """The rounds; new ones are appended here."""
+        """The rounds."""
         if self._list is None:
             data = self._packed.data
             try:
@@ -44,6 +47,13 @@ class ReplyRounds:
                 self._list = []
             self._packed = _Packed(data, len(self._list))
         return self._list
+
+    def append(self, round: RoundDone) -> None:
+        """Add a round. Those far back keep only their accepted paths: a reply may be of any length."""
+        rounds = self.list
+        rounds.append(round)
+        if (far := len(rounds) - 1 - WHOLE_TREES) >= 0:
+            rounds[far] = path_only(rounds[far])
 
     def pack(self) -> bytes:
         """The rounds as they are stored. May be called from any thread."""

@@ -313,7 +313,7 @@ class Chat:
     def _on_round(self, event: RoundDone) -> None:
         assert self.running is not None, "rounds are heard only while a reply runs"
         begins = not self.running.rounds
-        self.running.rounds.list.append(event)
+        self.running.rounds.append(event)
         if begins:
             self._follow_rounds()
         self.running.figures.add(event)

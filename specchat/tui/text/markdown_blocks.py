@@ -23,7 +23,16 @@ def reply_parser() -> MarkdownIt:
     """The Markdown that replies are written in."""
     parser = MarkdownIt("gfm-like").disable(["reference", "html_block", "html_inline"])
     parser.core.ruler.before("text_join", "backslashes", _keep_backslashes)
+    parser.core.ruler.after("inline", "line_breaks", _keep_line_breaks)
     return parser
+
+
+def _keep_line_breaks(state: StateCore) -> None:
+    """End a line where the text does: models break lines in poems and addresses, and wrap none."""
+    for token in state.tokens:
+        for part in token.children or ():
+            if part.type == "softbreak":
+                part.type = "hardbreak"
 
 
 def _keep_backslashes(state: StateCore) -> None:

@@ -20,7 +20,7 @@ from specchat.tui.draw.token_tree.lower_rows import (
 )
 from specchat.tui.draw.token_tree.navigation import Step, neighbour
 from specchat.tui.draw.token_tree.picture import Picture
-from specchat.tui.draw.token_tree.ribbon import Column, Ribbon, column_of, ribbon, ribbon_height
+from specchat.tui.draw.token_tree.ribbon import Columns, Ribbon, ribbon, ribbon_height
 from specchat.tui.draw.tree_captions import summary_of, title_of
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import Row
@@ -81,8 +81,7 @@ class TreePanel(PaintedRows, can_focus=True):
         self._chosen: int | None = None
         self._hovered: int | None = None
         self._drawing = Drawing([], [])
-        self._columns: list[Column] = []  # of the rounds so far
-        self._first_column: RoundDone | None = None  # the round of the first of them
+        self._columns = Columns()
         self._ribbon: Ribbon | None = None
         self._ribbon_row = 0
         self._map_decision: tuple[int, int] = (0, 0)  # (the round it was decided for, rounds it stays a map)
@@ -129,9 +128,8 @@ class TreePanel(PaintedRows, can_focus=True):
 
     def action_turn(self, by: int) -> None:
         """Select an earlier or later round; past the last one, follow again."""
-        rounds, shown = self._rounds, self.round
-        at = next((index for index, round in enumerate(rounds) if round is shown), len(rounds)) + by
-        if at >= len(rounds):
+        at = by + (len(self._rounds) if self.round is None else self._place_of(self.round))
+        if at >= len(self._rounds):
             self.action_leave()
         else:
             self._turn_to(max(0, at))
@@ -186,7 +184,7 @@ class TreePanel(PaintedRows, can_focus=True):
             empty: what stands here where there are no rounds.
         """
         before = self.round
-        if looks_back != self._looks_back or (looks_back and rounds != self._rounds):
+        if looks_back != self._looks_back or (looks_back and rounds is not self._rounds):
             self._pinned = self._chosen = None
         self._rounds, self._frozen, self._pace, self._revealed = rounds, frozen, pace, None
         self._looks_back, self._empty = looks_back, empty
@@ -229,17 +227,11 @@ class TreePanel(PaintedRows, can_focus=True):
 
     def _ribbon_rows(self, width: int, height: int) -> list[Row]:
         """The whole reply, and where in it the selected round is."""
-        rounds, known = self._rounds, self._columns
-        if known and (len(known) > len(rounds) or self._first_column is not rounds[0]):
-            known.clear()
-        self._first_column = rounds[0] if rounds else None
-        known += [column_of(rounds[at]) for at in range(len(known), len(rounds))]
-        rows = ribbon_height(height, width, len(known))
-        if not rows:
+        count = len(self._rounds)
+        if not (rows := ribbon_height(height, width, count)):
             return []
-        pinned = self._pinned
-        shown = None if pinned is None else next((at for at, r in enumerate(rounds) if r is pinned), None)
-        self._ribbon = ribbon(known, width, rows, shown)
+        shown = count if self._pinned is None else self._place_of(self._pinned)
+        self._ribbon = ribbon(self._columns.of(self._rounds), width, rows, shown if shown < count else None)
         return self._ribbon.rows
 
     def _drawn(self, round: RoundDone, picture: Picture, width: int, height: int) -> Drawing:
@@ -270,9 +262,13 @@ class TreePanel(PaintedRows, can_focus=True):
         return node_rows(round, node, width, height, self._marks, roomy=self._chosen is not None)
 
     def _before(self, round: RoundDone) -> list[RoundDone]:
+        at = self._place_of(round)
+        return list(self._rounds[max(0, at - EARLIER) : at])
+
+    def _place_of(self, round: RoundDone) -> int:
+        """Where in the reply the round is; its end for one that is none of it."""
         rounds = self._rounds
-        at = next((index for index in reversed(range(len(rounds))) if rounds[index] is round), len(rounds))
-        return list(rounds[max(0, at - EARLIER) : at])
+        return next((at for at in reversed(range(len(rounds))) if rounds[at] is round), len(rounds))
 
     def _turn_to(self, at: int) -> None:
         """Select this round of the reply."""
@@ -292,7 +288,11 @@ class TreePanel(PaintedRows, can_focus=True):
     def _update_title(self) -> None:
         """Write the title of the shown round, and draw."""
         round = self.round
-        lead = self._pace if self._pinned is None else f"round {self._pinned.index + 1} · "
-        told = self._revealed is None or self._pinned is not None
-        self.entitle(title=lead + title_of(round, told=told))
+        if self._pinned is not None:
+            kept = title_of(round).removesuffix(" guesses")  # short enough for a narrow panel
+            at = self._place_of(self._pinned)
+            number = at if at < len(self._rounds) else self._pinned.index  # of a reply that is no longer shown
+            self.entitle(title=f"round {number + 1} · {kept}")
+        else:
+            self.entitle(title=self._pace + title_of(round, told=self._revealed is None))
         self.repaint()

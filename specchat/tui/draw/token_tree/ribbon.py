@@ -50,6 +50,21 @@ class Ribbon:
         return at if at < self.count else None
 
 
+class Columns:
+    """The columns of rounds that grow; each round is counted once."""
+
+    def __init__(self) -> None:
+        self._known: list[Column] = []
+        self._begin: RoundDone | None = None
+
+    def of(self, rounds: Sequence[RoundDone]) -> Sequence[Column]:
+        """The columns of these rounds, which are those of the last call and more, or others."""
+        if self._begin is not rounds[0] or len(self._known) > len(rounds):
+            self._known, self._begin = [], rounds[0]
+        self._known += [column_of(rounds[at]) for at in range(len(self._known), len(rounds))]
+        return self._known
+
+
 def column_of(round: RoundDone) -> Column:
     """A round as a column."""
     named = proposers_of(round)
@@ -66,17 +81,14 @@ def ribbon_height(height: int, width: int, count: int) -> int:
 
 
 def ribbon(columns: Sequence[Column], width: int, height: int, shown: int | None = None) -> Ribbon:
-    """The ribbon in so many rows. Where not all rounds fit, the end is in view, or the round that is shown.
+    """The ribbon in so many rows.
 
     Args:
         shown: the round that the user turned to, which is marked.
     """
     titled = height > 2
     lines = range(1, height - 1) if titled else range(height)
-    first_line = -(-len(columns) // width) - len(lines)
-    if shown is not None:
-        first_line = min(first_line, shown // width)
-    first = max(0, first_line) * width
+    first = _first(len(columns), width, len(lines), shown)
     top = max(TOP_TOKENS, max((column.tokens for column in columns), default=0))
     roles = _roles(columns)
     begins = range(first, first + len(lines) * width, width)
@@ -84,6 +96,20 @@ def ribbon(columns: Sequence[Column], width: int, height: int, shown: int | None
     if titled:
         rows = [titled_rule(_title(columns, shown), width), *rows, _legend(roles, width)]
     return Ribbon(rows, lines, first, width, len(columns))
+
+
+def _first(count: int, width: int, lines: int, shown: int | None) -> int:
+    """The round in the first cell: the end is in view, or the round that is shown.
+
+    Several lines scroll by whole lines, so that columns keep their places while a reply grows.
+    """
+    if lines == 1:
+        first = max(0, count - width)
+        return first if shown is None or shown >= first else max(0, shown - width // 2)
+    first_line = -(-count // width) - lines
+    if shown is not None:
+        first_line = min(first_line, shown // width)
+    return max(0, first_line) * width
 
 
 def _line(columns: Sequence[Column], begin: int, end: int, top: int, roles: dict[str, str], shown: int | None) -> Row:

@@ -1,0 +1,85 @@
+"""A text in chunks of a few tokens, of which those that are most like its end are found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.core.states import TextStates
+
+
+class TextChunks:
+    """States of a text's tokens, and which chunks of it matter for what comes next."""
+
+    def __init__(self, layer: int, chunk_tokens: int) -> None:
+        self._layer = layer
+        self._size = chunk_tokens
+        self._states: Tensor | None = None  # (capacity, d)
+        self._known = 0
+
+    @torch.inference_mode()  # some states come from there, and no others could be written over
+    def take(self, states: TextStates) -> None:
+        """Know the states of a stretch; what was known from there on is replaced."""
+        rows = states.layers[self._layer]
+        if self._states is None or states.end > len(self._states):
+            grown = rows.new_zeros(max(1024, 2 * states.end), rows.shape[1])
+            if self._states is not None:
+                grown[: self._known] = self._states[: self._known]
+            self._states = grown
+        assert states.first <= self._known, "states of a text have no gap"
+        self._states[states.first : states.end] = rows
+        self._known = states.end
+
+    def forget(self) -> None:
+        """Give back what is known of the text."""
+        self._states, self._known = None, 0
+
+    def choose(self, tokens: int, budget_tokens: int, recent_tokens: int) -> list[int]:
+        """As `chunk_positions`, by how like the mean state of a chunk is to the state of the last token known.
+
+        That is the cosine, after the mean of all chunks is taken away.
+        """
+        return chunk_positions(tokens, budget_tokens, recent_tokens, self._size, self.likeness)
+
+    @torch.inference_mode()
+    def likeness(self, first: int, end: int) -> Sequence[float]:
+        """For each chunk between two positions how like it is to the last token known; nothing is known of later ones.
+
+        Chunks of which not all states are known are as unlike as can be.
+        """
+        known = min(end, self._known) - first
+        whole = max(0, known // self._size)
+        missing = [-1.0] * ((end - first) // self._size - whole)
+        if self._states is None or not whole:
+            return missing
+        rows = self._states[first : first + whole * self._size].float()
+        means = rows.view(whole, self._size, -1).mean(dim=1)
+        centre = means.mean(dim=0)
+        query = self._states[self._known - 1].float() - centre
+        found: list[float] = torch.cosine_similarity(means - centre, query[None], dim=1).tolist()
+        return [*found, *missing]
+
+
+def chunk_positions(
+    tokens: int, budget_tokens: int, recent_tokens: int, size: int, likeness: Callable[[int, int], Sequence[float]]
+) -> list[int]:
+    """Positions of a text of so many tokens, ascending, at most as many as the budget.
+
+    The first chunk, the last `recent_tokens` and what is left of their chunk, and of the others those that are most
+    like the end; of equals the later ones. A text within the budget is taken whole.
+
+    Args:
+        size: tokens of a chunk.
+        likeness: (first position, position behind the last) → for each chunk between them how like it is.
+    """
+    if tokens <= budget_tokens:
+        return list(range(tokens))
+    recent = max(0, tokens - recent_tokens) // size * size
+    first = min(size, recent)
+    places = max(0, (budget_tokens - first - (tokens - recent)) // size)
+    scores = likeness(first, recent)
+    order = sorted(range(len(scores)), key=lambda chunk: (scores[chunk], chunk), reverse=True)
+    starts = sorted([*(first + chunk * size for chunk in order[:places]), *([0] if first else [])])
+    return [*(start + i for start in starts for i in range(size)), *range(recent, tokens)]
