@@ -35,7 +35,7 @@ from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, des
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.native.network import NativeNetwork
 from specchat.models.other.reference import ReferenceModel
-from specchat.models.other.reference_network import load_network
+from specchat.models.other.reference_network import load_network, refuse_stateful
 from specchat.models.other.scripted import ScriptedModel
 from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
 from specchat.models.own.decoder import Decoder
@@ -121,7 +121,7 @@ def load_model(
         else:
             dtype = torch.float32 if precision == "float32" else torch.bfloat16
             reference = load_network(path, config, dtype).to(device)
-            refuse_stateful(spec, reference)
+            refuse_stateful(spec.name, reference)
             model, prunable = ReferenceModel(reference, context_tokens), None
             weight_bytes = sum(p.numel() * p.element_size() for p in reference.parameters())
             multiplied_by = "transformers"
@@ -279,14 +279,6 @@ def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int
             )
         return int(window), (f"context limited to {window} tokens, the model's sliding window",)
     return limit, ()
-
-
-def refuse_stateful(spec: ModelSpec, network: Any) -> None:
-    """Refuse networks that keep recurrent state, whatever their configuration calls it."""
-    if getattr(network, "_is_stateful", False):
-        raise ModelError(f"{spec.name} keeps recurrent state that cannot be rewound to before a rejected draft")
-    if not hasattr(network.get_decoder(), "layers"):
-        raise ModelError(f"{spec.name}: the layers of {type(network).__name__} are not where a decoder keeps them")
 
 
 def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: str) -> None:

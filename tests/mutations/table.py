@@ -7,7 +7,7 @@ from dataclasses import dataclass
 DRAFTER = "tests/contracts/test_drafter_contract.py"
 GOODPUT, MERGE = "tests/controllers/test_goodput.py", "tests/drafters/test_merge.py"
 EARLY_EXIT = "tests/drafters/test_early_exit.py"
-PRUNING_WEIGHTS = "tests/models/test_pruning.py"
+PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
 SEVERAL = "tests/drafters/test_several_and_fuse.py"
@@ -117,7 +117,7 @@ MUTATIONS = (
         "drafters/target_view.py",
         "self.view.borrow(text, range(len(text)))",
         "self.view.prefill(text)",
-        (LAYER_SKIP, "-k", "never_reads"),
+        (LAYER_SKIP, "-k", "go_when"),
     ),
     Mutation(
         "drafter layer_skip",

@@ -57,3 +57,11 @@ def _gguf_state(path: Path, empty: Any, dtype: torch.dtype) -> Any:
     if "torch_dtype" in inspect.signature(load_gguf_checkpoint).parameters:
         arguments["torch_dtype"] = dtype  # rounds tensor by tensor, which keeps the peak low
     return load_gguf_checkpoint(str(path), **arguments)["tensors"]
+
+
+def refuse_stateful(name: str, network: Any) -> None:
+    """Refuse networks that keep recurrent state, whatever their configuration calls it."""
+    if getattr(network, "_is_stateful", False):
+        raise ModelError(f"{name} keeps recurrent state that cannot be rewound to before a rejected draft")
+    if not hasattr(network.get_decoder(), "layers"):
+        raise ModelError(f"{name}: the layers of {type(network).__name__} are not where a decoder keeps them")
