@@ -186,7 +186,7 @@ SESSIONS: dict[tuple[int, int], tuple[Scene, ...]] = {
         Scene("pairs", press("f4"), ("escape",)),
         Scene("chats", press("ctrl+o"), ("escape",)),
         Scene("search", press("ctrl+r"), ("escape",)),
-        Scene("commands", press("ctrl+p"), ("escape",)),
+        Scene("commands", press("ctrl+p", *"tree"), ("escape",)),
         Scene("help", press("f1"), ("escape",)),
         Scene("tree-log", command("/tree log")),
         Scene("tree-map", command("/tree map")),

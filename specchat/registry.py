@@ -121,7 +121,10 @@ def options_of(dataclass_type: type) -> tuple[Option, ...]:
 
 
 DRAFT_MODEL = "draft_model"
-"""What a method requires that uses the pair's draft model."""
+"""What a method requires that uses the pair's draft model, whose tokens must be the target's."""
+
+ANY_DRAFT_MODEL = "any_draft_model"
+"""The same of a method that goes over from one model's tokens to the other's."""
 
 TRAINED_WEIGHTS = "trained_weights"
 """What a method requires that is built from a drafter trained for the target."""
@@ -143,10 +146,11 @@ class Method:
     is lossless is computed by `decoding.combinations` from what the draws carry, never read from here.
 
     Args:
-        requires: what a pair must have for it besides a target, with its default options: `DRAFT_MODEL`;
-            `TRAINED_WEIGHTS`, of which the method's option `weights` names the drafter to use; or `DATASTORE`, which
-            the option `store` names.
+        requires: what a pair must have for it besides a target, with its default options: `DRAFT_MODEL` or
+            `ANY_DRAFT_MODEL`; `TRAINED_WEIGHTS`, of which the method's option `weights` names the drafter to use; or
+            `DATASTORE`, which the option `store` names.
         runs_the_target: whether it drafts with the target's own weights, or some of them.
+        makes_a_network: whether it makes a network of its own in memory, which a limit on memory does not count.
     """
 
     name: str
@@ -157,14 +161,20 @@ class Method:
     options: type = NoOptions
     requires: tuple[str, ...] = ()
     runs_the_target: bool = False
+    makes_a_network: bool = False
 
     def __post_init__(self) -> None:
-        unknown = set(self.requires) - {DRAFT_MODEL, TRAINED_WEIGHTS, DATASTORE}
+        unknown = set(self.requires) - {DRAFT_MODEL, ANY_DRAFT_MODEL, TRAINED_WEIGHTS, DATASTORE}
         assert not unknown, f"{self.name} requires what no pair has: {unknown}"
 
     @property
     def needs_draft_model(self) -> bool:
         """Whether only a pair with a draft model can use it."""
+        return self.needs_same_tokens or ANY_DRAFT_MODEL in self.requires
+
+    @property
+    def needs_same_tokens(self) -> bool:
+        """Whether only a pair can use it whose draft model has the target's tokens."""
         return DRAFT_MODEL in self.requires
 
     @property

@@ -13,13 +13,17 @@ import pytest
 from readme_tables import ROOT, SECTIONS, up_to_date
 from typer.main import get_command
 
+from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.cli import app
+from specchat.controllers import CONTROLLERS
+from specchat.drafters import DRAFTERS
 from specchat.engine.protocol import events
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Command
 from specchat.engine.protocol.method_info import MethodInfo, OptionInfo
 from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
 from specchat.settings import OPTIONS
+from specchat.trees import TREE_POLICIES
 
 README = ROOT / "README.md"
 PAPERS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -146,3 +150,14 @@ def test_the_checks_take_the_readmes_own_command() -> None:
         ["awk", program[1], "README.md"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
     assert found == INSTALL_AND_TEST
+
+
+def test_the_map_of_published_systems_names_methods_that_there_are() -> None:
+    """Only its own column is read, and all names in it are a method's of any family."""
+    text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .+? \| (?:draft|model)-centric \| (.+) \|$", text, re.M)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    listed = {name for table in (DRAFTERS, TREE_POLICIES, ACCEPTANCE_RULES, CONTROLLERS) for name in table}
+    assert len(rows) > 25
+    assert sorted(named - listed) == []
+    assert sorted(listed - named - {"none", "off", "fixed", "cascade"}) == []

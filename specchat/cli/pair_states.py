@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, load_catalog, settings_of
 from specchat.decoding.families import methods_with_weights
+from specchat.drafters.choice import choose
 from specchat.engine.protocol.text import visible
 from specchat.errors import WeightsError
 from specchat.models import fetch
@@ -34,7 +35,9 @@ def judged(info: PairInfo) -> PairInfo:
     """The same pair with whether it would work on this machine; reads what its files say of themselves."""
     catalog = load_catalog()
     pair = catalog.pair(info.name)
-    fit = check_pair(catalog.models_of(pair), settings_of(pair).dtype)
+    settings = settings_of(pair)
+    same_tokens = choose(settings.drafter, settings).needs_same_tokens
+    fit = check_pair(catalog.models_of(pair), settings.dtype, same_tokens=same_tokens)
     return replace(
         info,
         needed_bytes=fit.needed_bytes,

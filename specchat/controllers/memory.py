@@ -39,7 +39,7 @@ class Memory:
         self._ceiling = budget
         self._pair = pair
         self._limit = limit
-        self._kept_bytes = 0  # of the last round, which whoever shows it may hold during the next
+        self._kept_bytes = 0  # of the last round, which the app may still hold during the next
         self._riders = 0
         self._foreseen_bytes = 0  # the most that was predicted for a round that was done
         self._unforeseen_bytes = 0

@@ -19,6 +19,9 @@ class TokenTable(Protocol):
     def token_bytes(self, token: int) -> bytes:
         """The bytes a token adds to the text; empty for special tokens."""
 
+    def token_spelling(self, token: int) -> bytes:
+        """The bytes a token is written with, special tokens by name: what `encode` reads back."""
+
     def encode(self, text: str) -> list[int]:
         """A text as tokens, nothing added before or behind it."""
 

@@ -57,7 +57,7 @@ def assemble(
         CombinationError: parts that cannot be right together.
         UsageError: a method or an option that does not exist.
     """
-    check_settings(settings, draft is not None, resources.trained, resources.datastores)
+    check_settings(settings, draft is not None, resources.trained, resources.datastores, resources.same_tokens)
     choice = choose_drafter(settings)
     engines = nested_engines(settings, resources)
     parts = Parts(target, draft, resources=resources, make_engine=engines, make_network=trained_network)

@@ -39,12 +39,14 @@ def check_settings(
     has_draft_model: bool,
     trained: TrainedDrafters = NO_TRAINED,
     datastores: Datastores | None = None,
+    same_tokens: bool = True,
 ) -> None:
     """Refuse unknown methods, unknown options, and parts that do not fit; says what is nearest and works.
 
     Args:
         trained: the drafters that were trained for the target.
         datastores: those with the target's tokens; None before its tokens are known, and then nothing is said of them.
+        same_tokens: whether the draft model's tokens are the target's.
 
     Raises:
         CombinationError: parts that cannot be right together.
@@ -59,6 +61,14 @@ def check_settings(
             f"drafter {name!r} needs a draft model and pair {settings.pair!r} has none; "
             "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
         )
+    makers = [choice.name for choice in chosen.all() if choice.method.makes_a_network]
+    if settings.memory and makers:
+        raise CombinationError(
+            f"drafter {makers[0]!r} makes a network of its own, which the limit memory = {settings.memory!r} does not "
+            "count; nearest that works: drafter 'layer_skip', or no limit"
+        )
+    if not same_tokens:
+        _check_tokens(settings)
     for choice in _with_weights(chosen):
         trained.choose(choice.name, choice.options.weights)
     for choice in chosen.leaves():
@@ -66,6 +76,21 @@ def check_settings(
             datastores.choose(choice.options.store)
     if settings.temperature > 0.0 or not ACCEPTANCE_RULES[settings.rule].lossless.startswith("yes"):
         _check_rule(settings)
+
+
+def _check_tokens(settings: Settings) -> None:
+    """Refuse a drafter for which the draft model's tokens must be the target's, as they are not.
+
+    Raises:
+        CombinationError: with the reason, and what goes over from one model's tokens to the other's.
+    """
+    chosen = choose(settings.drafter, settings)
+    name = next((choice.name for choice in chosen.leaves() if choice.method.needs_same_tokens), None)
+    if name is not None:
+        raise CombinationError(
+            f"drafter {name!r} needs a draft model with the target's tokens, and pair {settings.pair!r} has "
+            "one with others; nearest that works: drafter 'cross_vocabulary'"
+        )
 
 
 def needs_weights(settings: Settings) -> bool:

@@ -139,7 +139,9 @@ class Conversation:
     def change(self, settings: Settings) -> None:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
         resources = self._resources
-        check_settings(settings, self._draft is not None, resources.trained, resources.datastores)
+        check_settings(
+            settings, self._draft is not None, resources.trained, resources.datastores, resources.same_tokens
+        )
         self._settings = settings
 
     def supply(self, resources: PairResources) -> None:

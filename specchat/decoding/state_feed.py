@@ -65,7 +65,7 @@ class StateFeed:
         """Tell the drafter of tokens whose states were not asked for: what was put off, and what the round read."""
         tap, known = self.drafter.text_tap, len(self._given)
         assert tap is not None, "it asked for states"
-        assert tap.skip is not None, "nobody skips what a drafter needs"
+        assert tap.skip is not None, "states that a drafter needs are not skipped"
         tokens = [*round.history[known : round.start - 1], *read]
         tap.skip(known, tokens)
         self._given.extend(tokens)

@@ -60,6 +60,9 @@ class TransformersVocabulary:
     def token_bytes(self, token: int) -> bytes:
         return b"" if token in self._special else self._raw_bytes(token)
 
+    def token_spelling(self, token: int) -> bytes:
+        return self._raw_bytes(token)
+
     @property
     def size(self) -> int:
         return len(self.tokenizer)

@@ -12,13 +12,14 @@ from specchat.drafters.options import (
     MergeOptions,
     PromptLookupOptions,
     PrunedOptions,
+    RetrievedContextOptions,
     SeveralOptions,
     SparseContextOptions,
     SuffixOptions,
     TokenRecyclingOptions,
     TrainedNetworkOptions,
 )
-from specchat.registry import DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
+from specchat.registry import ANY_DRAFT_MODEL, DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
 
 DRAFTERS = Table(
     "drafter",
@@ -42,6 +43,13 @@ DRAFTERS = Table(
         "Speculative Decoding arXiv:2211.17192; coupled draws after arXiv:2408.07978",
         options=DraftModelOptions,
         requires=(DRAFT_MODEL,),
+    ),
+    Method(
+        "cross_vocabulary",
+        "specchat.drafters.cross_vocabulary:CrossVocabulary",
+        "a draft model with other tokens guesses level by level, and its guesses are translated",
+        "OmniDraft arXiv:2507.02659",
+        requires=(ANY_DRAFT_MODEL,),
     ),
     Method(
         "token_recycling",
@@ -134,6 +142,15 @@ DRAFTERS = Table(
         "LLM-Pruner arXiv:2305.11627",
         options=PrunedOptions,
         runs_the_target=True,
+        makes_a_network=True,
+    ),
+    Method(
+        "retrieved_context",
+        "specchat.drafters.retrieved_context:RetrievedContext",
+        "a smaller model reads what of a long text its end is about, and guesses level by level",
+        "RAPID arXiv:2502.20330",
+        options=RetrievedContextOptions,
+        requires=(DRAFT_MODEL,),
     ),
     Method(
         "merge",

@@ -42,6 +42,11 @@ class DrafterChoice:
         return any(choice.method.needs_draft_model for choice in self.leaves())
 
     @property
+    def needs_same_tokens(self) -> bool:
+        """Whether it, or a member, uses a draft model that must have the target's tokens."""
+        return any(choice.method.needs_same_tokens for choice in self.leaves())
+
+    @property
     def runs_a_network(self) -> bool:
         """Whether guesses of it, or of a member, cost passes of a network."""
         return any(choice.method.runs_a_network for choice in self.leaves())

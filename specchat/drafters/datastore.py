@@ -18,10 +18,8 @@ from specchat.drafters.options import DatastoreOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
 from specchat.structures.datastore import Datastore, Match
+from specchat.structures.learnt_rates import LearntRates
 from specchat.structures.ngrams import NgramIndex
-
-_HABIT = 8.0
-"""Weight of the rate assumed at the beginning, in observed trials."""
 
 _TEXT_MATCHES = 2
 """So many of the text's longest matches are heard; of the datastore the longest alone."""
@@ -77,7 +75,7 @@ class DatastoreDrafter:
         self._store = Datastore(parts.datastore(options.store))
         self._vocab_size = parts.vocab_size
         self._text = NgramIndex(1, options.longest)
-        self._seen: dict[tuple[str, int], tuple[int, int]] = {}  # (source, length of the match) → hits, trials
+        self._trust = LearntRates()  # by source and length of the match
         self._heard: dict[tuple[int, ...], list[_Heard]] = {}  # this round's matches, by path below the root
 
     def start(self, history: Sequence[int]) -> None:
@@ -100,8 +98,7 @@ class DatastoreDrafter:
         """Count which matches held the right token, and index the emitted tokens."""
         for place, following in enumerate(round.emitted):
             for heard in self._heard.get(tuple(round.emitted[:place]), ()):
-                hits, trials = self._seen.get((heard.source, heard.length), (0, 0))
-                self._seen[heard.source, heard.length] = hits + (following in heard.counts), trials + 1
+                self._trust.count((heard.source, heard.length), following in heard.counts)
             self._text.append(following)
         self._heard.clear()
 
@@ -153,9 +150,7 @@ class DatastoreDrafter:
 
     def _rate(self, source: str, length: int) -> float:
         """How often a match of this length held the right token."""
-        hits, trials = self._seen.get((source, length), (0, 0))
-        assumed = length / (length + _ASSUMED[source])
-        return (hits + _HABIT * assumed) / (trials + _HABIT)
+        return self._trust.rate((source, length), length / (length + _ASSUMED[source]))
 
 
 _ASSUMED = {TEXT: 1.0, STORE: 2.0}

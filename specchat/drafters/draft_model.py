@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.drafters.favourites import Favourites, favourites_of
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
@@ -47,16 +48,23 @@ class DraftModel:
         """All kinds; forced to its favourites or to the target's noise, points alone."""
         return frozenset(DrawKind) if options.drawing == "auto" else frozenset({DrawKind.POINT})
 
-    def __init__(self, options: DraftModelOptions, parts: Parts) -> None:
+    def __init__(
+        self,
+        options: DraftModelOptions,
+        parts: Parts,
+        reads: Callable[[Sequence[int]], Sequence[int]] = lambda text: text,
+    ) -> None:
+        """Nothing read yet; `reads` says what of a text the draft model gets to see."""
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
         self._name, self._noise = parts.name, parts.noise
+        self._reads = reads
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
         self._tree: TokenTree | None = None
         self._logits: dict[int, Tensor] = {}
-        self._best: dict[int, tuple[Tokens, Scores]] = {}
+        self._best: dict[int, Favourites] = {}
 
     @property
     def passes(self) -> int:
@@ -66,18 +74,20 @@ class DraftModel:
     def start(self, history: Sequence[int]) -> None:
         """Read the text up to the root, so that the first round does not pay for the prompt."""
         self._forget_tree()
-        if len(history) <= self._model.context_tokens:
-            self._model.prefill(history[:-1])
+        text = self._reads(history[:-1])
+        if len(text) < self._model.context_tokens:
+            self._model.prefill(text)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """Nothing for nodes beyond the end of its context, and nothing at all where passes are not allowed."""
-        room = self._model.context_tokens - len(context.history)
+        text = self._reads(context.history[:-1]) if context.passes else ()
+        room = self._model.context_tokens - len(text) - 1
         nodes = [node for node in frontier if tree.depths[node] <= room] if context.passes else []
         if not nodes:
             return [() for _ in frontier]
         if self._tree is not tree:
             self._forget_tree()
-            self._model.prefill(context.history[:-1])
+            self._model.prefill(text)
             self._tree = tree
         self._read(tree, nodes)
         said = dict(zip(nodes, self._guesses(tree, nodes, width, context), strict=True))
@@ -121,12 +131,9 @@ class DraftModel:
             reading = self._model.read(tree, unread)
             # A draft model may have rows of padding that the target's table has not: they are never proposed.
             self._logits |= {node: reading.after(node)[: self._vocab_size] for node in unread}
-            best = torch.tensor(reading.best_after(unread, min(_CANDIDATES, reading.logits.shape[1])))
-            values = (
-                reading.logits.gather(1, best.to(reading.logits.device)).float() - reading.totals_after(unread)[:, None]
-            )
-            values[best >= self._vocab_size] = -torch.inf
-            self._best |= dict(zip(unread, zip(best.numpy(), values.cpu().double().numpy(), strict=True), strict=True))
+            for node, said in zip(unread, favourites_of(reading, _CANDIDATES), strict=True):
+                said.logprobs[said.tokens >= self._vocab_size] = -np.inf
+                self._best[node] = said
 
     def _favourites(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""

@@ -48,7 +48,7 @@ class Skipped:
 class LayerSearch:
     """A search among sets of sub-layers of one size. The first and the last layer are always kept.
 
-    The score of a set is given by whoever tries it. The best score so far never falls.
+    The caller tries a set and gives its score. The best score so far never falls.
 
     Random sets alternate with sets chosen by what the trials so far say of each sub-layer: a linear model of the score
     (Bayesian ridge regression), at the optimistic end of what it holds possible.

@@ -177,6 +177,19 @@ class PrunedOptions:
 
 
 @dataclass(frozen=True)
+class RetrievedContextOptions:
+    """Options of `retrieved_context`."""
+
+    budget: int = option(
+        1024, "tokens of a text that the draft model reads", unit="tokens", minimum=32, maximum=1_000_000
+    )
+    chunk: int = option(64, "tokens that are retrieved together", unit="tokens", minimum=4, maximum=4096)
+    refresh: int = option(
+        256, "the part of the text is chosen anew after so many tokens", unit="tokens", minimum=1, maximum=65536
+    )
+
+
+@dataclass(frozen=True)
 class MergeOptions:
     """Options of `merge`."""
 

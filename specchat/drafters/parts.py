@@ -31,9 +31,10 @@ class PairResources:
     """What a pair has for its drafters besides models, and how much memory they may take.
 
     Args:
-        vocabulary, draft_vocabulary: the tokens of the target and of the draft model.
+        vocabulary, draft_vocabulary: the tokens of the target and of the draft model; one object where they are the
+            same.
         trained: drafters that were trained for the target.
-        datastores: those with the target's tokens; None where nobody looked for any.
+        datastores: those with the target's tokens; None where none were looked for.
         keep: called with every drafter that is built, and the name under which its state is kept.
         memory: the most that the pair may take; None: no limit.
         prunable: the target's weights, where narrower networks can be made of them.
@@ -46,6 +47,17 @@ class PairResources:
     keep: Callable[[str, Drafter], None] | None = None
     memory: MemoryLimit | None = None
     prunable: Prunable | None = None
+
+    @property
+    def differing_tables(self) -> tuple[TokenTable, TokenTable] | None:
+        """The tokens of the target and of the draft model; None where they are the same or there is no draft model."""
+        own, other = self.vocabulary, self.draft_vocabulary
+        return None if own is None or other is None or own is other else (own, other)
+
+    @property
+    def same_tokens(self) -> bool:
+        """Whether the tokens of the draft model, if there is one, are the target's."""
+        return self.differing_tables is None
 
     def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
         """The same with another keeper of drafters' states; None: none are kept, and drafters begin untaught."""

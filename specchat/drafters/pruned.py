@@ -48,13 +48,8 @@ class Pruned:
         """Nothing is read before a chat begins.
 
         Raises:
-            CombinationError: the target's weights cannot be read in parts, or memory is limited.
+            CombinationError: the target's weights cannot be read in parts.
         """
-        if parts.resources.memory is not None:
-            raise CombinationError(
-                "drafter 'pruned' makes a network of its own, which the limit on memory does not count; nearest that "
-                "works: drafter 'layer_skip', or no `memory`"
-            )
         if parts.resources.prunable is None:
             raise CombinationError(
                 "drafter 'pruned' makes a narrower network of the target's weights, and this target does not run in "

@@ -224,24 +224,31 @@ def load_scripted(spec: ModelSpec, role: str) -> Loaded:
 def compare_tokenizers(target: Loaded, draft: Loaded) -> None:
     """Refuse a draft model whose tokens are not the target's: every token must have the same number in both.
 
-    Equal vocabulary sizes prove nothing; the tables decide.
-
     Raises:
         TokenizerMismatch: with how many tokens differ, and one of them.
     """
+    if differing := differing_tokens(target, draft):
+        raise TokenizerMismatch(
+            f"{draft.name} cannot draft for {target.name}: {differing}; choose a draft model of the same family"
+        )
+
+
+def differing_tokens(target: Loaded, draft: Loaded) -> str:
+    """How many tokens of two models' tables differ, and one of them; empty where they are the same.
+
+    Equal vocabulary sizes prove nothing; the tables decide.
+    """
     if target.tokenizer is draft.tokenizer:
-        return
+        return ""
     if target.tokenizer is None or draft.tokenizer is None:
         table, other = {"": 0}, {"": 1}
     else:
         table, other = target.tokenizer.get_vocab(), draft.tokenizer.get_vocab()
     differing = [word for word in table.keys() | other.keys() if table.get(word) != other.get(word)]
-    if differing:
-        word = min(differing)
-        raise TokenizerMismatch(
-            f"{draft.name} cannot draft for {target.name}: {len(differing)} tokens of their tables differ, such as "
-            f"{word!r} ({table.get(word)} and {other.get(word)}); choose a draft model of the same family"
-        )
+    if not differing:
+        return ""
+    word = min(differing)
+    return f"{len(differing)} tokens of their tables differ, such as {word!r} ({table.get(word)} and {other.get(word)})"
 
 
 def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int, tuple[str, ...]]:

@@ -34,7 +34,7 @@ class Facts(Struct, frozen=True):
 class Message(Struct, frozen=True):
     """One message and what it answers. `pieces` are the lengths of a reply's tokens in characters of `content`,
     in order: above 0 where the token was drafted, below 0 where the target wrote it itself. `rounds` are those of a
-    reply as the engine's protocol packs them; whoever unpacks them checks them.
+    reply as the engine's protocol packs them; they are checked when they are unpacked.
     """
 
     id: str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 _Followed = tuple[int, int]
 """Where in the text a token last followed a run, and how often it did."""
@@ -47,8 +48,8 @@ class NgramIndex:
         After its longest suffix first, the most recent first.
         """
         found: dict[int, int] = {}
-        for size in range(min(self.max_ngram, len(run)), self.min_ngram - 1, -1):
-            for token in reversed(self._after.get(tuple(run[len(run) - size :]), ())):
+        for size, followers in self._known(run):
+            for token in reversed(followers):
                 found.setdefault(token, size)
                 if len(found) >= limit:
                     return list(found.items())
@@ -60,11 +61,13 @@ class NgramIndex:
 
     def matches(self, run: Sequence[int], most: int) -> list[tuple[int, dict[int, int]]]:
         """(m, tokens that followed the last m tokens of `run` and how often) for the `most` longest m that occur."""
-        found: list[tuple[int, dict[int, int]]] = []
+        return [
+            (size, {token: count for token, (_, count) in followers.items()})
+            for size, followers in itertools.islice(self._known(run), most)
+        ]
+
+    def _known(self, run: Sequence[int]) -> Iterator[tuple[int, dict[int, _Followed]]]:
+        """(m, what followed the last m tokens of `run`) for every m that occurred and went on, the longest first."""
         for size in range(min(self.max_ngram, len(run)), self.min_ngram - 1, -1):
-            followers = self._after.get(tuple(run[len(run) - size :]))
-            if followers:
-                found.append((size, {token: count for token, (_, count) in followers.items()}))
-                if len(found) == most:
-                    break
-        return found
+            if followers := self._after.get(tuple(run[len(run) - size :])):
+                yield size, followers

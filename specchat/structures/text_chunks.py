@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -37,21 +37,11 @@ class TextChunks:
         self._states, self._known = None, 0
 
     def choose(self, tokens: int, budget_tokens: int, recent_tokens: int) -> list[int]:
-        """Positions of a text of so many tokens, ascending: at most as many as the budget, whole chunks but the last.
+        """As `chunk_positions`, by how like the mean state of a chunk is to the state of the last token known.
 
-        The first chunk, the last `recent_tokens`, and of the others those whose mean state is most like the state of
-        the last token known, by the cosine after the mean of all chunks is taken away. Of equals the later ones.
+        That is the cosine, after the mean of all chunks is taken away.
         """
-        if tokens <= budget_tokens:
-            return list(range(tokens))
-        recent = max(0, tokens - recent_tokens) // self._size * self._size
-        first = min(self._size, recent)
-        places = (budget_tokens - first - (tokens - recent)) // self._size
-        scores = self.likeness(first, recent)
-        order = sorted(range(len(scores)), key=lambda chunk: (scores[chunk], chunk), reverse=True)
-        chosen = [first + chunk * self._size for chunk in order[: max(0, places)]]
-        starts = sorted([*chosen, *([0] if first else [])])
-        return [*(start + i for start in starts for i in range(self._size)), *range(recent, tokens)]
+        return chunk_positions(tokens, budget_tokens, recent_tokens, self._size, self.likeness)
 
     @torch.inference_mode()
     def likeness(self, first: int, end: int) -> Sequence[float]:
@@ -70,3 +60,26 @@ class TextChunks:
         query = self._states[self._known - 1].float() - centre
         found: list[float] = torch.cosine_similarity(means - centre, query[None], dim=1).tolist()
         return [*found, *missing]
+
+
+def chunk_positions(
+    tokens: int, budget_tokens: int, recent_tokens: int, size: int, likeness: Callable[[int, int], Sequence[float]]
+) -> list[int]:
+    """Positions of a text of so many tokens, ascending, at most as many as the budget.
+
+    The first chunk, the last `recent_tokens` and what is left of their chunk, and of the others those that are most
+    like the end; of equals the later ones. A text within the budget is taken whole.
+
+    Args:
+        size: tokens of a chunk.
+        likeness: (first position, position behind the last) → for each chunk between them how like it is.
+    """
+    if tokens <= budget_tokens:
+        return list(range(tokens))
+    recent = max(0, tokens - recent_tokens) // size * size
+    first = min(size, recent)
+    places = max(0, (budget_tokens - first - (tokens - recent)) // size)
+    scores = likeness(first, recent)
+    order = sorted(range(len(scores)), key=lambda chunk: (scores[chunk], chunk), reverse=True)
+    starts = sorted([*(first + chunk * size for chunk in order[:places]), *([0] if first else [])])
+    return [*(start + i for start in starts for i in range(size)), *range(recent, tokens)]

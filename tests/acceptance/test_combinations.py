@@ -17,7 +17,7 @@ from specchat.trees import TREE_POLICIES
 from specchat.trees.chain import Chain
 
 PQ = pytest.mark.parametrize("rule", ["multi_step", "recursive"])
-DRAWERS = ["draft_model", "early_exit", "layer_skip", "none", "pruned", "sparse_context"]
+DRAWERS = ["draft_model", "early_exit", "layer_skip", "none", "pruned", "retrieved_context", "sparse_context"]
 
 
 def settings(**changes):

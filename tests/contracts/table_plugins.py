@@ -27,7 +27,7 @@ from specchat.drafters import DRAFTERS
 from specchat.drafters.members import Member, parse_members
 from specchat.drafters.options import trained_weights
 from specchat.drafters.parts import Parts
-from specchat.registry import DRAFT_MODEL, TRAINED_WEIGHTS, Method, NoOptions, Table, option
+from specchat.registry import TRAINED_WEIGHTS, Method, NoOptions, Table, option
 from specchat.trees import TREE_POLICIES
 from specchat.trees.expansion import Expansion
 from specchat.trees.options import ExpansionOptions
@@ -282,38 +282,6 @@ class Silent(_Quiet):
         return self._first.passes
 
 
-class OtherTokens(_Quiet):
-    """The draft model has another vocabulary; texts go over as bytes."""
-
-    def __init__(self, options: NoOptions, parts: Parts) -> None:
-        assert parts.draft_model is not None, "the table says that it needs one"
-        assert parts.resources.vocabulary is not None, "a pair has a vocabulary"
-        assert parts.resources.draft_vocabulary is not None, "a draft model has one too"
-        self._model = parts.draft_model
-        self._own, self._other = parts.resources.vocabulary, parts.resources.draft_vocabulary
-        self._next: list[int] = []
-
-    @property
-    def passes(self) -> int:  # type: ignore[override]
-        return self._model.counters.passes
-
-    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        if list(frontier) == [ROOT]:
-            self._next = self._continue(b"".join(map(self._own.token_bytes, context.history)).decode())
-        return chain_of(tree, frontier, self._next, "other_tokens")
-
-    def _continue(self, text: str) -> list[int]:
-        tokens = self._other.encode(text)
-        assert max(tokens) < self._other.size
-        for _ in range(2):
-            self._model.prefill(tokens[:-1])
-            tokens.append(
-                int(self._model.read(TokenTree(tokens[-1], self._model.vocab_size).freeze()).after(0).argmax())
-            )
-            self._model.keep(())
-        return self._own.encode(b"".join(map(self._other.token_bytes, tokens[-2:])).decode())
-
-
 class LooksTwice:
     """Follows, and on the way looks at the target's states and at the draft's law behind points."""
 
@@ -371,7 +339,6 @@ PLUGINS: dict[str, tuple[Table, Method]] = {
                 _method("nested", Nested),
                 _method("first", First, FirstOptions),
                 _method("silent", Silent, FirstOptions),
-                _method("other_tokens", OtherTokens, requires=(DRAFT_MODEL,)),
             ),
         ),
         (TREE_POLICIES, (_method("drops_some", DropsSome, ExpansionOptions),)),

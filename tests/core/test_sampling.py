@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
-from contracts.kit import chi_square_p
+from contracts.text_laws import chi_square_p
 from hypothesis import assume, given
 from hypothesis import strategies as st
 

@@ -22,13 +22,10 @@ from contracts.draw_plugins import (
 from contracts.kit import (
     Always,
     Proposing,
-    chi_square_p,
     context_for,
     counting_up,
     draft_says,
     every,
-    exact_laws,
-    law_p_values,
     lossless_rules,
     make_drafter,
     make_policy,
@@ -39,6 +36,7 @@ from contracts.kit import (
     speak,
     target_says,
 )
+from contracts.text_laws import chi_square_p, exact_laws, law_p_values
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget

@@ -12,9 +12,9 @@ from contracts.models import V, own_decoder, shared_network, source_of
 from contracts.tiny_networks import PrunedOfNothing
 from safetensors.torch import save
 
-from specchat.core.memory import MemoryLimit
 from specchat.core.pruning import Ranking
 from specchat.core.tree import TokenTree
+from specchat.decoding.combinations import check_settings
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
 from specchat.errors import CombinationError
@@ -113,7 +113,6 @@ def test_where_a_narrower_network_cannot_be_made_it_is_refused_with_what_works()
     target = own_decoder(shared_network("llama"), 512)
     with pytest.raises(CombinationError, match=r"own decoder; nearest that works: drafter 'layer_skip'"):
         Parts(target).build(choose("pruned", Settings()))
-    limited = dataclasses.replace(PairResources(prunable=PrunedOfNothing(target)), memory=MemoryLimit(1 << 30, 0, int))
-    with pytest.raises(CombinationError, match=r"limit on memory .* nearest that works: drafter 'layer_skip'"):
-        Parts(target, resources=limited).build(choose("pruned", Settings()))
+    with pytest.raises(CombinationError, match=r"limit memory = '2GB' .* nearest that works: drafter 'layer_skip'"):
+        check_settings(Settings().but({"drafter": "pruned", "memory": "2GB"}), has_draft_model=False)
     assert Parts(target, resources=PairResources(prunable=PrunedOfNothing(target))).build(choose("pruned", Settings()))

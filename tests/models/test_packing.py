@@ -11,13 +11,14 @@ from gguf.quants import quantize
 from test_gguf_reader import written
 from test_native import have, needs_native
 
+from specchat.errors import ModelError
 from specchat.models.files.derived_sources import PairedSource, RoundedSource
 from specchat.models.files.gguf_reader import GROUP, FourBit
 from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.native.kernels import kernels_for
-from specchat.models.native.packing import Packer
+from specchat.models.native.packing import Packer, RowReader
 
 pytestmark = needs_native
 
@@ -146,3 +147,17 @@ def test_what_a_product_holds_is_what_it_was_given():
     exact = four.numbers.float() * four.scale + four.minimum
     rounded = packed(RoundedSource(TensorSource({"model.embed_tokens.weight": weight[:40, :32]})))
     torch.testing.assert_close(reference.values_of(rounded), exact)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_rows_are_read_in_any_order_as_the_file_has_them(tmp_path, kind):
+    source = file_with(tmp_path, kind, 37, 512)
+    stored = source.stored("embed")
+    if not kernels_for().packs(stored.kind):
+        pytest.skip("read by gguf itself")
+    reader = RowReader(kernels_for(), stored)
+    which = [5, 0, 36, 5]
+    torch.testing.assert_close(reader.rows(which), source.dense("embed")[which], rtol=1e-6, atol=0)
+    assert reader.rows([]).shape == (0, 512)
+    with pytest.raises(ModelError, match="row 37 of 37"):
+        reader.rows([37])

@@ -123,6 +123,14 @@ def test_a_draft_model_with_other_tokens_is_refused_by_name_number_and_example(t
     assert fit.refusals == ("d cannot draft for t: 3 tokens of their tables differ, such as 'b'",)
 
 
+def test_where_the_drafter_translates_other_tokens_are_a_remark(tmp_path):
+    models = [spec("t", gguf(tmp_path / "t.gguf")), spec("d", gguf(tmp_path / "d.gguf", OTHERS))]
+    fit = check_pair(models, same_tokens=False)
+    assert (fit.trouble, fit.refusals, fit.other_tokens) == ("", (), True)
+    assert fit.remarks == ("d drafts for t through 'cross_vocabulary': 3 tokens of their tables differ, such as 'b'",)
+    assert not check_pair([models[0], models[0]], same_tokens=False).other_tokens
+
+
 def test_a_model_without_weights_drafts_for_no_other(tmp_path):
     scripted = ModelSpec("s", (ScriptedSource(),))
     assert check_pair([scripted, scripted]).refusals == ()

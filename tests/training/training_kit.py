@@ -29,6 +29,8 @@ class Words:
     def token_bytes(self, token):
         return b"" if token < 3 else f" w{token}".encode()
 
+    token_spelling = token_bytes
+
     def encode_chat(self, messages):
         [message] = messages
         return [USER, *(self.word(word) for word in message["content"].split()), REPLY]

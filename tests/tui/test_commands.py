@@ -134,6 +134,12 @@ async def test_help_opens_and_closes():
         assert not isinstance(d.app.screen, HelpScreen)
 
 
+async def test_the_palette_lists_commands_before_anything_is_typed():
+    async with driving() as d:
+        await d.pilot.press("ctrl+p")
+        await d.until("choose what to talk to")
+
+
 async def test_the_palette_runs_commands_and_asks_for_what_they_need():
     async with driving() as d:
         await d.pilot.press("ctrl+p")

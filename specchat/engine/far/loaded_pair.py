@@ -10,7 +10,7 @@ import torch
 from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
-from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
+from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources
 from specchat.models.loading import Loaded
 from specchat.models.machine import threads_for
@@ -19,7 +19,11 @@ from specchat.models.own.decoder import Decoder
 
 @dataclass(frozen=True)
 class LoadedPair:
-    """A target, its draft model if it has one, and how they were loaded."""
+    """A target, its draft model if it has one, and how they were loaded.
+
+    Args:
+        draft_vocabulary: the draft model's tokens where they are not the target's.
+    """
 
     name: str
     target: Loaded
@@ -31,6 +35,7 @@ class LoadedPair:
     load_s: float
     threads: int = 1
     trained: TrainedDrafters = NO_TRAINED
+    draft_vocabulary: Vocabulary | None = None
     datastores: Datastores | None = None
     memory: MemoryLimit | None = None
 
@@ -50,12 +55,10 @@ class LoadedPair:
     @property
     def resources(self) -> PairResources:
         """What drafters may be made from besides the models."""
-        own, draft = self.vocabulary, self.draft
-        shared = draft is None or draft.tokenizer is None or draft.tokenizer is self.target.tokenizer
-        other = own if shared or draft is None else TransformersVocabulary(draft.tokenizer, draft.eos_ids)
+        other = (self.draft_vocabulary or self.vocabulary) if self.draft else None
         return PairResources(
-            own,
-            other if draft else None,
+            self.vocabulary,
+            other,
             self.trained,
             self.datastores,
             memory=self.memory,

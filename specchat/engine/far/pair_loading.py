@@ -17,6 +17,7 @@ from specchat.core.vocabulary import table_sha256
 from specchat.decoding.combinations import drafters_to_fetch
 from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
+from specchat.drafters.choice import choose
 from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
@@ -25,7 +26,7 @@ from specchat.errors import TokenizerMismatch
 from specchat.models import fetch
 from specchat.models.inspect.pair_check import check_pair
 from specchat.models.inspect.trained_drafters import drafters_fitting
-from specchat.models.loading import Loaded, compare_tokenizers, load_model, load_scripted
+from specchat.models.loading import Loaded, compare_tokenizers, differing_tokens, load_model, load_scripted
 from specchat.models.machine import choose_device, threads_for
 from specchat.models.other.scripted_text import ScriptedVocabulary
 from specchat.settings import Settings
@@ -50,14 +51,18 @@ class Loader:
         for spec in specs:
             if not spec.scripted:
                 fetch.fetch(spec, self._report, self.cancelled)
-        if len(specs) == 2:
+        translating = not choose(settings.drafter, settings).needs_same_tokens
+        if len(specs) == 2 and not translating:
             _refuse_strangers(specs)
         trained = self.trained_drafters(settings)
         progress = ReadingProgress(self.emit, self.times, load_key(settings))
-        target, draft = self._load(specs[0], device, settings, progress.say), None
+        target, draft, draft_vocabulary = self._load(specs[0], device, settings, progress.say), None, None
         if len(specs) == 2:
             draft = self._load(specs[1], device, settings, progress.say, beside=target)
-            compare_tokenizers(target, draft)
+            if not translating:
+                compare_tokenizers(target, draft)
+            elif differing_tokens(target, draft):
+                draft_vocabulary = self._vocabulary(draft)
         vocabulary = self._vocabulary(target)
         _set_aside()
         memory, limited = limit_memory(settings, device, target, draft)
@@ -72,6 +77,7 @@ class Loader:
             notes=[note for one in (target, draft) if one is not None for note in one.notes] + list(limited),
             load_s=time.perf_counter() - began,
             trained=trained,
+            draft_vocabulary=draft_vocabulary,
             datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
             memory=memory,
         ).using(settings.threads)
@@ -116,10 +122,10 @@ class Loader:
 
         return load_model(spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside)
 
-    def _vocabulary(self, target: Loaded) -> Vocabulary:
-        if target.tokenizer is None:
+    def _vocabulary(self, model: Loaded) -> Vocabulary:
+        if model.tokenizer is None:
             return ScriptedVocabulary()
-        return TransformersVocabulary(target.tokenizer, target.eos_ids)
+        return TransformersVocabulary(model.tokenizer, model.eos_ids)
 
     def _report(self, progress: fetch.Progress) -> None:
         p = progress
@@ -141,4 +147,6 @@ def _refuse_strangers(models: list[ModelSpec]) -> None:
     """
     fit = check_pair(models)
     if fit.trouble == "tokens":
-        raise TokenizerMismatch(f"{fit.refusals[0]}; choose a draft model of the same family")
+        raise TokenizerMismatch(
+            f"{fit.refusals[0]}; nearest that works: drafter 'cross_vocabulary', or a draft model of the same family"
+        )

@@ -69,7 +69,7 @@ class LayerWatch:
         return self.ask_hooks(layer, hidden)
 
     def keep(self, tapped: Mapping[int, Tensor]) -> None:
-        """Take the states of the rows followed after some layers, which nobody writes over."""
+        """Take the states of the rows followed after some layers; nothing overwrites them."""
         missing, behind = self._plan.missing, self._plan.missing + len(self._alive)
         if not (missing or self._request.riders or self._pruned or self._states):
             self._states = tapped  # as nearly always

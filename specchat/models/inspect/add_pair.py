@@ -25,6 +25,7 @@ _REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w./-]+\.gguf))?", re.ASCII)
 
 _LOOKED_UP = {"drafter": "suffix", "policy": "best_first", "controller": "goodput", "width": 2, "depth": 8, "nodes": 8}
 _DRAFTED = _LOOKED_UP | {"drafter": "merge", "method_options": {"merge.of": "suffix,draft_model"}}
+_TRANSLATED = _LOOKED_UP | {"drafter": "merge", "method_options": {"merge.of": "suffix,cross_vocabulary"}}
 
 
 @dataclass
@@ -39,6 +40,7 @@ class NewPair:
     remarks: list[str] = field(default_factory=list)
     sampling: Mapping[str, Any] = field(default_factory=dict)  # what another program recommends for the target
     names: Mapping[Path, str] = field(default_factory=dict)  # of files whose own names say nothing
+    _other_tokens: bool = False  # whether the draft model's tokens are not the target's
     _places: dict[str, Path] = field(default_factory=dict)  # of models that are elsewhere: what was fetched to look at
 
     def pair(self, name: str, target: str, draft: str | None, summary: str = "") -> PairSpec | None:
@@ -57,7 +59,8 @@ class NewPair:
         if self.problems:
             return None
         names = [model.name for model in self.models]
-        own = {**(_DRAFTED if draft else _LOOKED_UP), **self._sampling(self.models[0])}
+        drafting = _LOOKED_UP if not draft else _TRANSLATED if self._other_tokens else _DRAFTED
+        own = {**drafting, **self._sampling(self.models[0])}
         return PairSpec(name, names[0], names[1] if draft else None, summary=summary, own=own, yours=True)
 
     def _sampling(self, target: ModelSpec) -> Mapping[str, Any]:
@@ -76,7 +79,8 @@ class NewPair:
             self.problems.append(f"a pair is called {name!r} already{way}")
 
     def _judge(self) -> None:
-        fit = check_pair(self.models, places=self._places)
+        fit = check_pair(self.models, places=self._places, same_tokens=False)
+        self._other_tokens = fit.other_tokens
         self.problems += fit.refusals
         self.remarks += fit.remarks
         free = None if has_graphics_card() else free_bytes()

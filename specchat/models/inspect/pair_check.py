@@ -23,23 +23,34 @@ class PairCheck:
 
     `refusals` say why it cannot work, `trouble` what they are about, `remarks` what is slower than it could be.
     `needed_bytes` is the main memory that a processor would take for it, None where sizes are not known.
+    `other_tokens` says whether the draft model's tokens are known not to be the target's.
     """
 
     trouble: Trouble = ""
     refusals: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     needed_bytes: int | None = None
+    other_tokens: bool = False
 
 
-def check_pair(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping[str, Path] | None = None) -> PairCheck:
+def check_pair(
+    models: Sequence[ModelSpec],
+    dtype: str = "auto",
+    places: Mapping[str, Path] | None = None,
+    *,
+    same_tokens: bool = True,
+) -> PairCheck:
     """How a target and, if there are two, its draft model fit this machine and each other.
 
-    `places` says where to look at models, by name, whose weights are not here.
+    Args:
+        places: where to look at models, by name, whose weights are not here.
+        same_tokens: whether the draft model's tokens must be the target's; else it is a remark if they are not.
     """
     trouble: Trouble = ""
     refusals: list[str] = []
     remarks: list[str] = []
     needed: list[int | None] = []
+    other_tokens = ""
     here: dict[str, Path] = {}
     for spec in models:
         try:
@@ -57,10 +68,15 @@ def check_pair(models: Sequence[ModelSpec], dtype: str = "auto", places: Mapping
             remarks.append(f"{spec.name}: {seen.remark}")
         needed.append(_needed(spec, seen, dtype))
     if len(models) == 2 and not refusals:
-        refusals += _strangers(models[0], models[1], here)
-        trouble = "tokens" if refusals else ""
+        target, draft = models
+        other_tokens = _differing(target, draft, here)
+        if other_tokens and same_tokens:
+            refusals, trouble = [f"{draft.name} cannot draft for {target.name}: {other_tokens}"], "tokens"
+        elif other_tokens:
+            remarks.append(f"{draft.name} drafts for {target.name} through 'cross_vocabulary': {other_tokens}")
     known = [size for size in needed if size is not None]
-    return PairCheck(trouble, tuple(refusals), tuple(remarks), sum(known) if len(known) == len(models) else None)
+    memory = sum(known) if len(known) == len(models) else None
+    return PairCheck(trouble, tuple(refusals), tuple(remarks), memory, bool(other_tokens))
 
 
 def broken(spec: ModelSpec) -> str:
@@ -100,16 +116,14 @@ def _needed(spec: ModelSpec, seen: ModelDescription | None, dtype: str) -> int |
     return needed_bytes(parameters, precision) if parameters else None
 
 
-def _strangers(target: ModelSpec, draft: ModelSpec, here: Mapping[str, Path]) -> list[str]:
-    """Why the draft model's tokens are not the target's, where both can be looked at."""
+def _differing(target: ModelSpec, draft: ModelSpec, here: Mapping[str, Path]) -> str:
+    """How the draft model's tokens differ from the target's, where both can be looked at; empty where they do not."""
     if target.scripted or draft.scripted:
-        return [] if target.scripted == draft.scripted else [f"{draft.name} and {target.name} have different tokens"]
+        return "" if target.scripted == draft.scripted else "they have different tokens"
     if target.name not in here or draft.name not in here:
-        return []
+        return ""
     try:
         count, word = differing_tokens(here[target.name], here[draft.name])
     except WeightsError:  # no table that can be read beforehand: loading compares them
-        return []
-    if not count:
-        return []
-    return [f"{draft.name} cannot draft for {target.name}: {count} tokens of their tables differ, such as {word!r}"]
+        return ""
+    return f"{count} tokens of their tables differ, such as {word!r}" if count else ""

@@ -89,6 +89,7 @@ class Kernels:
         library.floor_operations.argtypes = [_POINTER]
         library.packs.argtypes = [_INTEGER]
         library.pack.argtypes = [_POINTER, _INTEGER, _POINTER, ctypes.c_int64]
+        library.unpack_rows.argtypes = [_POINTER, _POINTER]
         library.refusal.restype = ctypes.c_char_p
         self._library = library
         self._passing = Lock()
@@ -195,6 +196,10 @@ class Kernels:
         Any number of threads may do so.
         """
         self._done(self._library.pack(ctypes.byref(stored), bits, blocks, room))
+
+    def unpack(self, stored: Any, to: int) -> None:
+        """Write rows as float32 to this address, (rows, length); `stored` as pack.c declares it."""
+        self._done(self._library.unpack_rows(ctypes.byref(stored), to))
 
     def _team_of(self, threads: int) -> Any:
         assert 1 <= threads <= MOST_THREADS, f"a team of {threads} threads"

@@ -23,7 +23,7 @@ from specchat.models.base.sub_layers import SubLayers
 from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.kernels import BEST, HeadRoom, kernels_for
-from specchat.models.native.packing import Packer
+from specchat.models.native.packing import Packer, RowReader
 from specchat.models.native.product import CProduct, Product
 from specchat.models.native.tensor_pointers import maybe_pointer, pointer
 
@@ -129,6 +129,9 @@ class NativeNetwork:
             self._layers = list(pool.map(partial(self._layer, packer), range(shape.layers)))
             self._head = packer.product("embed" if shape.tied else "head", share_out=pool.map)
         self._norm = self._source.dense("norm")
+        stored = self._source.stored("embed") if shape.embedding_scale == 1.0 else None
+        plain = stored is not None and self._kernels.packs(stored.kind) and stored.length == shape.hidden
+        self._embedding = RowReader(self._kernels, stored) if stored is not None and plain else None
         self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
@@ -144,7 +147,7 @@ class NativeNetwork:
         self._kernels.check(self._c)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
-        return self._source.embed(list(tokens))
+        return self._source.embed(list(tokens)) if self._embedding is None else self._embedding.rows(tokens)
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         return head_rows(self._source, self.shape.tied, tokens)

@@ -115,9 +115,8 @@ static int64_t bytes_of(int kind, int64_t length) {
     return length % block->numbers ? -1 : length / block->numbers * block->bytes;
 }
 
-static int stored_check(const Stored *from, int bits, int64_t room) {
+static int stored_check(const Stored *from) {
     if (!packs(from->kind)) return refuse("rows of kind %d cannot be packed", from->kind);
-    if (bits != 4 && bits != 8) return refuse("%d bits, not 4 or 8", bits);
     if (from->rows < 1 || from->length < 1) return refuse("%d rows of %d numbers", from->rows, from->length);
     if (from->row_bytes != bytes_of(from->kind, from->length))
         return refuse("%lld bytes are no row of %d numbers of kind %d", (long long)from->row_bytes, from->length, from->kind);
@@ -125,6 +124,11 @@ static int stored_check(const Stored *from, int bits, int64_t room) {
         int row = from->order ? from->order[i] : i;
         if (row < 0 || row >= from->there) return refuse("row %d of %d", row, from->there);
     }
+    return DONE;
+}
+
+static int room_check(const Stored *from, int bits, int64_t room) {
+    if (bits != 4 && bits != 8) return refuse("%d bits, not 4 or 8", bits);
     int64_t blocks = (from->rows + LANES - 1) / LANES, groups = ((int64_t)from->length + GROUP - 1) / GROUP;
     if (room < blocks * groups * step_of(from->kind, bits)) return refuse("%lld bytes are too few", (long long)room);
     return DONE;
@@ -133,7 +137,7 @@ static int stored_check(const Stored *from, int bits, int64_t room) {
 /* Write rows as blocks of a product with so many bits into `room` bytes; an Outcome. Lanes past the last row stay as
  * they are. */
 int pack(const Stored *from, int bits, uint8_t *to, int64_t room) {
-    if (stored_check(from, bits, room)) return REFUSED;
+    if (stored_check(from) || room_check(from, bits, room)) return REFUSED;
     Pack *one = how(from->kind, bits);
     int groups = (from->length + GROUP - 1) / GROUP;
     int64_t step = step_of(from->kind, bits);
@@ -144,6 +148,22 @@ int pack(const Stored *from, int bits, uint8_t *to, int64_t room) {
             rows[lane] = from->data + (from->order ? from->order[first + lane] : first + lane) * from->row_bytes;
         for (int group = 0; group < groups; group++, to += step)
             for (int lane = 0; lane < lanes; lane++) one(from, rows[lane], group, lane, to);
+    }
+    return DONE;
+}
+
+/* Rows as numbers, (rows, length); an Outcome. */
+int unpack_rows(const Stored *from, float *to) {
+    if (stored_check(from)) return REFUSED;
+    for (int i = 0; i < from->rows; i++) {
+        const uint8_t *row = from->data + (from->order ? from->order[i] : i) * from->row_bytes;
+        for (int at = 0; at < from->length; at += GROUP) {
+            float x[GROUP] __attribute__((aligned(64)));
+            int left = from->length - at, count = left < GROUP ? left : GROUP;
+            unpack(from, row, at / GROUP, x);
+            memcpy(to, x, (size_t)count * sizeof(float));
+            to += count;
+        }
     }
     return DONE;
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -70,6 +71,28 @@ class Packer:
 def pack_into(kernels: Kernels, rows: StoredRows, bits: int, room: Tensor) -> None:
     """Write the blocks of these rows of a weight to a product's room for them."""
     kernels.pack(_as_c(rows), bits, pointer("room", room, torch.uint8, len(room)), len(room))
+
+
+class RowReader:
+    """Unpacks rows of a matrix as they are asked for. Several threads may use it at the same time."""
+
+    def __init__(self, kernels: Kernels, stored: StoredRows) -> None:
+        """`stored` is of a kind that the kernels pack, in its own order."""
+        assert stored.order is None, "a row is found by its number"
+        self._kernels, self._stored = kernels, stored
+        self._about = _as_c(stored)
+
+    def rows(self, which: Sequence[int]) -> Tensor:
+        """(n, length) float32."""
+        order, whole = array("i", which), self._about
+        rows = torch.empty(len(order), whole.length)
+        if len(order):
+            about = _CStored(
+                *(whole.data, order.buffer_info()[0], whole.row_bytes),
+                *(len(order), whole.length, whole.kind, whole.there),
+            )
+            self._kernels.unpack(about, rows.data_ptr())
+        return rows
 
 
 class _Unpacked:

@@ -86,6 +86,9 @@ class ScriptedVocabulary:
         word = token - 256 - len(_SPECIALS)
         return self._words[word].encode() if word >= 0 else b""
 
+    def token_spelling(self, token: int) -> bytes:
+        return self.token_bytes(token) or self.token_label(token).encode()
+
     def token_label(self, token: int) -> str:
         if 256 <= token < 256 + len(_SPECIALS):
             return _SPECIALS[token - 256]

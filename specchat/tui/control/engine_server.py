@@ -21,11 +21,12 @@ class EngineServer:
         """Start the server on this port, or stop it where the argument is `off`; returns what to tell the user.
 
         Raises:
-            UsageError: the argument is neither, there is no pair, or nobody can be served here.
+            UsageError: the argument is neither, there is no pair, or no server can run here.
         """
         if argument == "off":
             was_running = self._running is not None
             self.stop()
+            self._ports.redraw()
             return "other programs can no longer use the engine" if was_running else "no other program uses the engine"
         if self._running is None:
             self._running = self._started(_port(argument))
@@ -34,12 +35,11 @@ class EngineServer:
         return f"other programs may ask at {self._chat.serving} with the key {self._running.key}; /serve off ends that"
 
     def stop(self) -> None:
-        """Stop the server, if one runs."""
+        """Stop the server, if one runs; also after the app has ended."""
         server, self._running = self._running, None
         self._chat.serving = ""
         if server is not None:
             server.stop()
-            self._ports.redraw()
 
     def _started(self, port: int) -> RunningServer:
         if self._start is None:
@@ -58,6 +58,7 @@ class EngineServer:
     def _ended(self, why: str) -> None:
         if self._running is not None:
             self.stop()
+            self._ports.redraw()
             self._ports.notify(f"other programs can no longer use the engine: {why}", "warn")
 
 

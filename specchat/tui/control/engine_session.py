@@ -17,6 +17,7 @@ from specchat.tui.control.tour import Tour
 from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
+from specchat.tui.state.chat_aside import set_aside, take_back
 from specchat.tui.state.session import Chat
 from specchat.tui.state.turn import Turn
 from specchat.tui.system.engine_priority import EnginePriority, wants_every_core
@@ -205,7 +206,7 @@ class EngineSession:
             raise UsageError("other programs use the engine; /serve off ends that, and then the demo can be played")
         recording = Recording.read(self._demo)
         if self._aside is None:
-            self._aside = (self.link, self._chat.set_aside())
+            self._aside = (self.link, set_aside(self._chat))
             self.link = None
         await self._ports.new_chat()
         await self._connect_to(lambda wake: Player(recording, wake))
@@ -219,7 +220,7 @@ class EngineSession:
         self.player = self._aside = None
         if player is not None:
             await asyncio.to_thread(player.close)
-        self._chat.take_back(chat)
+        take_back(self._chat, chat)
         self._show_replay(None)
         await self._ports.show_chat()
         self._pump.wake()  # for what the engine said meanwhile

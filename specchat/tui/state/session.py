@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -22,17 +21,6 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.served_reply import ServedReply
 from specchat.tui.state.shown_rounds import ShownRounds
 from specchat.tui.state.turn import Reply, Turn
-
-_OF_THE_APP = ("fetching", "fetched", "unsaved", "serving", "served")
-"""What belongs to no chat and goes on while one is set aside."""
-
-_COMPLETE = {
-    "end": "the last reply is complete; /edit reply changes it, and then it can go on",
-    "stop": "the last reply ended at a stop string",
-    "context": "the context is full: the reply cannot go on",
-    "elsewhere": "the last reply is being written in another window",
-}
-"""Why a reply that ended so cannot go on."""
 
 
 @dataclass
@@ -97,10 +85,8 @@ class Chat:
     @property
     def visible_figures(self) -> Figures | None:
         """The figures of the reply that is shown."""
-        if self.watched:
-            return self.watched.figures
-        looked_at = self.shown_rounds.reply if self.shown_rounds.looks_back else None
-        return looked_at.figures if looked_at else self.figures
+        shown = self.watched or (self.shown_rounds.reply if self.shown_rounds.looks_back else None)
+        return shown.figures if shown else self.figures
 
     @property
     def newest_reply(self) -> Reply | None:
@@ -136,7 +122,7 @@ class Chat:
         reply = self.turns[-1].reply if self.turns else None
         if reply is None:
             raise UsageError("there is no reply yet that could go on")
-        if why := _COMPLETE.get(reply.stop or ""):
+        if why := reply.complete_because:
             raise UsageError(why)
         seed = None if reply.stop == "edited" else reply.facts.seed
         self._ids += 1
@@ -218,17 +204,6 @@ class Chat:
         self._use_branch()
         return other
 
-    def set_aside(self) -> dict[str, Any]:
-        """Everything about the chat and its engine, which begin anew; `take_back` shows it again as it was."""
-        aside = dict(self.__dict__)
-        fresh = Chat(engine=EngineState(wanted=dict(self.engine.wanted)))
-        self.__dict__.update({name: value for name, value in fresh.__dict__.items() if name not in _OF_THE_APP})
-        return aside
-
-    def take_back(self, aside: Mapping[str, Any]) -> None:
-        """Show a chat again that was set aside."""
-        self.__dict__.update({name: value for name, value in aside.items() if name not in _OF_THE_APP})
-
     def interrupt_reply(self) -> None:
         """End the running reply because the app ends; its text so far stays."""
         self._end_reply("interrupted")
@@ -266,7 +241,7 @@ class Chat:
         fresh = spoken[len(told) :] if spoken[: len(told)] == told else spoken
         if len(fresh) == len(spoken):
             self.clear()
-        turns = [self._turn_of(message) for message in fresh]
+        turns = [Turn.of(message) for message in fresh]
         for turn in turns:
             self.branches.add(turn)
         reply = self._begin_reply(started.id)
@@ -282,13 +257,6 @@ class Chat:
 
     def _follow_rounds(self) -> None:
         self.shown_rounds.follow([turn.reply for turn in self.turns if turn.reply is not None])
-
-    def _turn_of(self, message: Message) -> Turn:
-        if message.role != "assistant":
-            return Turn(message.role, message.content)
-        reply = Reply(0, Figures(), stop="end")
-        reply.add(message.content, "target")
-        return Turn("assistant", reply=reply)
 
     def _begin_reply(self, id: int) -> Reply:
         if (before := self.last_reply()) is not None:

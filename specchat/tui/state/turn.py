@@ -21,6 +21,14 @@ _STOPS = {
     "elsewhere": "being written in another window", "edited": "edited",
 }  # fmt: skip
 
+_COMPLETE = {
+    "end": "the last reply is complete; /edit reply changes it, and then it can go on",
+    "stop": "the last reply ended at a stop string",
+    "context": "the context is full: the reply cannot go on",
+    "elsewhere": "the last reply is being written in another window",
+}
+"""Why a reply that ended so cannot go on."""
+
 
 @dataclass
 class Reply:
@@ -91,6 +99,11 @@ class Reply:
         if at < len(self.text):
             yield self.text[at:], "target"
 
+    @property
+    def complete_because(self) -> str:
+        """Why the reply cannot go on; empty where it can."""
+        return _COMPLETE.get(self.stop or "", "")
+
     def drop_pieces(self) -> None:
         """Free the pieces: they take thirty times the memory of the text and can be rebuilt from it."""
         self._pieces.clear()
@@ -113,6 +126,15 @@ class Turn:
     parent: str | None = None  # what it answers
     place: tuple[int, int] = (1, 1)  # which of how many in this place
     created: str = field(default_factory=now)
+
+    @classmethod
+    def of(cls, message: Message) -> Turn:
+        """The turn that says what a message says."""
+        if message.role != "assistant":
+            return cls(message.role, message.content)
+        reply = Reply(0, Figures(), stop="end")
+        reply.add(message.content, "target")
+        return cls("assistant", reply=reply)
 
     @property
     def editable(self) -> str:

@@ -11,7 +11,7 @@ from specchat.tui.state.completion import Completion
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.session import Chat
 from specchat.tui.widgets.alert import Alert
-from specchat.tui.widgets.command_list import CommandList, Described
+from specchat.tui.widgets.command_menu import CommandMenu, Described
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.queued_message import QueuedMessage
 from specchat.tui.widgets.served_line import ServedLine
@@ -37,7 +37,7 @@ class ChatViews:
     stats: StatsPanel
     settings_form: SettingsForm  # beside the chat
     prompt: Prompt
-    command_list: CommandList
+    command_list: CommandMenu
     status: StatusBar
     notice: Notice
     queued_message: QueuedMessage
@@ -67,7 +67,7 @@ def chat_views(
         stats=StatsPanel(id="stats"),
         settings_form=SettingsForm(id="settings"),
         prompt=prompt,
-        command_list=CommandList(prompt, commands, id="commands"),
+        command_list=CommandMenu(prompt, commands, id="commands"),
         status=StatusBar(chat, key_of, id="status"),
         notice=Notice(chat, id="notice"),
         queued_message=QueuedMessage(chat, key_of, id="waiting"),

@@ -29,7 +29,7 @@ class ServedLine(PaintedRows):
             self.repaint()
 
     def paint(self, width: int, height: int) -> list[Row]:
-        """Who asks what and how long the reply is; the address while nobody has asked."""
+        """Who asks what and how long the reply is; the address before the first request."""
         served = self._chat.served
         if served is None:
             return [[("⇄ ", "good"), (cut(f"other programs may ask at {self._chat.serving}", width - 2), "dim")]]

@@ -15,7 +15,7 @@ def grown_to(drawing: Drawing, depths: Sequence[int], depth: int, marks: Marks) 
 
     Args:
         drawing: the whole tree in the layout `river`, drawn with these marks.
-        depths: the depth of every node; one that is not listed is the bonus, which nobody drafts.
+        depths: the depth of every node; one that is not listed is the bonus, which is not drafted.
     """
     hidden = {node for node in drawing.shown if node >= len(depths) or depths[node] > depth}
     return [_visible(drawing, y, hidden, marks) for y in range(len(drawing.rows))]

@@ -25,11 +25,11 @@ class Described(Protocol):
     def help(self) -> str: ...
 
 
-class CommandList(PaintedRows):
+class CommandMenu(PaintedRows):
     """The commands that fit what is typed, each with a sentence; the one that Tab or Enter takes is marked."""
 
     DEFAULT_CSS = """
-    CommandList { height: auto; margin: 0 2; background: $surface; display: none; }
+    CommandMenu { height: auto; margin: 0 2; background: $surface; display: none; }
     """
 
     def __init__(self, prompt: Prompt, commands: Mapping[str, Described], *, id: str | None = None) -> None:

@@ -1,0 +1,105 @@
+"""From one model's tokens to another's: by the text they spell, and by n-grams that were met."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specchat.core.vocabulary import TokenTable
+
+LONGEST_NGRAM = 4
+"""Draft tokens that together may be one token of the target."""
+
+
+class TokenTranslation:
+    """Which tokens of the target a draft token stands for, and the other way round.
+
+    A draft token whose text is one token of the target is that token; otherwise it stands for several. Where several
+    draft tokens together spell one token of the target, they are an n-gram, known once the target used that token.
+
+    Args:
+        tables: the tokens of the target and of the draft model; None where they are the same: then nothing changes.
+    """
+
+    def __init__(self, tables: tuple[TokenTable, TokenTable] | None) -> None:
+        self._tables = tables
+        self._to_own: dict[int, tuple[int, ...]] = {}
+        self._to_draft: dict[int, tuple[int, ...]] = {}
+        self._ngrams: dict[tuple[int, ...], int] = {}
+        self._beginnings: set[tuple[int, ...]] = set()
+
+    def own_tokens(self, token: int) -> tuple[int, ...]:
+        """The target's tokens that spell what a draft token spells; none where no whole characters do."""
+        if self.same:
+            return (token,)
+        if token not in self._to_own:
+            self._to_own[token] = self._spelled_by_own(token)
+        return self._to_own[token]
+
+    def draft_tokens(self, tokens: Sequence[int]) -> tuple[int, ...] | None:
+        """The draft tokens of a text that these tokens of the target spell; None where it ends within a character."""
+        if self.same:
+            return tuple(tokens)
+        spelt = _spell(self._own, tokens)
+        return None if _ends_within_character(spelt) else tuple(self._other.encode(spelt.decode(errors="replace")))
+
+    def learn(self, token: int) -> None:
+        """The target used this token; if several draft tokens spell it, they are an n-gram from now on."""
+        if self.same or token in self._to_draft:
+            return
+        self._to_draft[token] = ngram = self.draft_tokens([token]) or ()
+        if 1 < len(ngram) <= LONGEST_NGRAM and _spell(self._other, ngram) == _spell(self._own, [token]):
+            self._ngrams[ngram] = token
+            self._beginnings |= {ngram[:end] for end in range(1, len(ngram))}
+
+    def merged(self, ngram: tuple[int, ...]) -> int | None:
+        """The target's token that these draft tokens together spell, if the target used it."""
+        return self._ngrams.get(ngram)
+
+    def begins_ngram(self, tokens: tuple[int, ...]) -> bool:
+        """Whether an n-gram goes on from these draft tokens."""
+        return tokens in self._beginnings
+
+    def splits_before(self, token: int) -> bool:
+        """Whether a text may be cut before this token of the target without changing how either part is encoded."""
+        return not self._own.token_bytes(token) or self._own.token_spelling(token)[:1] in (b" ", b"\n")
+
+    @property
+    def same(self) -> bool:
+        """Whether the models share their tokens."""
+        return self._tables is None
+
+    @property
+    def _own(self) -> TokenTable:
+        assert self._tables is not None, "asked where there are two tables"
+        return self._tables[0]
+
+    @property
+    def _other(self) -> TokenTable:
+        assert self._tables is not None, "asked where there are two tables"
+        return self._tables[1]
+
+    def _spelled_by_own(self, token: int) -> tuple[int, ...]:
+        if token >= self._other.size:
+            return ()
+        spelt = self._other.token_spelling(token)
+        try:
+            found = tuple(self._own.encode(spelt.decode())) if spelt else ()
+        except UnicodeDecodeError:
+            return ()
+        if token in self._other.eos_ids and len(found) != 1:
+            return (min(self._own.eos_ids),) if self._own.eos_ids else ()
+        return found if _spell(self._own, found) == spelt else ()
+
+
+def _spell(table: TokenTable, tokens: Sequence[int]) -> bytes:
+    return b"".join(map(table.token_spelling, tokens))
+
+
+def _ends_within_character(spelt: bytes) -> bool:
+    """Whether the last bytes begin a character of UTF-8 that is not complete."""
+    for back in range(1, min(4, len(spelt)) + 1):
+        byte = spelt[-back]
+        if byte & 0xC0 != 0x80:
+            length = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return length > back
+    return False

@@ -1,0 +1,38 @@
+"""A growing text of the target's tokens as a draft model's tokens; only its last word is encoded again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specchat.structures.token_translation import TokenTranslation
+
+
+class TranslatedText:
+    """The draft tokens of a text, encoded up to the last word, which may still grow into other tokens."""
+
+    def __init__(self, translation: TokenTranslation) -> None:
+        self._translation = translation
+        self._text: list[int] = []
+        self._settled: list[int] = []  # the draft tokens of its beginning
+        self._first = 0  # the first of the text's tokens that are not settled
+
+    def of(self, text: Sequence[int]) -> list[int] | None:
+        """The draft tokens of this text; None where there are none or where it ends within a character."""
+        if self._translation.same:
+            return list(text)
+        if list(text[: len(self._text)]) != self._text:
+            self._settled, self._first = [], 0
+        self._text = list(text)
+        self._settle()
+        rest = self._translation.draft_tokens(self._text[self._first :])
+        return None if rest is None else [*self._settled, *rest] or None
+
+    def _settle(self) -> None:
+        """Encode for good what lies before the last place at which the text can be cut."""
+        for place in range(len(self._text) - 1, self._first, -1):
+            if self._translation.splits_before(self._text[place]):
+                tokens = self._translation.draft_tokens(self._text[self._first : place])
+                if tokens is not None:
+                    self._settled += tokens
+                    self._first = place
+                return

@@ -1,0 +1,178 @@
+"""A draft model with other tokens: texts go over as characters, guesses come back as the target's tokens."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from contracts.kit import Always, Letters, context_for, make_policy, make_rule, speak
+from two_vocabularies import COARSE, FINE, LETTERS, PAIRS, TEXT, Pieces, writer
+
+from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.config.trained_drafters import NO_TRAINED
+from specchat.core.budget import Budget
+from specchat.core.sampling import Sampling
+from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.decoding.combinations import check_settings
+from specchat.decoding.speculate import Speculator
+from specchat.drafters import DRAFTERS
+from specchat.drafters.parts import PairResources, Parts
+from specchat.errors import CombinationError
+from specchat.registry import NoOptions
+from specchat.settings import Settings
+from specchat.trees import TREE_POLICIES
+
+
+def drafter_of(own, other, draft=None):
+    target = writer(own)
+    parts = Parts(target, draft or writer(other), resources=PairResources(own, other))
+    return target, DRAFTERS["cross_vocabulary"].load()(NoOptions(), parts)
+
+
+def engine(target, drafter, policy="chain", budget=Budget(6, 6, 2)):  # noqa: B008
+    parts = (make_policy(TREE_POLICIES[policy]), make_rule(ACCEPTANCE_RULES["follow"]), Always(budget))
+    return Speculator(target, drafter, *parts)
+
+
+def context_of(own, text=TEXT, sampling=None):
+    return context_for(sampling, vocab_size=own.size, prompt=own.encode(text))
+
+
+def spelt(table, tokens):
+    return b"".join(map(table.token_bytes, tokens)).decode()
+
+
+@pytest.mark.parametrize("policy", ["chain", "best_first"])
+@pytest.mark.parametrize(("own", "other"), PAIRS)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.5)], ids=["greedy", "warm"])
+def test_the_text_is_the_targets_own_and_most_guesses_stand(own, other, sampling, policy):
+    target, drafter = drafter_of(own, other)
+    context = context_of(own, sampling=sampling)
+    emitted, rounds = speak(engine(target, drafter, policy), 60, context)
+    prompt = own.encode(TEXT)
+    plain = context_for(sampling, vocab_size=own.size, prompt=prompt)
+    alone, _ = speak(engine(writer(own), drafter, budget=Budget(0, 0, 0)), 60, plain)
+    assert emitted == alone
+    if sampling.greedy:
+        assert spelt(own, emitted) in 20 * TEXT
+    assert sum(round.accepted for round in rounds) > 30
+    assert sum(round.draft_passes for round in rounds) > 0
+
+
+def test_a_draft_token_that_is_several_of_the_targets_needs_no_pass_for_the_others():
+    target, drafter = drafter_of(LETTERS, COARSE)
+    context = context_of(LETTERS, TEXT[: TEXT.index(" sat")])
+    engine(target, drafter).start(context.history)
+    tree = TokenTree(context.root, LETTERS.size)
+    node, found, before = ROOT, [], drafter.passes
+    for _ in range(4):
+        guesses = drafter.propose(tree, [node], 1, context)[0]
+        found.append(guesses[0].token)
+        node = tree.add(node, guesses[0])
+    assert spelt(LETTERS, found) == " sat"
+    assert drafter.passes - before == 1
+
+
+def test_draft_tokens_that_together_are_one_of_the_targets_become_it_once_the_target_used_it():
+    """With the product of their probabilities, which the first of them then lacks."""
+    target, drafter = drafter_of(COARSE, LETTERS)
+    context = context_of(COARSE, TEXT[: TEXT.index(" hen")])
+
+    def guessed():
+        [guesses] = drafter.propose(TokenTree(context.root, COARSE.size), [ROOT], 8, context)
+        return {COARSE.pieces[guess.token]: math.exp(guess.logprob) for guess in guesses}
+
+    engine(target, drafter).start(context.history)
+    before = guessed()
+    assert b" hen" not in before, "the prompt does not have it"
+    drafter._translation.learn(COARSE.encode(" hen")[0])
+    after = guessed()
+    assert after[b" hen"] == pytest.approx(0.8, abs=0.2)
+    assert after[b" hen"] + after[b" "] == pytest.approx(before[b" "], rel=1e-6)
+
+
+def test_ngrams_that_were_met_raise_what_is_accepted():
+    lengths = []
+    for learns in (False, True):
+        target, drafter = drafter_of(COARSE, LETTERS)
+        if not learns:
+            drafter._translation.learn = lambda token: None
+        _, rounds = speak(engine(target, drafter), 60, context_of(COARSE))
+        lengths.append(sum(len(round.emitted) for round in rounds) / len(rounds))
+    assert lengths[1] > lengths[0] + 0.5
+
+
+@pytest.mark.parametrize(("own", "other"), PAIRS)
+def test_probabilities_of_the_guesses_at_a_node_never_exceed_1_together(own, other):
+    draft = writer(other, sharpness=2.0, other="the fox ran to the hen; ")
+    target, drafter = drafter_of(own, other, draft)
+    context = context_of(own)
+    speculator = engine(target, drafter)
+    speculator.start(context.history)
+    for _ in range(20):
+        tree = TokenTree(context.root, own.size)
+        frontier = [ROOT]
+        for _ in range(3):
+            proposal = drafter.propose(tree, frontier, own.size, context) if frontier else []
+            for guesses in proposal:
+                assert sum(math.exp(guess.logprob) for guess in guesses) <= 1 + 1e-6
+            frontier = [tree.add(n, g[0]) for n, g in zip(frontier, proposal, strict=True) if g]
+        speculator.round(context)
+
+
+def test_what_it_read_of_the_accepted_text_is_not_read_again():
+    target, drafter = drafter_of(COARSE, FINE)
+    draft = drafter._model
+    context = context_of(COARSE)
+    speculator = engine(target, drafter)
+    speculator.start(context.history)
+    written = draft.counters.rows
+    rounds = [speculator.round(context) for _ in range(12)]
+    emitted = spelt(COARSE, context.history)[len(TEXT) :]
+    rejected = sum(round.tree.drafted - round.accepted for round in rounds)
+    # Each draft token of the text once; besides these, guesses that fell, and the last word that was encoded anew.
+    assert draft.counters.rows - written <= len(FINE.encode(emitted)) + 4 * rejected + 3 * len(rounds)
+
+
+def test_a_node_that_another_drafter_proposed_is_gone_on_from():
+    target, drafter = drafter_of(COARSE, FINE)
+    context = context_of(COARSE, TEXT[: TEXT.index(" hen")])
+    engine(target, drafter).start(context.history)
+    tree = TokenTree(context.root, COARSE.size)
+    node = tree.add(tree.add(ROOT, Guess(COARSE.encode(" hen")[0])), Guess(COARSE.encode(" ")[0]))
+    guess = drafter.propose(tree, [node], 1, context)[0][0]
+    assert COARSE.pieces[guess.token] == b"r"
+
+
+def test_nothing_is_proposed_where_the_text_ends_within_a_character():
+    halves = Pieces([])
+    halves.pieces = [*halves.pieces, "é".encode()[:1], "é".encode()[1:]]
+    parts = Parts(writer(halves), writer(COARSE), resources=PairResources(halves, COARSE))
+    drafter = DRAFTERS["cross_vocabulary"].load()(NoOptions(), parts)
+    prompt = [*halves.encode(TEXT), halves.size - 2]
+    context = context_for(vocab_size=halves.size, prompt=prompt)
+    drafter.start(prompt)
+    assert drafter.propose(TokenTree(context.root, halves.size), [ROOT], 2, context) == [()]
+    context.emit([halves.size - 1])
+    assert len(drafter.propose(TokenTree(context.root, halves.size), [ROOT], 2, context)) == 1
+
+
+@pytest.mark.parametrize("drafter", ["draft_model", "merge"])
+def test_drafters_that_need_the_targets_tokens_are_refused_by_name_and_pointed_here(drafter):
+    settings = Settings().but({"drafter": drafter, "method_options": {"merge.of": "suffix,draft_model"}})
+    check_settings(settings, True, NO_TRAINED)
+    with pytest.raises(
+        CombinationError, match=r"'draft_model' needs .* nearest that works: drafter 'cross_vocabulary'"
+    ):
+        check_settings(settings, True, NO_TRAINED, same_tokens=False)
+    check_settings(settings.but({"drafter": "cross_vocabulary"}), True, NO_TRAINED, same_tokens=False)
+    check_settings(settings.but({"drafter": "suffix"}), True, NO_TRAINED, same_tokens=False)
+    with pytest.raises(CombinationError, match="needs a draft model"):
+        check_settings(settings.but({"drafter": "cross_vocabulary"}), False, NO_TRAINED)
+
+
+def test_pairs_know_from_their_tables_whether_tokens_are_the_same():
+    same = Letters()
+    assert PairResources(same, same).same_tokens
+    assert PairResources(same).same_tokens
+    assert not PairResources(same, Letters()).same_tokens
