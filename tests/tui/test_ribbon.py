@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from test_stored_rounds import stored_id
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.round_parts import Draw
 from specchat.tui.draw.token_tree.ribbon import Column, column_of, ribbon, ribbon_height
 from specchat.tui.text.cells import width_of
 
@@ -25,7 +26,7 @@ def text_of(row) -> str:
 
 def proposed(round: ev.RoundDone, *names: str) -> ev.RoundDone:
     """The round with every node proposed by these."""
-    draws = [ev.Draw(node, "point", name) for node in range(1, len(round.tree.texts)) for name in names]
+    draws = [Draw(node, "point", name) for node in range(1, len(round.tree.texts)) for name in names]
     return msgspec.structs.replace(round, tree=msgspec.structs.replace(round.tree, draws=draws))
 
 
