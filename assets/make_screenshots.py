@@ -168,6 +168,7 @@ async def measuring(app: App, pilot: Keys) -> None:
 async def slowly(app: App, pilot: Keys) -> None:
     """A reply in slow motion, its draft hanging at the cursor."""
     await whole(app, pilot)
+    app.views.tree_panel.action_leave()
     await say(app, pilot, "/speed 0.2")
     await ask(app, pilot, "Write the stack again.")
     await until(pilot, lambda: bool(app.chat.figures and app.chat.figures.tokens > 30) and "◌" in text_of(app))
