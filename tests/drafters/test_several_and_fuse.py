@@ -11,8 +11,6 @@ from contracts.kit import (
     Proposing,
     V,
     context_for,
-    exact_laws,
-    law_p_values,
     make_policy,
     make_rule,
     plain_text,
@@ -21,6 +19,7 @@ from contracts.kit import (
     speak,
     target_says,
 )
+from contracts.text_laws import exact_laws, law_p_values
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
