@@ -56,6 +56,12 @@ def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V
     ).build(choose(method.name, settings))
 
 
+def looks_up(method: Method) -> bool:
+    """Whether it is made of drafters some of which go on without passes of a model."""
+    members = choose(method.name, Settings()).members
+    return any(not member.runs_a_network for member in members)
+
+
 def begin(drafter: Drafter, history: Sequence[int]) -> None:
     """Start a text of the scripted target, whose states a drafter is given that asks for them."""
     if drafter.text_tap is not None:

@@ -7,6 +7,7 @@ import itertools
 import threading
 
 import pytest
+import torch
 from contracts.kit import PROMPT, V, context_for, every, plain_text, scripted_draft, scripted_target
 from contracts.models import BUILDERS, shared_network
 from contracts.models import V as NETWORK_V
@@ -143,6 +144,7 @@ def test_a_tree_that_goes_on_from_another_text_is_dropped(history):
 def test_a_context_of_an_expected_text_leaves_the_real_one_alone():
     context = context_for(Sampling(presence_penalty=1.0))
     ahead = dataclasses.replace(context, history=[*context.history, 4, 4], round=1)
-    assert ahead.counts.reply == {4: 2}
+    ids, amounts = ahead.counts.seen((), torch.device("cpu"))
+    assert {token: amount for token, amount in zip(ids.tolist(), amounts.tolist(), strict=True) if amount} == {4: 2}
     assert context.history == PROMPT
-    assert not context.counts.reply
+    assert not context.counts.seen((), torch.device("cpu"))[1].any()
