@@ -335,9 +335,3 @@ def keeps_the_draws(method: Method) -> bool:
     """Whether a rule promises the same text for the same seed also above temperature 0."""
     rule = make_rule(method)
     return rule.lossless and rule.wanted is DrawKind.POINT
-
-
-def looks_up(method: Method) -> bool:
-    """Whether it is made of drafters some of which go on without passes of a model."""
-    members = choose(method.name, Settings()).members
-    return any(not member.runs_a_network for member in members)
