@@ -124,7 +124,7 @@ def test_a_folder_that_is_closed_is_said(monkeypatch):
 
 def test_the_home_of_nobody_is_said(monkeypatch):
     monkeypatch.setenv("SPECCHAT_HOME", "~nosuchuser")
-    with pytest.raises(ConfigError, match="'~nosuchuser' begins with the home of somebody"):
+    with pytest.raises(ConfigError, match="'~nosuchuser' begins with the home of a user"):
         config.user_settings()
 
 
