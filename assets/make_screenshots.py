@@ -90,6 +90,12 @@ def tells(round: RoundDone) -> bool:
     return len(round.verdict.path) >= 3 and round.verdict.reasons.count("rejected") >= 2
 
 
+def branches(round: RoundDone) -> bool:
+    """Whether two guesses of the round follow one token."""
+    parents = round.tree.parents
+    return len(set(parents)) < len(parents)
+
+
 async def in_the_middle(app: App, pilot: Keys) -> None:
     """The chat while its second reply is written, at a round with branches."""
     await ask(app, pilot, QUESTIONS[0])
@@ -168,10 +174,11 @@ async def measuring(app: App, pilot: Keys) -> None:
 async def slowly(app: App, pilot: Keys) -> None:
     """A reply in slow motion, its draft hanging at the cursor."""
     await whole(app, pilot)
-    app.views.tree_panel.action_leave()
+    panel = app.views.tree_panel
+    panel.action_leave()
     await say(app, pilot, "/speed 0.2")
-    await ask(app, pilot, "Write the stack again.")
-    await until(pilot, lambda: bool(app.chat.figures and app.chat.figures.tokens > 30) and "◌" in text_of(app))
+    await ask(app, pilot, "Now a stack that also knows its largest element.")
+    await until(pilot, lambda: panel.round is not None and branches(panel.round) and text_of(app).count("◌") > 4)
 
 
 def text_of(app: App) -> str:

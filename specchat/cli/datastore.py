@@ -15,6 +15,7 @@ from specchat.cli.flags import model_names
 from specchat.cli.sizes import sized
 
 if TYPE_CHECKING:
+    from specchat.config.datastore_files import DatastoreHeader
     from specchat.core.vocabulary import TokenTable
 
 app = typer.Typer(help="Stores of text for the drafter `datastore`: build, list, remove.", no_args_is_help=True)
@@ -62,7 +63,7 @@ def build(
     texts = [text for source in (texts_of_files(paths or ()), texts_of_chats() if chats else ()) for text in source]
     if not texts:
         raise UsageError("there is no text in what was named")
-    typer.echo(f"reading {sum(map(len, texts)) / 1e6:.1f} million characters as tokens of {target.name}", err=True)
+    typer.echo(f"reading {sum(map(len, texts)):,} characters as tokens of {target.name}", err=True)
     vocabulary = _vocabulary_of(target.name)
     _write(file, target.name, vocabulary, list(_encoded(texts, vocabulary, tokens)))
 
@@ -81,8 +82,8 @@ def list_datastores() -> None:
         if header is None:
             typer.echo(visible(f"{one.name}  {size}  cannot be used: {one.problem}"))
             continue
-        what = f"{header.tokens - header.texts:,} tokens of {header.texts:,} texts, for {header.target}"
-        typer.echo(visible(f"{one.name}  {size}  {what}, built {header.made[:10]}"))
+        what = f"{_contents(header)}, for {header.target}, built {header.made[:10]}"
+        typer.echo(visible(f"{one.name}  {size}  {what}"))
 
 
 @app.command()
@@ -102,6 +103,12 @@ def remove(names: Annotated[list[str], typer.Argument(help="their names", autoco
         except OSError as error:
             raise StoreError(f"{found[name]} cannot be removed: {error.strerror or error}") from None
         typer.echo(f"removed {name}, {sized(size)}")
+
+
+def _contents(header: DatastoreHeader) -> str:
+    """`1 token of 1 text`, `1,204 tokens of 3 texts`."""
+    tokens, texts = header.tokens - header.texts, header.texts
+    return f"{tokens:,} token{'s' if tokens != 1 else ''} of {texts:,} text{'s' if texts != 1 else ''}"
 
 
 def _vocabulary_of(target: str) -> TokenTable:
@@ -141,7 +148,7 @@ def _write(file: Path, target: str, vocabulary: TokenTable, texts: list[list[int
     with _replacing(file) as opened:
         write_datastore(opened, header, tokens)
     name = file.stem
-    typer.echo(f"{name}: {len(tokens) - len(texts):,} tokens of {len(texts):,} texts, {sized(header.file_bytes)}")
+    typer.echo(f"{name}: {_contents(header)}, {sized(header.file_bytes)}")
     typer.echo(f"try it: specchat --drafter datastore --set datastore.store={name}")
 
 

@@ -11,6 +11,7 @@ import typer
 
 from specchat.cli.confirm import can_ask
 from specchat.cli.flags import Output
+from specchat.cli.sizes import sized
 from specchat.cli.training_progress import reporter
 from specchat.cli.training_verdict import as_json, measure, print_verdict
 from specchat.config import ModelSpec, load_catalog
@@ -133,7 +134,7 @@ def _print(pair: str, trained: TrainedDrafter, verdict: Verdict | None, output: 
         sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
         return
     depths = " ".join(f"{share:.2f}" for share in figures["right_by_depth_held_out"])
-    typer.echo(f"{trained.name}: {trained.size / 1e6:.1f} MB in {trained.folder}")
+    typer.echo(f"{trained.name}: {sized(trained.size)} in {trained.folder}")
     typer.echo(f"learnt from {data['reply_tokens']} tokens of {data['texts']} texts, {figures['tokens_seen']} seen")
     typer.echo(f"on texts it never learnt from: τ {figures['chain_tau_held_out']:.2f}, right by depth {depths}")
     typer.echo(

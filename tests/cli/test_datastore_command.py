@@ -75,11 +75,17 @@ def test_a_folder_becomes_a_datastore_of_its_text_files_whose_size_is_told(folde
     assert texts_in("mine") == ["first = 'Füße'", "second text", "third"]
     (one,) = datastore_files()
     assert one.header is not None
-    assert f"{one.header.tokens - 3:,} tokens of 3 texts, 0.0 MB" in said
+    size = f"{one.header.file_bytes / 1000:.1f} kB"
+    assert f"{one.header.tokens - 3:,} tokens of 3 texts, {size}" in said
     assert one.file.stat().st_mode & 0o077 == 0
     listed = run("list").stdout
-    assert "mine  0.0 MB" in listed
+    assert f"mine  {size}" in listed
     assert "of 3 texts, for scripted" in listed
+
+
+def test_one_text_is_not_told_as_texts(folder):
+    assert " of 1 text, " in build("mine", str(folder / "b.txt")).stdout
+    assert " of 1 text, for scripted, built " in run("list").stdout
 
 
 def test_chats_are_read_only_where_they_are_asked_for(folder):
@@ -133,7 +139,8 @@ def test_remove_deletes_what_is_named_and_nothing_where_a_name_is_wrong(folder):
         build(name, str(folder))
     assert "did you mean 'two'" in str(error_of("remove", "one", "tow"))
     assert len(datastore_files()) == 2
-    assert "removed one, 0.0 MB" in run("remove", "one").stdout
+    size = (datastores_dir() / "one.datastore").stat().st_size
+    assert f"removed one, {size / 1000:.1f} kB" in run("remove", "one").stdout
     assert [one.name for one in datastore_files()] == ["two"]
 
 

@@ -25,6 +25,7 @@ from specchat.models import fetch
 ROOT = Path(__file__).parents[2]
 BODY = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)  # a GGUF file without tensors, and what does not compress
 BODY += b"".join(hashlib.sha256(str(i).encode()).digest() for i in range(4000))
+SIZE = f"{len(BODY) / 1000:.1f} kB"
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +72,7 @@ def test_list_shows_every_model_with_its_state_pairs_and_licence():
     for name in load_catalog().models:
         assert name in said
     line = next(line for line in said.splitlines() if line.startswith("tiny-model"))
-    for word in ("○ missing", "0.1 MB to pull", "tiny", "MIT [really]"):
+    for word in ("○ missing", f"{SIZE} to pull", "tiny", "MIT [really]"):
         assert word in line
 
 
@@ -92,8 +93,8 @@ def test_pulling_a_pair_pulls_its_models_and_says_where_they_are():
         "scripted: has no weights, nothing to pull",
     ]
     assert path.read_bytes() == BODY
-    assert "fetching t.gguf: 100 % of 0.1 MB" in result.stderr
-    assert "checking t.gguf: 100 % of 0.1 MB" in result.stderr
+    assert f"fetching t.gguf: 100 % of {SIZE}" in result.stderr
+    assert f"checking t.gguf: 100 % of {SIZE}" in result.stderr
     assert "● ready" in next(line for line in run("list").stdout.splitlines() if line.startswith("tiny-model"))
 
 
@@ -126,7 +127,8 @@ def test_check_of_a_changed_file_is_an_error_that_says_how_to_mend_it():
 
 def test_remove_asks_nobody_when_told_yes_and_frees_the_space():
     run("pull", "tiny")
-    assert "tiny-model: 0.1 MB freed" in run("remove", "tiny-model", "--yes").stdout
+    held = sum(file.stat().st_size for file in (cache_dir() / "models" / "tiny-model").iterdir())
+    assert f"tiny-model: {held / 1000:.1f} kB freed" in run("remove", "tiny-model", "--yes").stdout
     assert not (cache_dir() / "models" / "tiny-model").exists()
 
 
@@ -143,7 +145,7 @@ def test_remove_does_as_it_is_answered(answer, left, monkeypatch):
     monkeypatch.setattr("specchat.cli.confirm.can_ask", lambda: True)
     run("pull", "tiny")
     said = run("remove", "tiny-model", answer=answer).stdout
-    assert "Remove the weights of tiny-model (0.1 MB)?" in said
+    assert f"Remove the weights of tiny-model ({SIZE})?" in said
     assert fetch.state(load_catalog().model("tiny-model")).kind == left
 
 
@@ -219,9 +221,9 @@ def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
         lines(fetch.Progress("fetch", "x", done, 100, 5e6))
     lines(fetch.Progress("verify", "x", 1, 100))
     assert capsys.readouterr().err.splitlines() == [
-        "fetching x: 0 % of 0.0 MB, 5.0 MB/s",
-        "fetching x: 100 % of 0.0 MB, 5.0 MB/s",
-        "checking x: 1 % of 0.0 MB",
+        "fetching x: 0 % of 100 B, 5.0 MB/s",
+        "fetching x: 100 % of 100 B, 5.0 MB/s",
+        "checking x: 1 % of 100 B",
     ]
 
 

@@ -1,10 +1,17 @@
-"""Loading a pair whose models have different tokens: refused or translated, as the drafter has it."""
+"""Loading a pair: models with different tokens are refused or translated; trained drafters are told."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from specchat.config import load_catalog
+from specchat.config.trained_drafters import TrainedDrafter, TrainedDrafters
+from specchat.decoding.conversation import Conversation
+from specchat.engine.far.convert import ready_message
 from specchat.engine.far.pair_loading import Loader
 from specchat.errors import TokenizerMismatch
 from specchat.models.loading import Loaded, load_scripted
@@ -51,3 +58,16 @@ def test_models_with_the_same_tokens_share_their_vocabulary(monkeypatch):
 def test_a_drafter_that_needs_the_same_tokens_refuses_others(monkeypatch, of):
     with pytest.raises(TokenizerMismatch, match=r"2 tokens of their tables differ, such as 'a' \(0 and 1\)"):
         loaded(monkeypatch, "ba", drafter="merge", method_options={"merge.of": of})
+
+
+def test_a_pair_that_is_ready_tells_which_drafters_have_weights_for_its_target():
+    pair = Loader(load_catalog(), lambda event: None, lambda: False).load(Settings(pair="scripted"))
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    fitting = tuple(
+        TrainedDrafter(f"mine-{n}", Path("mine"), method, "scripted", "", 1, "", "MIT", made)
+        for n, method in enumerate(("eagle", "hydra", "eagle"))
+    )
+    conversation = Conversation(pair.target.model, None, pair.vocabulary, Settings())
+    assert ready_message(pair, conversation).trained == []
+    pair = replace(pair, trained=TrainedDrafters("scripted", fitting))
+    assert ready_message(pair, conversation).trained == ["eagle", "hydra"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from driving import Driver, driving
-from fake import LOSS, SETTINGS, rounds_of, started
+from fake import LOSS, SETTINGS, hello, ready, rounds_of, started
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Pace
@@ -27,6 +27,14 @@ async def test_show_asks_with_settings_that_branch_one_round_a_second():
         assert (change["drafter"], change["nodes"], change["width"]) == ("draft_model", 24, 3)
         assert d.link.last(Generate).messages[-1].content == "How does it work?"
         assert d.link.last(Pace).gap_s == 1.0
+
+
+@pytest.mark.parametrize(("trained", "drafter"), [(["eagle", "hydra"], "eagle"), ([], "token_recycling")])
+async def test_a_pair_without_a_draft_model_is_shown_with_its_newest_trained_drafter(trained, drafter):
+    async with driving(loaded=False) as d:
+        await d.hear(hello(), ready(draft=None, trained=trained))
+        await d.say("/show How does it work?")
+        assert (await answered(d))["drafter"] == drafter
 
 
 async def test_a_drafter_that_translates_stays_in_use():

@@ -55,6 +55,7 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
         loss=loss_message(conversation.losslessness),
         notes=pair.notes,
         kernels=pair.target.kernels,
+        trained=list(dict.fromkeys(one.method for one in pair.trained.fitting)),
     )
 
 

@@ -89,6 +89,7 @@ class Ready(Struct, frozen=True, tag_field="type", tag="ready"):
     loss: Losslessness
     notes: list[Words] = []
     kernels: Name = ""  # what multiplies the target's weights: native, torch, transformers
+    trained: list[Name] = []  # drafters with weights on this machine that were trained for the target
 
 
 class Changed(Struct, frozen=True, tag_field="type", tag="changed"):
