@@ -13,7 +13,8 @@ from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, Trained
 from specchat.core.memory import MemoryLimit
 from specchat.core.noise import Noise
 from specchat.core.pruning import Prunable
-from specchat.core.seams import Drafter, Engine, Model, TrainedNetwork, Weights
+from specchat.core.seams import Drafter, Engine, Model, Weights
+from specchat.core.trained_network import TrainedNetwork
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.choice import DrafterChoice, choose
 from specchat.errors import CombinationError
