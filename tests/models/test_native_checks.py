@@ -20,8 +20,8 @@ from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_formats import Kind
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.tensor_source import TensorSource
-from specchat.models.native import kernels
-from specchat.models.native import network as network_in_c
+from specchat.models.native import kernels, pass_rows
+from specchat.models.native.c_structures import KEYS
 from specchat.models.native.network import NativeNetwork
 from specchat.models.native.packing import _as_c
 from specchat.models.native.product import LANES
@@ -216,7 +216,7 @@ def test_a_row_written_elsewhere_than_it_sees_is_refused(monkeypatch, place):
     def elsewhere(kind, values):
         return array(kind, [place] * len(values) if isinstance(values, range) else values)
 
-    monkeypatch.setattr(network_in_c, "array", elsewhere)
+    monkeypatch.setattr(pass_rows, "array", elsewhere)
     if place == 3:  # a row of the prefix, which everybody sees
         assert own.read(tree).logits.isfinite().all()
         return
@@ -238,7 +238,7 @@ def test_a_cache_of_other_numbers_is_not_moved():
 
 
 def test_rows_move_as_the_cache_lays_them_out():
-    cache = KVCache(range(3), 128, network_in_c.KEYS, kernels.kernels_for().move_rows)
+    cache = KVCache(range(3), 128, KEYS, kernels.kernels_for().move_rows)
     keys, values = cache.room_for(128, torch.empty(2, 32, dtype=torch.bfloat16))
     for stored in (keys, values):
         stored.copy_(torch.randn(stored.shape))
@@ -263,7 +263,7 @@ def test_a_row_at_a_position_without_a_rotation_is_refused(monkeypatch, position
     def elsewhere(kind, values):
         return array(kind, values if isinstance(values, range) else [position] * len(values))
 
-    monkeypatch.setattr(network_in_c, "array", elsewhere)
+    monkeypatch.setattr(pass_rows, "array", elsewhere)
     with pytest.raises(ModelError, match=f"row 0 is at position {position} of"):
         own.read(branching_tree()[0])
 
