@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DRAFTER = "tests/contracts/test_drafter_contract.py"
-GOODPUT, MERGE = "tests/controllers/test_goodput.py", "tests/drafters/test_merge.py"
+GOODPUT = ("tests/controllers/test_goodput.py", "tests/controllers/test_goodput_riders.py")
+MERGE = "tests/drafters/test_merge.py"
 EARLY_EXIT = "tests/drafters/test_early_exit.py"
 PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
@@ -771,7 +772,7 @@ MUTATIONS = (
         "controllers/goodput.py",
         "if seen.free_with_probabilities and not self._rounds_cost_too_much(seen):",
         "if False:",
-        (GOODPUT,),
+        GOODPUT,
         quick=True,
     ),
     Mutation(
@@ -780,7 +781,7 @@ MUTATIONS = (
         "controllers/goodput.py",
         "if depth > 0 or seen.drafting_rounds < _TRIAL_ROUNDS:",
         "if True:",
-        (GOODPUT,),
+        GOODPUT,
     ),
     Mutation(
         "controller goodput",
@@ -788,7 +789,7 @@ MUTATIONS = (
         "controllers/goodput.py",
         "self._what_pays(self._free) if self._free.free_with_probabilities else None",
         "None",
-        (GOODPUT,),
+        GOODPUT,
     ),
     Mutation(
         "controller goodput",
@@ -796,7 +797,7 @@ MUTATIONS = (
         "controllers/round_statistics.py",
         "[False] * judged",
         "[False]",
-        (GOODPUT,),
+        GOODPUT,
     ),
     # ------------------------------------------------------------------------------------------ early pruning
     Mutation(
