@@ -11,7 +11,7 @@ EARLY_EXIT = "tests/drafters/test_early_exit.py"
 PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
-SEVERAL = "tests/drafters/test_several_and_fuse.py"
+SEVERAL = ("tests/drafters/test_several_and_fuse.py", "tests/drafters/test_several_models.py")
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
 
 
@@ -430,7 +430,7 @@ MUTATIONS = (
         "drafters/several.py",
         "own = [node for node in frontier if index in owners[node]]",
         "own = list(frontier)",
-        (SEVERAL,),
+        SEVERAL,
     ),
     Mutation(
         "drafter several",
@@ -438,7 +438,7 @@ MUTATIONS = (
         "drafters/merged_guesses.py",
         "return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)",
         "return (guess for guesses in said for guess in guesses)",
-        (SEVERAL, "-k", "distributed"),
+        (*SEVERAL, "-k", "distributed"),
     ),
     Mutation(
         "drafter fuse",
@@ -446,7 +446,7 @@ MUTATIONS = (
         "drafters/fuse.py",
         "if guess.token in top]",
         "]",
-        (SEVERAL, "-k", "fuse or copy"),
+        (*SEVERAL, "-k", "fuse or copy"),
     ),
     Mutation(
         "drafter fuse",
@@ -454,7 +454,7 @@ MUTATIONS = (
         "drafters/own_paths.py",
         "return self._whose.get(path, self._all)",
         "return self._all",
-        (SEVERAL, "-k", "fuse or copy"),
+        (*SEVERAL, "-k", "fuse or copy"),
     ),
     # ------------------------------------------------------------------------------------------ tree policies
     Mutation(
