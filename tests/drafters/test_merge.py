@@ -9,7 +9,6 @@ import torch
 from contracts.kit import (
     PROMPT,
     Always,
-    Proposing,
     V,
     context_for,
     make_policy,
@@ -20,6 +19,7 @@ from contracts.kit import (
     speak,
     target_says,
 )
+from contracts.proposing import Proposing
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
