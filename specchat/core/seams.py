@@ -13,8 +13,7 @@ from specchat.core.context import Context
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, LayerHook, PassRequest, Rider
 from specchat.core.round import Round
-from specchat.core.states import StateTap, TextStates
-from specchat.core.trained_network import Guessed
+from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.core.verdict import Verdict
 
@@ -185,30 +184,6 @@ class Drafter(Protocol):
 
     def close(self) -> None:
         """Let go of what it holds: it is not used again."""
-
-
-class TrainedNetwork(Protocol):
-    """What probably follows, by a small network that was trained to guess it from the target's own states?"""
-
-    layers: frozenset[int]
-    """Of the target, whose states it reads."""
-    depth: int
-    """Nodes of this depth and deeper it cannot be asked about."""
-    passes: int
-    """Forward passes so far."""
-
-    def take(self, states: TextStates) -> None:
-        """States of the text; they come as `Drafter.text_tap` is given them."""
-
-    @property
-    def skip(self) -> Callable[[int, Sequence[int]], None] | None:
-        """Told of tokens of the text whose states do not come; None for a network that needs them all."""
-
-    def begin(self, history: Sequence[int]) -> bool:
-        """A tree is to grow below the last token of this text. False where states of the text are missing."""
-
-    def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
-        """Read nodes of one depth, each once, after their parents: what probably follows each of them."""
 
 
 @runtime_checkable

@@ -1,12 +1,16 @@
-"""What a trained network says after some nodes of a tree."""
+"""What a trained network is asked, and what it says after some nodes of a tree."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
+
+from specchat.core.states import TextStates
+from specchat.core.tree import TokenTree
 
 Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
 Logprobs = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
@@ -27,3 +31,27 @@ class Guessed:
     logprobs: Logprobs
     possible: Tokens
     logits: Tensor
+
+
+class TrainedNetwork(Protocol):
+    """What probably follows, by a small network that was trained to guess it from the target's own states?"""
+
+    layers: frozenset[int]
+    """Of the target, whose states it reads."""
+    depth: int
+    """Nodes of this depth and deeper it cannot be asked about."""
+    passes: int
+    """Forward passes so far."""
+
+    def take(self, states: TextStates) -> None:
+        """States of the text; they come as `Drafter.text_tap` is given them."""
+
+    @property
+    def skip(self) -> Callable[[int, Sequence[int]], None] | None:
+        """Told of tokens of the text whose states do not come; None for a network that needs them all."""
+
+    def begin(self, history: Sequence[int]) -> bool:
+        """A tree is to grow below the last token of this text. False where states of the text are missing."""
+
+    def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
+        """Read nodes of one depth, each once, after their parents: what probably follows each of them."""

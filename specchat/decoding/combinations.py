@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
-from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.controllers.choice import choose_controllers
 from specchat.decoding.families import methods
@@ -23,6 +22,7 @@ from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
 if TYPE_CHECKING:
+    from specchat.config.datastore_files import Datastores
     from specchat.core.tree import DrawKind
 
 

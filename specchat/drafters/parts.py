@@ -6,18 +6,21 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
 from specchat.core.memory import MemoryLimit
 from specchat.core.noise import Noise
 from specchat.core.pruning import Prunable
-from specchat.core.seams import Drafter, Engine, Model, TrainedNetwork, Weights
+from specchat.core.seams import Drafter, Engine, Model, Weights
+from specchat.core.trained_network import TrainedNetwork
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.choice import DrafterChoice, choose
 from specchat.errors import CombinationError
 from specchat.settings import Settings
+
+if TYPE_CHECKING:
+    from specchat.config.datastore_files import Datastores
 
 EngineFactory = Callable[[Mapping[str, Any], Model, Model | None], Engine]
 """(settings by name, the model that writes, its draft model) → an engine of its own."""

@@ -6,8 +6,6 @@ import pytest
 import torch
 from contracts.kit import (
     Always,
-    LookedInto,
-    Proposing,
     context_for,
     draft_says,
     make_policy,
@@ -18,6 +16,8 @@ from contracts.kit import (
     speak,
     target_says,
 )
+from contracts.pass_requests import LookedInto
+from contracts.proposing import Proposing
 from contracts.text_laws import exact_laws, law_p_values
 
 from specchat.acceptance import ACCEPTANCE_RULES

@@ -8,7 +8,6 @@ import pytest
 import torch
 from contracts.kit import (
     Always,
-    Proposing,
     context_for,
     make_policy,
     plain_text,
@@ -17,6 +16,7 @@ from contracts.kit import (
     speak,
     target_says,
 )
+from contracts.proposing import Proposing
 from contracts.text_laws import exact_laws, law_p_values
 
 from specchat.acceptance import ACCEPTANCE_RULES

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from contracts.pass_requests import requested
 from contracts.tiny_networks import tiny_resources
 from torch import Tensor
 
@@ -17,7 +18,6 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.ledger import Ledger
 from specchat.core.noise import Noise, Stream
-from specchat.core.request import LayerHook, PassRequest, Rider
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
@@ -257,61 +257,6 @@ def plain_text(
         target.keep(())
         context.emit([context.law_after(tree, 0, logits).draw(context.noise, Stream.TARGET, len(context.history))])
     return context.history[began:]
-
-
-# ------------------------------------------------------------------------------------- looks into the pass
-
-
-def requested(riders: Sequence[Rider] = (), taps: Collection[int] = (), look: Any = None) -> PassRequest:
-    """A request; `look` is called after every layer there may be."""
-    hooks = () if look is None else (LayerHook(frozenset(range(64)), look),)
-    return PassRequest(frozenset(taps), tuple(riders), hooks)
-
-
-class LookedInto:
-    """A tree policy whose trees' passes are looked into after every layer."""
-
-    taps: Sequence[int] = ()
-
-    def __init__(self, policy: TreePolicy, look: Any) -> None:
-        self.grow, self.observe, self._hooks = policy.grow, policy.observe, requested(look=look).hooks
-
-    def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
-        return self._hooks
-
-
-# ---------------------------------------------------------------------------------------- drafters by hand
-
-
-class Proposing:
-    """A drafter made of one function (tree, node, width, context) → guesses; remembers what it was asked."""
-
-    taps: Sequence[int] = ()
-    text_tap = None
-    passes = 0
-
-    def __init__(self, guess: Callable[[TokenTree, int, int, Context], Sequence[Guess]]) -> None:
-        self._guess = guess
-        self.asked: list[tuple[int, ...]] = []
-        self.widths: list[int] = []
-
-    def start(self, history: Sequence[int]) -> None: ...
-
-    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Any:
-        assert len(frontier) > 0, "nobody is asked about nothing"
-        self.asked.append(tuple(frontier))
-        self.widths.append(width)
-        return [self._guess(tree, node, width, context) for node in frontier]
-
-    def riders(self, tree: TokenTree) -> Sequence[Any]:
-        return ()
-
-    def observe(self, round: Round) -> None: ...
-
-
-def counting_up(tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
-    """Guesses without any knowledge: the next numbers after the node's token."""
-    return [Guess((tree.tokens[node] + 1 + i) % context.vocab_size, proposer="up") for i in range(width)]
 
 
 def random_tree(vocab_size: int, nodes: int, seed: int, root: int = 3) -> TokenTree:

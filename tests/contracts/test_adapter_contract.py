@@ -6,8 +6,9 @@ import copy
 
 import pytest
 import torch
-from contracts.kit import random_tree, requested
+from contracts.kit import random_tree
 from contracts.models import BUILDERS, HIDDEN, V, shared_network
+from contracts.pass_requests import requested
 from transformers import DynamicCache
 
 from specchat.core.request import Adapter, Rider

@@ -10,6 +10,7 @@ import torch
 from contracts.covering import covering, named
 from contracts.kit import PROMPT, Letters, collect, converse, reply
 from contracts.models import BUILDERS, HIDDEN, V, shared_network
+from contracts.smallest_drafters import Stateful
 from contracts.table_plugins import PLUGINS, listed
 from contracts.trained import trained_folder
 from safetensors.torch import load_file
@@ -204,10 +205,8 @@ def test_a_nested_engine_draws_from_the_law_it_names(build):
 def test_members_and_drafters_have_noise_of_their_own(build):
     parts = []
     with pytest.MonkeyPatch.context() as patch:
-        from contracts import table_plugins
-
-        made = table_plugins.Stateful.__init__
-        patch.setattr(table_plugins.Stateful, "__init__", lambda s, o, p: (parts.append(p), made(s, o, p))[1])
+        made = Stateful.__init__
+        patch.setattr(Stateful, "__init__", lambda s, o, p: (parts.append(p), made(s, o, p))[1])
         converse(build(), None, drafter="merge", method_options={"merge.of": "stateful,stateful2"})
         converse(build(), None, drafter="stateful")
     noises = {part.noise(Noise(3)) for part in parts}

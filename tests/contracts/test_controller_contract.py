@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 from contracts.kit import (
-    Proposing,
     Reply,
     context_for,
-    counting_up,
     every,
     make_controller,
     make_policy,
@@ -17,6 +15,7 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
+from contracts.proposing import Proposing, counting_up
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from contracts.kit import random_tree, requested
+from contracts.kit import random_tree
 from contracts.model_checks import CLOSE, PREFIX, check, check_next, deepest
 from contracts.models import HIDDEN, Subject, V, models_with
+from contracts.pass_requests import requested
 
 from specchat.core.request import LayerHook, PassRequest, Rider
 from specchat.core.states import StateTap, TextStates

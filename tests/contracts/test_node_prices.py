@@ -10,9 +10,7 @@ from contracts.covering import covering
 from contracts.kit import (
     PROMPT,
     Always,
-    Proposing,
     context_for,
-    counting_up,
     every,
     make_drafter,
     make_policy,
@@ -21,6 +19,7 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
+from contracts.proposing import Proposing, counting_up
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget

@@ -7,11 +7,8 @@ from contracts.covering import covering, named
 from contracts.draw_plugins import Together
 from contracts.kit import (
     Always,
-    LookedInto,
-    Proposing,
     V,
     context_for,
-    counting_up,
     every,
     make_drafter,
     make_policy,
@@ -24,6 +21,8 @@ from contracts.kit import (
 from contracts.models import MODELS, perturbed, shared_network
 from contracts.models import V as NETWORK_V
 from contracts.nested_engine import NestedEngine
+from contracts.pass_requests import LookedInto
+from contracts.proposing import Proposing, counting_up
 from contracts.tree_plugins import Alternating, Pruner, Transformed, backwards, merge, only_first
 
 from specchat.acceptance import ACCEPTANCE_RULES

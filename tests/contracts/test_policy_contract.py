@@ -5,14 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from contracts.kit import (
-    Proposing,
-    V,
-    context_for,
-    counting_up,
-    every,
-    make_policy,
-)
+from contracts.kit import V, context_for, every, make_policy
+from contracts.proposing import Proposing, counting_up
 
 from specchat.core.budget import Budget
 from specchat.core.tree import ROOT, DrawKind, Guess

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from contracts.kit import PROMPT, V, context_for, every, make_rule, random_tree, requested, scripted_target, target_says
+from contracts.kit import PROMPT, V, context_for, every, make_rule, random_tree, scripted_target, target_says
+from contracts.pass_requests import requested
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.sampling import Sampling

@@ -5,20 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
-from contracts.kit import (
-    Letters,
-    Proposing,
-    V,
-    context_for,
-    converse,
-    counting_up,
-    make_policy,
-    make_rule,
-    random_tree,
-    scripted_target,
-    speak,
-)
+from contracts.kit import Letters, V, context_for, converse, make_policy, make_rule, random_tree, scripted_target, speak
 from contracts.models import BUILDERS, perturbed
+from contracts.proposing import Proposing, counting_up
 from tensor_bytes import TensorBytes
 
 from specchat.acceptance import ACCEPTANCE_RULES

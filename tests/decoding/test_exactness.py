@@ -12,7 +12,6 @@ from contracts.kit import (
     PROMPT,
     Always,
     Letters,
-    Proposing,
     V,
     collect,
     context_for,
@@ -31,6 +30,7 @@ from contracts.kit import (
 )
 from contracts.models import MODELS, perturbed, shared_network
 from contracts.models import V as NETWORK_V
+from contracts.proposing import Proposing
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers import CONTROLLERS

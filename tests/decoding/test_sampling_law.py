@@ -21,9 +21,7 @@ from contracts.draw_plugins import (
 )
 from contracts.kit import (
     Always,
-    Proposing,
     context_for,
-    counting_up,
     draft_says,
     every,
     lossless_rules,
@@ -36,6 +34,7 @@ from contracts.kit import (
     speak,
     target_says,
 )
+from contracts.proposing import Proposing, counting_up
 from contracts.text_laws import chi_square_p, exact_laws, law_p_values
 
 from specchat.acceptance import ACCEPTANCE_RULES

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 import torch
-from contracts.kit import Always, Proposing, V, context_for, counting_up, make_policy, make_rule, target_says
+from contracts.kit import Always, V, context_for, make_policy, make_rule, target_says
+from contracts.proposing import Proposing, counting_up
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers.goodput import Goodput

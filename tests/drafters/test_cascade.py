@@ -8,7 +8,6 @@ import pytest
 from contracts.kit import (
     PROMPT,
     Always,
-    Proposing,
     V,
     context_for,
     make_policy,
@@ -18,6 +17,7 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
+from contracts.proposing import Proposing
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from contracts.kit import Always, context_for, make_policy, make_rule, plain_text, requested, speak
+from contracts.kit import Always, context_for, make_policy, make_rule, plain_text, speak
 from contracts.models import V as NETWORK_V
 from contracts.models import network_models
+from contracts.pass_requests import requested
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget

@@ -1,16 +1,14 @@
-"""Merged drafters share one tree: no token twice, every proposer named, trust learnt, everything handed on."""
+"""Merged drafters share one tree: no token twice, every proposer named, trust learnt, the text the target's own."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 from contracts.kit import (
     PROMPT,
     Always,
-    Proposing,
     V,
     context_for,
     make_policy,
@@ -21,11 +19,11 @@ from contracts.kit import (
     speak,
     target_says,
 )
+from contracts.proposing import Proposing
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.reading import Reading
-from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
@@ -36,7 +34,6 @@ from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.merge import Merge
 from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
-from specchat.errors import UsageError
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
@@ -193,94 +190,6 @@ def test_draws_alone_get_the_whole_width():
     assert len(ask(of(drawing("d", (9, 9, 1, 2))), 4, wanted=DrawKind.IID)) == 4
 
 
-# ---------------------------------------------------------------------------------------- handed on
-
-
-class Riding:
-    """Attaches so many riders, in a chain, and keeps what it is given back."""
-
-    passes = 3
-    text_tap = None
-
-    def __init__(self, layer, count, mark):
-        self.taps = (layer, 7)
-        self.started, self.seen = [], None
-        self._riders = [Rider(ROOT, torch.tensor([mark]), after=i - 1 if i else None) for i in range(count)]
-
-    def start(self, history):
-        self.started.append(list(history))
-
-    def propose(self, tree, frontier, width, context):
-        return [() for _ in frontier]
-
-    def riders(self, tree):
-        return self._riders
-
-    def observe(self, round):
-        self.seen = round.reading
-
-
-def test_riders_taps_passes_and_start_are_those_of_all_members():
-    first, second = Riding(1, 2, 1.0), Riding(4, 3, 2.0)
-    merged = of(first, second)
-    merged.start([1, 2])
-    assert first.started == second.started == [[1, 2]]
-    assert list(merged.taps) == [1, 4, 7]
-    assert merged.passes == 6
-    riders = merged.riders(TokenTree(3, V).freeze())
-    assert [float(rider.embedding[0]) for rider in riders] == [1, 1, 2, 2, 2]
-    assert [rider.after for rider in riders] == [None, 0, None, 2, 3]
-
-
-def test_every_member_sees_the_rows_of_its_own_riders():
-    first, second = Riding(1, 2, 1.0), Riding(4, 3, 2.0)
-    merged, tree = of(first, second), TokenTree(PROMPT[-1], V).freeze()
-    merged.riders(tree)
-    rows = torch.arange(5.0)[:, None].expand(5, V)
-    play(merged, tree, [2], rider_logits=rows, rider_states={4: rows * 10}, rider_likeliest=rows.int())
-    assert first.seen.rider_logits[:, 0].tolist() == [0, 1]
-    assert second.seen.rider_logits[:, 0].tolist() == [2, 3, 4]
-    assert second.seen.rider_states[4][:, 0].tolist() == [20, 30, 40]
-    assert second.seen.rider_likeliest[:, 0].tolist() == [2, 3, 4]
-
-
-def test_members_learn():
-    merged = build("merge", of="suffix,token_recycling")
-    context = context_for()
-    parts = (make_policy(TREE_POLICIES["best_first"]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(8, 4, 4)))
-    _, rounds = speak(Speculator(scripted_target(), merged, *parts), 200, context)
-    proposers = {d.guess.proposer for r in rounds for n in range(len(r.tree)) for d in r.tree.draws(n)}
-    assert proposers == {"suffix", "token_recycling", "suffix+token_recycling"}
-
-
-# ---------------------------------------------------------------------------------------- members
-
-
-def test_members_get_their_own_options():
-    merged = build("merge", of="suffix", **{"suffix.factor": 0.0, "suffix.offset": 0})
-    history = [1, 2, 3, 1, 2]
-    merged.start(history)
-    assert ask(merged, context=context_for(prompt=history)) == []
-    default = build("merge", of="suffix")
-    default.start(history)
-    assert [guess.token for guess in ask(default, context=context_for(prompt=history))] == [3]
-
-
-@pytest.mark.parametrize(
-    ("named", "words"),
-    [
-        ("suffix,merge", "a drafter cannot be made of itself: merge → merge"),
-        ("suffix,suffix", "merge names suffix twice with the same options"),
-        ("suffix,suffix(depth=64)", "merge names suffix twice with the same options"),
-        ("", "names no drafter; it must be written like suffix,token_recycling"),
-        ("sufix", "no drafter is called 'sufix'; did you mean 'suffix'"),
-    ],
-)
-def test_members_that_cannot_be_are_refused(named, words):
-    with pytest.raises(UsageError, match=words):
-        build("merge", of=named)
-
-
 @pytest.mark.parametrize("named", ["suffix,token_recycling", "draft_model,suffix", "prompt_lookup,draft_model"])
 @pytest.mark.parametrize("policy", ["chain", "expansion", "best_first", "template"])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8)], ids=["greedy", "warm"])
@@ -311,11 +220,3 @@ def test_a_draft_model_reads_the_nodes_that_others_proposed_and_stays_in_step():
         by_draft = {d.guess.token for d in last.tree.draws(node) if "draft_model" in d.guess.proposer}
         fresh = alone.propose(last.tree, [node], 3, context)[0]
         assert by_draft <= {guess.token for guess in fresh}
-
-
-def test_a_round_is_handed_on_unchanged_but_for_riders():
-    member = Riding(1, 0, 0.0)
-    merged, tree = of(member), TokenTree(PROMPT[-1], V).freeze()
-    play(merged, tree, [2])
-    assert member.seen is not None
-    assert replace(member.seen) == member.seen or torch.equal(member.seen.logits, torch.zeros(1, V))

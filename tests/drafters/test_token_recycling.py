@@ -9,11 +9,8 @@ import torch
 from contracts.kit import (
     PROMPT,
     Always,
-    LookedInto,
-    Proposing,
     V,
     context_for,
-    counting_up,
     make_policy,
     make_rule,
     plain_text,
@@ -21,6 +18,8 @@ from contracts.kit import (
     speak,
     target_says,
 )
+from contracts.pass_requests import LookedInto
+from contracts.proposing import Proposing, counting_up
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from contracts.kit import requested
+from contracts.pass_requests import requested
 from gguf import GGUFWriter
 from tiny_models import TOKENS, write_tokenizer
 

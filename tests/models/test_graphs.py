@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contracts.kit import requested
+from contracts.pass_requests import requested
 from frozen import FrozenRecorder, RefusingRecorder
 from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
 

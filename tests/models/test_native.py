@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from contracts.kit import requested
+from contracts.pass_requests import requested
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, network, prompt, source_of, two_rounds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import shutil
 import zipfile
@@ -276,40 +275,3 @@ def test_what_a_drafter_has_learnt_is_listed_and_erased_by_name():
     assert "is gone" in run("erase-state", "hydra", "--yes").output
     assert "hydra has learnt" not in run("list").output
     assert "no drafter called 'hydra' has learnt anything" in str(run("erase-state", "hydra").exception)
-
-
-# --------------------------------------------------------------------------------------- the target's checksum
-
-
-def test_the_checksum_of_one_file_is_its_own_and_is_not_computed_twice(home, monkeypatch):
-    file = home / "a.gguf"
-    file.write_bytes(b"GGUF")
-    spec = dataclasses.replace(load_catalog().model("scripted"), name="own", sources=(path_source(file),))
-    assert fetch.known_sha256(spec) is None
-    assert fetch.weights_sha256(spec) == hashlib.sha256(b"GGUF").hexdigest()
-    assert fetch.known_sha256(spec) == hashlib.sha256(b"GGUF").hexdigest()
-    monkeypatch.setattr(fetch.checksum.disk, "sha256_of", lambda *_: pytest.fail("hashed again"))
-    assert fetch.weights_sha256(spec) == hashlib.sha256(b"GGUF").hexdigest()
-
-
-def test_the_checksum_of_several_files_names_all_of_them(home):
-    folder = home / "sharded"
-    folder.mkdir()
-    for name in ("b.safetensors", "a.safetensors", "config.json"):
-        (folder / name).write_text(name)
-    spec = dataclasses.replace(load_catalog().model("scripted"), name="own", sources=(path_source(folder),))
-    lines = "".join(f"{n} {hashlib.sha256(n.encode()).hexdigest()}\n" for n in ("a.safetensors", "b.safetensors"))
-    assert fetch.weights_sha256(spec) == hashlib.sha256(lines.encode()).hexdigest()
-
-
-def test_a_model_that_is_not_here_has_the_checksum_that_it_must_have():
-    spec = load_catalog().model("smollm2-135m-instruct")
-    assert fetch.known_sha256(spec) == spec.files[0].sha256
-    with pytest.raises(WeightsError, match="specchat models pull"):
-        fetch.weights_sha256(load_catalog().model("qwen3-0.6b"))
-
-
-def path_source(path):
-    from specchat.config import PathSource
-
-    return PathSource(path)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DRAFTER = "tests/contracts/test_drafter_contract.py"
-GOODPUT, MERGE = "tests/controllers/test_goodput.py", "tests/drafters/test_merge.py"
+GOODPUT = ("tests/controllers/test_goodput.py", "tests/controllers/test_goodput_riders.py")
+MERGE = "tests/drafters/test_merge.py"
 EARLY_EXIT = "tests/drafters/test_early_exit.py"
 PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
-SEVERAL = "tests/drafters/test_several_and_fuse.py"
+SEVERAL = ("tests/drafters/test_several_and_fuse.py", "tests/drafters/test_several_models.py")
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
 
 
@@ -429,7 +430,7 @@ MUTATIONS = (
         "drafters/several.py",
         "own = [node for node in frontier if index in owners[node]]",
         "own = list(frontier)",
-        (SEVERAL,),
+        SEVERAL,
     ),
     Mutation(
         "drafter several",
@@ -437,7 +438,7 @@ MUTATIONS = (
         "drafters/merged_guesses.py",
         "return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)",
         "return (guess for guesses in said for guess in guesses)",
-        (SEVERAL, "-k", "distributed"),
+        (*SEVERAL, "-k", "distributed"),
     ),
     Mutation(
         "drafter fuse",
@@ -445,7 +446,7 @@ MUTATIONS = (
         "drafters/fuse.py",
         "if guess.token in top]",
         "]",
-        (SEVERAL, "-k", "fuse or copy"),
+        (*SEVERAL, "-k", "fuse or copy"),
     ),
     Mutation(
         "drafter fuse",
@@ -453,7 +454,7 @@ MUTATIONS = (
         "drafters/own_paths.py",
         "return self._whose.get(path, self._all)",
         "return self._all",
-        (SEVERAL, "-k", "fuse or copy"),
+        (*SEVERAL, "-k", "fuse or copy"),
     ),
     # ------------------------------------------------------------------------------------------ tree policies
     Mutation(
@@ -771,7 +772,7 @@ MUTATIONS = (
         "controllers/goodput.py",
         "if seen.free_with_probabilities and not self._rounds_cost_too_much(seen):",
         "if False:",
-        (GOODPUT,),
+        GOODPUT,
         quick=True,
     ),
     Mutation(
@@ -780,7 +781,7 @@ MUTATIONS = (
         "controllers/goodput.py",
         "if depth > 0 or seen.drafting_rounds < _TRIAL_ROUNDS:",
         "if True:",
-        (GOODPUT,),
+        GOODPUT,
     ),
     Mutation(
         "controller goodput",
@@ -788,7 +789,7 @@ MUTATIONS = (
         "controllers/goodput.py",
         "self._what_pays(self._free) if self._free.free_with_probabilities else None",
         "None",
-        (GOODPUT,),
+        GOODPUT,
     ),
     Mutation(
         "controller goodput",
@@ -796,7 +797,7 @@ MUTATIONS = (
         "controllers/round_statistics.py",
         "[False] * judged",
         "[False]",
-        (GOODPUT,),
+        GOODPUT,
     ),
     # ------------------------------------------------------------------------------------------ early pruning
     Mutation(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import torch
-from contracts.kit import Proposing, context_for
+from contracts.kit import context_for
+from contracts.proposing import Proposing
 
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling

@@ -7,7 +7,8 @@ import math
 
 import pytest
 import torch
-from contracts.kit import Proposing, make_policy
+from contracts.kit import make_policy
+from contracts.proposing import Proposing
 from trees.laws import IID, POINT, WOR, Costly, V, context, drawing, law, likely, paths_of, saved, value
 
 from specchat.core.budget import Budget

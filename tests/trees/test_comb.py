@@ -6,7 +6,8 @@ import itertools
 import math
 
 import pytest
-from contracts.kit import Proposing, context_for, make_policy
+from contracts.kit import context_for, make_policy
+from contracts.proposing import Proposing
 
 from specchat.core.budget import Budget
 from specchat.core.tree import ROOT, Guess

@@ -6,7 +6,8 @@ import math
 
 import pytest
 import torch
-from contracts.kit import Always, Proposing, context_for, make_policy, make_rule, plain_text, scripted_target, speak
+from contracts.kit import Always, context_for, make_policy, make_rule, plain_text, scripted_target, speak
+from contracts.proposing import Proposing
 from trees.laws import IID, V, context, likely, paths_of, value
 
 from specchat.acceptance import ACCEPTANCE_RULES

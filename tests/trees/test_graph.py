@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from contracts.kit import Proposing, V, context_for, make_policy, scripted_draft, scripted_target
+from contracts.kit import V, context_for, make_policy, scripted_draft, scripted_target
+from contracts.proposing import Proposing
 from trees.laws import WOR, Costly, drawing, law, paths_of
 
 from specchat.core.budget import Budget

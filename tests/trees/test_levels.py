@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from contracts.kit import Proposing, context_for, counting_up, make_policy
+from contracts.kit import context_for, make_policy
+from contracts.proposing import Proposing, counting_up
 
 from specchat.core.budget import Budget
 from specchat.trees import TREE_POLICIES

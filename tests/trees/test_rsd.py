@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 import torch
-from contracts.kit import Proposing, counting_up, make_policy
+from contracts.kit import make_policy
+from contracts.proposing import Proposing, counting_up
 from contracts.text_laws import chi_square_p
 from trees.laws import WOR, V, context, drawing, law, likely, paths_of, value
 

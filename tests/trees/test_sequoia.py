@@ -6,17 +6,8 @@ import math
 from collections import Counter
 
 import pytest
-from contracts.kit import (
-    Always,
-    Proposing,
-    context_for,
-    counting_up,
-    make_policy,
-    make_rule,
-    plain_text,
-    scripted_target,
-    speak,
-)
+from contracts.kit import Always, context_for, make_policy, make_rule, plain_text, scripted_target, speak
+from contracts.proposing import Proposing, counting_up
 from trees.laws import every_tree
 
 from specchat.acceptance import ACCEPTANCE_RULES

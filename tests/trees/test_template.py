@@ -6,7 +6,8 @@ import itertools
 from collections import Counter
 
 import pytest
-from contracts.kit import Proposing, context_for, make_policy
+from contracts.kit import context_for, make_policy
+from contracts.proposing import Proposing
 from trees.laws import every_tree
 
 from specchat.core.budget import Budget

@@ -1,6 +1,7 @@
-"""The app under test draws as soon as there is something to draw: what it rests for others would only be waited for."""
+"""What tests of the app share: an app that draws at once, without the rests it takes for others; a store's place."""
 
 import gc
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +20,8 @@ def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(module, name, getattr(module, name) / 20)
     for name in ("freeze", "set_threshold"):  # what one test leaves must not stay for the next
         monkeypatch.setattr(gc, name, lambda *_: None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "chats.db"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,11 +23,6 @@ from specchat.tui.widgets.pair_list import PairList
 from specchat.tui.widgets.reply_view import ReplyView
 
 WHEN = "2026-01-31T12:00:00.000Z"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "chats.db"
 
 
 def kept(store: Path) -> list[tuple[Chat, list[Message]]]:
@@ -242,58 +236,6 @@ def test_a_reply_that_was_kept_has_the_same_pieces():
     turn = turn_of(reply)
     assert turn.reply.pieces == [("a", "drafted"), ("␛[31m ", "target"), ("你好 ", "drafted"), ("b", "target")]
     assert message_of(turn) == reply
-
-
-async def test_a_store_that_cannot_be_written_is_said_and_the_chat_goes_on(store):
-    store.mkdir()
-    async with driving(store=store) as d:
-        await until(d, lambda: "not being saved" in d.drawn(d.app.views.notice))
-        await d.say("hi")
-        await d.reply("still here")
-        assert "still here" in d.screen()
-        assert "not being saved" in d.drawn(d.app.views.status)
-        d.app.control.archive.close()
-        assert str(store) in d.app.control.archive.problem
-
-
-async def test_a_disk_that_is_full_is_said_and_nothing_is_lost_when_there_is_room(store, monkeypatch):
-    monkeypatch.setattr(writer, "RETRY_S", 0.05)
-    add, full = Chats.add, True
-
-    def adding(self: Chats, *given: object) -> None:
-        if full:
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-        add(self, *given)
-
-    monkeypatch.setattr(Chats, "add", adding)
-    async with driving(store=store) as d:
-        await d.say("hi")
-        await until(d, lambda: "the disk is full" in d.drawn(d.app.views.notice))
-        await d.reply("an answer")
-        full = False
-        await until(d, lambda: not d.app.chat.unsaved)
-        assert "not being saved" not in d.drawn(d.app.views.status)
-        d.app.control.archive.close()
-    assert [message.content for message in kept(store)[0][1]] == ["hi", "an answer"]
-
-
-async def test_a_file_that_breaks_is_put_aside_and_the_whole_chat_written_again(store, monkeypatch):
-    monkeypatch.setattr(writer, "RETRY_S", 0.05)
-    async with driving(store=store) as d:
-        await d.say("hi " + "long " * 400)
-        await d.reply("an answer")
-        await until(d, lambda: kept(store)[0][1][1].status == "done")
-        sqlite3.connect(store).execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        with store.open("r+b") as file:
-            file.write(b"\xaa" * store.stat().st_size)
-        await d.say("more")
-        await d.reply("another answer")
-        await until(d, lambda: "damaged" in d.drawn(d.app.views.notice) or any(store.parent.glob("*.damaged-*")))
-        await until(d, lambda: not d.app.chat.unsaved)
-        d.app.control.archive.close()
-    assert [message.content[:4] for message in kept(store)[0][1]] == ["hi l", "an a", "more", "anot"]
 
 
 async def test_a_recording_is_not_kept(store):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from driving import Driver, driving
 from fake import rounds_of
 
@@ -16,11 +15,6 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.reply_rounds import ReplyRounds
 from specchat.tui.state.shown_rounds import ShownRounds
 from specchat.tui.state.turn import Reply
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "chats.db"
 
 
 def stored(store: Path) -> list[Message]:

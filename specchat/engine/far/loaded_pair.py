@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
-from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import Vocabulary
@@ -15,6 +15,9 @@ from specchat.drafters.parts import PairResources
 from specchat.models.loading import Loaded
 from specchat.models.machine import threads_for
 from specchat.models.own.decoder import Decoder
+
+if TYPE_CHECKING:
+    from specchat.config.datastore_files import Datastores
 
 
 @dataclass(frozen=True)

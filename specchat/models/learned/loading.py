@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from specchat.config.trained_drafters import TrainedDrafter
-from specchat.core.seams import TrainedNetwork, Weights
+from specchat.core.seams import Weights
+from specchat.core.trained_network import TrainedNetwork
 from specchat.errors import ModelError
 from specchat.models.learned.eagle_drafting import EagleDrafting
 from specchat.models.learned.ground import Ground

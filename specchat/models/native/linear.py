@@ -9,8 +9,8 @@ from specchat.models.base.head_output import HeadOutput
 from specchat.models.files.gguf_reader import GROUP
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.native.arena import Arena
+from specchat.models.native.c_structures import CDecoder
 from specchat.models.native.kernels import HeadRoom, Kernels, kernels_for
-from specchat.models.native.network import CDecoder
 from specchat.models.native.packing import pack_into
 from specchat.models.native.product import LANES, CProduct, Product
 from specchat.models.native.tensor_pointers import pointer

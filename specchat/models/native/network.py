@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-from array import array
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,73 +10,19 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.core.states import StackedStates
-from specchat.errors import ModelError
 from specchat.models.base.head_output import HeadOutput
-from specchat.models.base.kv_cache import KVCache, MoveRows
+from specchat.models.base.kv_cache import MoveRows
 from specchat.models.base.network import Pass
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
-from specchat.models.base.sub_layers import SubLayers
 from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
+from specchat.models.native.c_structures import KEYS, CDecoder, CLayer
 from specchat.models.native.kernels import BEST, HeadRoom, kernels_for
 from specchat.models.native.packing import Packer, RowReader
+from specchat.models.native.pass_rows import PassRows, as_floats
 from specchat.models.native.product import CProduct, Product
 from specchat.models.native.tensor_pointers import maybe_pointer, pointer
-
-KEYS = 32
-"""Keys of so many rows lie side by side in the cache; attention.h has the same number."""
-
-
-class _CLayer(ctypes.Structure):
-    _fields_ = [
-        ("input_norm", ctypes.c_void_p),
-        ("mlp_norm", ctypes.c_void_p),
-        ("q_norm", ctypes.c_void_p),
-        ("k_norm", ctypes.c_void_p),
-        ("post_attention_norm", ctypes.c_void_p),
-        ("post_mlp_norm", ctypes.c_void_p),
-        ("kind", ctypes.c_int32),
-        ("qkv", CProduct * 3),
-        ("o", CProduct),
-        ("gate_up", CProduct * 2),
-        ("down", CProduct),
-    ]
-
-
-class CDecoder(ctypes.Structure):
-    _fields_ = [
-        *[(n, ctypes.c_int32) for n in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inter", "vocab_size")],
-        *[(n, ctypes.c_int32) for n in ("kinds", "gelu")],
-        ("epsilon", ctypes.c_float),
-        ("layer", ctypes.POINTER(_CLayer)),
-        ("norm", ctypes.c_void_p),
-        ("head", CProduct),
-    ]
-
-
-class _CAttentionKind(ctypes.Structure):
-    _fields_ = [
-        *[(name, ctypes.c_int32) for name in ("common", "positions")],
-        *[(name, ctypes.c_void_p) for name in ("rotations", "mask")],
-    ]
-
-
-_KINDS = 4
-
-
-class _CRows(ctypes.Structure):
-    _fields_ = [
-        *[(name, ctypes.c_int32) for name in ("rows", "end", "capacity")],
-        *[(name, ctypes.c_void_p) for name in ("hidden", "positions", "places", "keys", "values")],
-        ("kind", _CAttentionKind * _KINDS),
-        *[(name, ctypes.c_void_p) for name in ("place_of", "mlp")],
-        *[(name, ctypes.c_int32) for name in ("kept", "adapters")],
-        *[(name, ctypes.c_void_p) for name in ("low_rank", "adapter_of")],
-        ("tapped", ctypes.c_int32),
-        *[(name, ctypes.c_void_p) for name in ("tap_of", "taps")],
-    ]
 
 
 @dataclass(frozen=True)
@@ -94,7 +38,7 @@ class NativeLayer:
     kind: int
     products: tuple[Product, ...]  # q, k, v, o, gate, up, down
 
-    def as_c(self, index: int, shape: Shape) -> _CLayer:
+    def as_c(self, index: int, shape: Shape) -> CLayer:
         q, k, v, o, gate, up, down = (product.as_c() for product in self.products)
         norms = [
             maybe_pointer(f"layer {index}, {name}", getattr(self, name), torch.float32, size)
@@ -104,7 +48,7 @@ class NativeLayer:
                 *((name, shape.hidden) for name in ("post_attention_norm", "post_mlp_norm")),
             )
         ]
-        return _CLayer(*norms, self.kind, (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
+        return CLayer(*norms, self.kind, (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
 
 
 class NativeNetwork:
@@ -137,7 +81,7 @@ class NativeNetwork:
         self.nbytes = sum(product.nbytes for product in products)
         self.weights = sum(product.out * product.inputs for product in products)
         told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
-        self._c_layers = (_CLayer * shape.layers)(*told)
+        self._c_layers = (CLayer * shape.layers)(*told)
         self._adapters = AdapterTables(shape)
         self._c = CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
@@ -153,7 +97,7 @@ class NativeNetwork:
         return head_rows(self._source, self.shape.tied, tokens)
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
-        hidden = _floats(hidden)
+        hidden = as_floats(hidden)
         rows, vocab_size = hidden.shape[0], self.shape.vocab_size
         said = HeadRoom(rows, vocab_size, totals=totals)
         if rows:
@@ -168,7 +112,7 @@ class NativeNetwork:
         return states + masks + said + self._kernels.working_bytes(self.threads, self._c, rows, seen)
 
     def run(self, running: Pass) -> Tensor:
-        rows, watch = _Rows(running, self.shape, self.like, self._adapters), running.watch
+        rows, watch = PassRows(running, self.shape, self.like, self._adapters), running.watch
         for layers in running.segments(self.shape.layers):
             running.counters.node_layers += running.parts.computed(layers) * rows.hidden.shape[0]
             taps = None if watch is None else rows.taps(watch.tapped(layers))
@@ -211,98 +155,3 @@ class NativeNetwork:
             kind=self.shape.kind_of[index],
             products=products,
         )
-
-
-@dataclass(frozen=True)
-class _Taps:
-    """Layers whose states C copies; `places` says of each layer where among them its states go, or −1."""
-
-    states: StackedStates
-    places: array[int]
-
-
-class _Rows:
-    """The rows of one pass and where they lie."""
-
-    def __init__(self, running: Pass, shape: Shape, like: Tensor, adapters: AdapterTables) -> None:
-        plan = running.plan
-        self.hidden = _floats(running.hidden)
-        self._shape = shape
-        self._tables = running.tables
-        self._seen = running.masks(shape.attention_kinds)
-        # Where a window hides what is old, no row need be seen by all.
-        self._common = [plan.common if seen is plan.mask else 0 for seen in self._seen]
-        self._end = plan.mask.shape[1]
-        self._positions, self._places = array("i", plan.positions), array("i", plan.written)
-        self._keys, self._values = running.cache.room_for(self._end, like)
-        self._place_of, self._mlp = _left_out(running.parts, running.cache)
-        self._adapters, self._adapter_of = adapters.of(running.riders, self.hidden.shape[0])
-
-    def drop(self, stay: list[int]) -> None:
-        """Go on with these rows alone; `stay` are places among the rows so far."""
-        self.hidden = self.hidden[stay]
-        self._positions, self._places = (array("i", map(a.__getitem__, stay)) for a in (self._positions, self._places))
-        self._seen = [seen[stay] for seen in self._seen]
-        self._adapter_of = None if self._adapter_of is None else self._adapter_of[stay]
-
-    def taps(self, layers: tuple[int, ...]) -> _Taps | None:
-        """Room for the states of the rows after these layers; None where there are none."""
-        if not layers:
-            return None
-        places = array("i", [-1]) * self._shape.layers
-        for place, layer in enumerate(layers):
-            places[layer] = place
-        return _Taps(StackedStates(layers, torch.empty(len(layers), *self.hidden.shape)), places)
-
-    def as_c(self, taps: _Taps | None = None) -> _CRows:
-        """The same for C; valid as long as this and the taps live and nothing is dropped."""
-        shape, rows, (kept, _, capacity, _) = self._shape, self.hidden.shape[0], self._keys.shape
-        if rows != len(self._places):
-            raise ModelError(f"the native kernels refuse states: {rows} rows, not {len(self._places)}")
-        cache = (torch.bfloat16, kept, shape.kv_heads, capacity, shape.head_dim)
-        kinds = [
-            _CAttentionKind(
-                *(common, 0 if table is None else table.shape[0]),
-                maybe_pointer("rotations", table, torch.complex64, *_sizes(table, shape)),
-                pointer("a mask", seen, torch.bool, rows, self._end),
-            )
-            for common, table, seen in zip(self._common, self._tables, self._seen, strict=True)
-        ]
-        return _CRows(
-            *(rows, self._end, capacity),
-            pointer("states", self.hidden, torch.float32, rows, shape.hidden),
-            *(self._positions.buffer_info()[0], self._places.buffer_info()[0]),
-            pointer("keys", self._keys, *cache),
-            pointer("values", self._values, *cache),
-            (_CAttentionKind * _KINDS)(*kinds),
-            maybe_pointer("places in the cache", self._place_of, torch.int32, shape.layers),
-            maybe_pointer("which MLPs are computed", self._mlp, torch.bool, shape.layers),
-            *(kept, 0 if self._adapters is None else self._adapters.count),
-            None if self._adapters is None else ctypes.addressof(self._adapters.table),
-            maybe_pointer("which adapters act", self._adapter_of, torch.int32, rows),
-            0 if taps is None else len(taps.states),
-            *((None, None) if taps is None else (taps.places.buffer_info()[0], taps.states.stacked.data_ptr())),
-        )
-
-
-def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor | None]:
-    """(layers,) int32 where each layer's rows lie, −1 without attention; (layers,) bool which MLPs are computed.
-
-    None where nothing is left out.
-    """
-    if parts.complete:
-        return None, None
-    every = range(parts.layers)
-    places = [cache.place_of.get(layer, -1) for layer in every]
-    return torch.tensor(places, dtype=torch.int32), torch.tensor([layer in parts.mlp for layer in every])
-
-
-def _sizes(table: Tensor | None, shape: Shape) -> tuple[int, ...]:
-    return () if table is None else (table.shape[0], 1, shape.head_dim // 2)
-
-
-def _floats(states: Tensor) -> Tensor:
-    """States as C reads them, whatever format and order they come in."""
-    if states.dtype == torch.float32 and states.device.type == "cpu" and states.is_contiguous():
-        return states  # as they nearly always are; asking torch for the same takes as long as everything else here
-    return states.to("cpu", torch.float32).contiguous()

@@ -1,0 +1,115 @@
+"""The rows of one pass as C takes them: where they lie, what they see, which states are copied."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specchat.core.states import StackedStates
+from specchat.errors import ModelError
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.base.network import Pass
+from specchat.models.base.shape import Shape
+from specchat.models.base.sub_layers import SubLayers
+from specchat.models.native.adapters import AdapterTables
+from specchat.models.native.c_structures import KINDS, CAttentionKind, CRows
+from specchat.models.native.tensor_pointers import maybe_pointer, pointer
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Layers whose states C copies; `places` says of each layer where among them its states go, or −1."""
+
+    states: StackedStates
+    places: array[int]
+
+
+class PassRows:
+    """The rows of one pass and where they lie."""
+
+    def __init__(self, running: Pass, shape: Shape, like: Tensor, adapters: AdapterTables) -> None:
+        plan = running.plan
+        self.hidden = as_floats(running.hidden)
+        self._shape = shape
+        self._tables = running.tables
+        self._seen = running.masks(shape.attention_kinds)
+        # Where a window hides what is old, no row need be seen by all.
+        self._common = [plan.common if seen is plan.mask else 0 for seen in self._seen]
+        self._end = plan.mask.shape[1]
+        self._positions, self._places = array("i", plan.positions), array("i", plan.written)
+        self._keys, self._values = running.cache.room_for(self._end, like)
+        self._place_of, self._mlp = _left_out(running.parts, running.cache)
+        self._adapters, self._adapter_of = adapters.of(running.riders, self.hidden.shape[0])
+
+    def drop(self, stay: list[int]) -> None:
+        """Go on with these rows alone; `stay` are places among the rows so far."""
+        self.hidden = self.hidden[stay]
+        self._positions, self._places = (array("i", map(a.__getitem__, stay)) for a in (self._positions, self._places))
+        self._seen = [seen[stay] for seen in self._seen]
+        self._adapter_of = None if self._adapter_of is None else self._adapter_of[stay]
+
+    def taps(self, layers: tuple[int, ...]) -> Taps | None:
+        """Room for the states of the rows after these layers; None where there are none."""
+        if not layers:
+            return None
+        places = array("i", [-1]) * self._shape.layers
+        for place, layer in enumerate(layers):
+            places[layer] = place
+        return Taps(StackedStates(layers, torch.empty(len(layers), *self.hidden.shape)), places)
+
+    def as_c(self, taps: Taps | None = None) -> CRows:
+        """The same for C; valid as long as this and the taps live and nothing is dropped."""
+        shape, rows, (kept, _, capacity, _) = self._shape, self.hidden.shape[0], self._keys.shape
+        if rows != len(self._places):
+            raise ModelError(f"the native kernels refuse states: {rows} rows, not {len(self._places)}")
+        cache = (torch.bfloat16, kept, shape.kv_heads, capacity, shape.head_dim)
+        kinds = [
+            CAttentionKind(
+                *(common, 0 if table is None else table.shape[0]),
+                maybe_pointer("rotations", table, torch.complex64, *_sizes(table, shape)),
+                pointer("a mask", seen, torch.bool, rows, self._end),
+            )
+            for common, table, seen in zip(self._common, self._tables, self._seen, strict=True)
+        ]
+        return CRows(
+            *(rows, self._end, capacity),
+            pointer("states", self.hidden, torch.float32, rows, shape.hidden),
+            *(self._positions.buffer_info()[0], self._places.buffer_info()[0]),
+            pointer("keys", self._keys, *cache),
+            pointer("values", self._values, *cache),
+            (CAttentionKind * KINDS)(*kinds),
+            maybe_pointer("places in the cache", self._place_of, torch.int32, shape.layers),
+            maybe_pointer("which MLPs are computed", self._mlp, torch.bool, shape.layers),
+            *(kept, 0 if self._adapters is None else self._adapters.count),
+            None if self._adapters is None else ctypes.addressof(self._adapters.table),
+            maybe_pointer("which adapters act", self._adapter_of, torch.int32, rows),
+            0 if taps is None else len(taps.states),
+            *((None, None) if taps is None else (taps.places.buffer_info()[0], taps.states.stacked.data_ptr())),
+        )
+
+
+def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor | None]:
+    """(layers,) int32 where each layer's rows lie, −1 without attention; (layers,) bool which MLPs are computed.
+
+    None where nothing is left out.
+    """
+    if parts.complete:
+        return None, None
+    every = range(parts.layers)
+    places = [cache.place_of.get(layer, -1) for layer in every]
+    return torch.tensor(places, dtype=torch.int32), torch.tensor([layer in parts.mlp for layer in every])
+
+
+def _sizes(table: Tensor | None, shape: Shape) -> tuple[int, ...]:
+    return () if table is None else (table.shape[0], 1, shape.head_dim // 2)
+
+
+def as_floats(states: Tensor) -> Tensor:
+    """States as C reads them, whatever format and order they come in."""
+    if states.dtype == torch.float32 and states.device.type == "cpu" and states.is_contiguous():
+        return states  # as they nearly always are; asking torch for the same takes as long as everything else here
+    return states.to("cpu", torch.float32).contiguous()

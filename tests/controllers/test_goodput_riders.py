@@ -1,0 +1,138 @@
+"""The goodput controller where guesses bring riders, learning takes time, or a network's passes must pay."""
+
+import math
+
+import pytest
+import torch
+from goodput_rounds import a_round, context, controller, costs, taught
+
+
+@pytest.mark.parametrize("riders_per_node", [0, 1, 3])
+def test_riders_are_rows_like_any_other(riders_per_node):
+    """With r riders at every node a round of n guesses reads (1 + n)(1 + r) rows."""
+    given, rate = costs(per_row=0.1), 0.7
+    subject, generator = controller(given, memory=1024), torch.Generator().manual_seed(1)
+    for _ in range(3000):
+        accepted = 0
+        while accepted < 8 and float(torch.rand((), generator=generator)) < rate:
+            accepted += 1
+        subject.observe(a_round(8, accepted, given=given, riders=9 * riders_per_node))
+
+    def goodput(k):
+        rows = 1 + k if k == 0 else (1 + k) * (1 + riders_per_node)
+        return (1 - rate ** (k + 1)) / (1 - rate) / (1 + 0.1 * (rows - 1))
+
+    depth, _ = subject.best_depth()
+    assert goodput(depth) >= 0.97 * max(map(goodput, range(9)))
+    assert depth < 8 or riders_per_node == 0
+
+
+def test_a_guess_that_brings_riders_must_be_likelier():
+    def prices(riders):
+        subject = controller()
+        for _ in range(200):
+            subject.observe(a_round(3, 2, logprob=math.log(0.7), riders=riders))
+        return subject.plan(context(50)).prices
+
+    alone, ridden = prices(0), prices(8)
+    assert all(more > 1.5 * less for less, more in zip(alone, ridden, strict=True))
+    assert list(ridden) == sorted(ridden)
+
+
+@pytest.mark.parametrize("logprob", [None, math.log(0.8)])
+def test_learning_that_takes_longer_than_guesses_save_is_not_paid_for(logprob):
+    def plan(learn_s):
+        subject = taught(controller(), 0.8, logprob=logprob, learn_s=learn_s)
+        return subject.plan(context(50)).nodes
+
+    assert plan(0.0) > 0
+    assert plan(0.5) > 0
+    assert plan(20.0) == 0
+
+
+def test_learning_that_plain_rounds_pay_too_does_not_count_against_guesses():
+    subject = controller()
+    for _ in range(200):
+        subject.observe(a_round(0, 0, learn_s=1.0))
+        subject.observe(a_round(8, 6, learn_s=1.0))
+    assert subject.plan(context(50)).nodes > 0
+
+
+def test_a_trial_of_a_drafter_with_riders_takes_two_rounds():
+    subject = controller()
+    for _ in range(30):
+        subject.observe(a_round(8, 0, riders=9))
+    plans, nothing_yet = [], True
+    for index in range(1, 200):
+        plan = subject.plan(context(index))
+        plans.append(plan.nodes)
+        if plan.nodes and nothing_yet:  # its riders ride now; what they say can be guessed in the next round
+            subject.observe(a_round(0, 0, riders=1, budget=plan))
+            nothing_yet = False
+        elif plan.nodes:
+            subject.observe(a_round(1, 1, riders=2, budget=plan))
+            break
+        else:
+            subject.observe(a_round(0, 0))
+    assert plans[-2:] == [1, 1]
+
+
+def test_riders_that_lead_to_no_guess_do_not_keep_a_trial_going():
+    subject = controller()
+    for _ in range(30):
+        subject.observe(a_round(8, 0, riders=9))
+    tried = 0
+    for index in range(1, 400):
+        plan = subject.plan(context(index))
+        tried += plan.nodes > 0
+        subject.observe(a_round(0, 0, riders=1 if plan.nodes else 0, budget=plan))
+    assert tried <= 16
+
+
+def simulated(rate, begin_s, level_s, states_s, judging_s, rounds=1500):
+    """Tokens a second of a trained network under goodput, as a multiple of plain decoding's, by a scripted clock.
+
+    Args:
+        begin_s, level_s: what drafting takes once and for each level; a plain round takes 1.
+        states_s: what taking the target's states in takes, in every round that asks for them.
+        judging_s: what a round with guesses takes besides.
+    """
+    generator = torch.Generator().manual_seed(0)
+    subject, seconds, tokens, ready = controller(nodes=8, depth=4), 0.0, 0, True
+    for index in range(rounds):
+        plan = subject.plan(context(index % 60))
+        levels = 0
+        while ready and plan.passes and levels < min(plan.depth, plan.nodes) and rate ** (levels + 1) >= plan.floor:
+            levels += 1
+        asked = int(ready and plan.passes and plan.nodes > 0)
+        steps = max(levels, asked)
+        accepted = 0
+        while accepted < levels and float(torch.rand((), generator=generator)) < rate:
+            accepted += 1
+        took = {"draft_s": asked * begin_s + steps * level_s, "learn_s": plan.passes * states_s + asked * judging_s}
+        done = a_round(levels, accepted, passes=steps, logprob=math.log(rate), budget=plan, **took)
+        subject.observe(done)
+        ready = plan.passes
+        seconds += sum(took.values()) + done.timings.verify_s
+        tokens += len(done.emitted)
+    return tokens / seconds
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.5])
+@pytest.mark.parametrize("states_s", [0.0, 0.03, 0.15])
+@pytest.mark.parametrize(("begin_s", "level_s"), [(0.05, 0.05), (0.3, 0.1), (0.1, 1.0)])
+def test_a_trained_network_that_does_not_pay_costs_next_to_nothing(rate, states_s, begin_s, level_s):
+    assert simulated(rate, begin_s, level_s, states_s, judging_s=0.05) >= 0.97
+
+
+def test_a_trained_network_that_pays_is_used():
+    assert simulated(0.75, begin_s=0.08, level_s=0.05, states_s=0.03, judging_s=0.05) >= 1.5
+
+
+def test_what_beginning_to_draft_takes_is_told_from_what_a_level_adds():
+    subject = controller()
+    for index in range(60):
+        levels = 1 + index % 3
+        subject.observe(a_round(levels, 1, draft_s=0.5 + 0.1 * levels, passes=levels))
+    assert subject._all.draft.begin_s == pytest.approx(0.5)
+    assert subject._all.draft.level_s == pytest.approx(0.1)

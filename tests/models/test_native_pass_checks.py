@@ -1,0 +1,190 @@
+"""The kernels refuse a pass whose rows, layers, adapters or taps are not there, before they write any of it."""
+
+import ctypes
+from array import array
+
+import pytest
+import torch
+from test_decoder import V, branching_tree, network, prompt
+from test_native import native, needs_native
+
+from specchat.core.request import Adapter, PassRequest, Rider
+from specchat.core.tree import TokenTree
+from specchat.errors import ModelError
+from specchat.models.base.kv_cache import KVCache
+from specchat.models.native import kernels, pass_rows
+from specchat.models.native.c_structures import KEYS
+
+pytestmark = needs_native
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: setattr(c, "rows", 0),
+        lambda c: setattr(c, "rows", 1 << 20),
+        lambda c: setattr(c, "end", c.capacity + 1),
+        lambda c: setattr(c, "end", 0),
+        lambda c: setattr(c.kind[0], "common", c.end + 1),
+        lambda c: setattr(c.kind[0], "common", -1),
+        lambda c: setattr(c, "capacity", 1000),
+        lambda c: setattr(c.kind[0], "mask", None),
+    ],
+)
+def test_rows_that_lie_outside_the_cache_are_refused(monkeypatch, change):
+    own = native(network("llama"))
+    own.prefill(prompt())
+    layers = kernels.Kernels.layers
+
+    def changed(self, threads, decoder, rows, which):
+        change(rows)
+        return layers(self, threads, decoder, rows, which)
+
+    monkeypatch.setattr(kernels.Kernels, "layers", changed)
+    with pytest.raises(ModelError, match="the native kernels refuse this"):
+        own.read(TokenTree(5, V).freeze())
+
+
+WHICH = ctypes.c_int32 * 8
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: setattr(c, "kept", 2), "a layer's place in the cache is 2, not -1 to 1"),
+        (lambda c: setattr(c, "place_of", None), "a cache of 3 layers of 4|a cache of 2 layers of 3"),
+        (lambda c: setattr(c, "adapters", 99), "adapters is 99"),
+        (lambda c: setattr(c, "adapter_of", ctypes.addressof(FAR)), "a row's adapter is 7, not -1 to 0"),
+        (lambda c: ctypes.c_int32.from_address(c.low_rank).__setattr__("value", 5000), "rank is 5000, not 0 to 1024"),
+        (lambda c: ctypes.c_int32.from_address(c.low_rank + 4).__setattr__("value", 1), "an adapter of 1 inputs"),
+    ],
+)
+def test_parts_and_adapters_that_are_not_there_are_refused(monkeypatch, change, said):
+    own = native(network("llama"))
+    view = own.view(skip_mlp=[0]) if "place" in said else own.view(skip_attention=[1])
+    view.prefill(prompt())
+    layers = kernels.Kernels.layers
+
+    def changed(self, threads, decoder, rows, which):
+        change(rows)
+        return layers(self, threads, decoder, rows, which)
+
+    monkeypatch.setattr(kernels.Kernels, "layers", changed)
+    adapter = Adapter({(0, "q"): (torch.zeros(2, 64), torch.zeros(64, 2))})
+    riders = (Rider(0, torch.zeros(64), adapter=adapter),)
+    with pytest.raises(ModelError, match=said):
+        view.read(TokenTree(5, V).freeze(), request=PassRequest(riders=riders))
+
+
+FAR = WHICH(*[7] * 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: setattr(c, "tapped", 99), "tapped layers is 99"),
+        (lambda c: setattr(c, "tap_of", ctypes.addressof(FAR)), "a tapped layer's place is 7, not -1 to 0"),
+        (lambda c: setattr(c, "taps", None), "no room for tapped states"),
+    ],
+)
+def test_taps_without_room_are_refused(monkeypatch, change, said):
+    own = native(network("llama"))
+    own.prefill(prompt())
+    layers = kernels.Kernels.layers
+
+    def changed(self, threads, decoder, rows, which):
+        change(rows)
+        return layers(self, threads, decoder, rows, which)
+
+    monkeypatch.setattr(kernels.Kernels, "layers", changed)
+    with pytest.raises(ModelError, match=said):
+        own.read(TokenTree(5, V).freeze(), request=PassRequest(taps=frozenset({1})))
+
+
+def test_taps_take_no_call_of_their_own(monkeypatch):
+    own = native(network("llama"))
+    own.prefill(prompt())
+    calls: list[range] = []
+    layers = kernels.Kernels.layers
+
+    def counted(self, threads, decoder, rows, which):
+        calls.append(which)
+        return layers(self, threads, decoder, rows, which)
+
+    monkeypatch.setattr(kernels.Kernels, "layers", counted)
+    reading = own.read(TokenTree(5, V).freeze(), request=PassRequest(taps=frozenset({0, 1})))
+    assert calls == [range(own.layers)]
+    assert not torch.equal(reading.taps[0], reading.taps[1])
+
+
+@pytest.mark.parametrize("place", [-1, 10_000, 3])
+def test_a_row_written_elsewhere_than_it_sees_is_refused(monkeypatch, place):
+    own = native(network("llama"))
+    own.prefill(prompt())
+    tree, _, _ = branching_tree()
+
+    def elsewhere(kind, values):
+        return array(kind, [place] * len(values) if isinstance(values, range) else values)
+
+    monkeypatch.setattr(pass_rows, "array", elsewhere)
+    if place == 3:  # a row of the prefix, which everybody sees
+        assert own.read(tree).logits.isfinite().all()
+        return
+    with pytest.raises(ModelError, match="row 0 does not see itself"):
+        own.read(tree)
+
+
+@pytest.mark.parametrize("move", [(0, 64), (-1, 3)])
+def test_rows_that_are_not_in_the_cache_do_not_move(move):
+    cache = torch.zeros(1, 1, 64, 32, dtype=torch.bfloat16)
+    with pytest.raises(ModelError, match="a row that moves is"):
+        kernels.kernels_for().move_rows(cache, cache.clone(), [move])
+
+
+def test_a_cache_of_other_numbers_is_not_moved():
+    cache = torch.zeros(1, 1, 64, 32)
+    with pytest.raises(ModelError, match="keys"):
+        kernels.kernels_for().move_rows(cache, cache.clone(), [(0, 1)])
+
+
+def test_rows_move_as_the_cache_lays_them_out():
+    cache = KVCache(range(3), 128, KEYS, kernels.kernels_for().move_rows)
+    keys, values = cache.room_for(128, torch.empty(2, 32, dtype=torch.bfloat16))
+    for stored in (keys, values):
+        stored.copy_(torch.randn(stored.shape))
+
+    def rows():  # (layers, heads, rows, …), the second of a pair of values' rows first
+        by_row = cache._by_row(keys, values)
+        return by_row[0].flatten(2, 4).clone(), by_row[1].flip(4).flatten(2, 4).clone()
+
+    before = rows()
+    assert cache.keep_rows_(30, [31, 34, 71]) == 33
+    for old, new in zip(before, rows(), strict=True):
+        assert torch.equal(new[:, :, 30:33], old[:, :, [31, 34, 71]])
+        assert torch.equal(new[:, :, :30], old[:, :, :30])
+        assert torch.equal(new[:, :, 33:], old[:, :, 33:])
+
+
+@pytest.mark.parametrize("position", [-1, 1 << 20])
+def test_a_row_at_a_position_without_a_rotation_is_refused(monkeypatch, position):
+    own = native(network("llama"))
+    own.prefill(prompt())
+
+    def elsewhere(kind, values):
+        return array(kind, values if isinstance(values, range) else [position] * len(values))
+
+    monkeypatch.setattr(pass_rows, "array", elsewhere)
+    with pytest.raises(ModelError, match=f"row 0 is at position {position} of"):
+        own.read(branching_tree()[0])
+
+
+def test_layers_that_are_not_there_are_refused():
+    own = native(network("llama"))
+    own.prefill(prompt())
+    net = own.network
+    with pytest.raises(ModelError, match="layers 0 to 4 of 3"):
+        net._kernels._done(
+            net._kernels._library.decoder_layers(
+                net._kernels._team_of(1), ctypes.byref(net._c), ctypes.byref(net._c), 0, 4
+            )
+        )
