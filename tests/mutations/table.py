@@ -695,8 +695,8 @@ MUTATIONS = (
         "rule nest",
         "takes any copy for the next of the span",
         "acceptance/nest.py",
-        "if copy.source == last + 1)",
-        "if copy.source is not None)",
+        "if last is not None and copy.source == last + 1)",
+        "if last is not None)",
         ("tests/acceptance/test_nest.py",),
     ),
     Mutation(
