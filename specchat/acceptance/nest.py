@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from torch import Tensor
@@ -28,7 +29,7 @@ class Nest:
     r is the law of the copies at a node, by the probabilities their drafter gives them. lambda is
     sigmoid((nearest / farthest − alpha) / tau) over their distances −log r(x): small where one copy is much surer than
     all else. Where lambda < beta and the token is a copy, what follows it in the source is taken too, for as long as
-    p(w) ≥ gamma / 2 · max p. `Round.sources` says which token of the text each accepted one is a copy of.
+    p(w) ≥ gamma / 2 · max p. `Verdict.sources` says which token of the text each accepted one is a copy of.
 
     Reference: Li et al., Nearest Neighbor Speculative Decoding, arXiv:2405.19325. Differs: copies are found by equal
     tokens, as the drafter finds them, not by the target's states; the farthest distance is at least that of what no
@@ -47,25 +48,35 @@ class Nest:
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """Walk down while the mixture's token, or the next of a trusted span, is a living child."""
         last: int | None = None  # where the last token of the span that is being copied stands in the text
+        sources: list[int | None] = []
 
         def token_after(node: int) -> int:
             nonlocal last
             copies = {d.guess.token: d.guess for d in reversed(tree.draws(node)) if d.guess.source is not None}
-            if not copies:
-                last = None
-                return own_token(tree, node, reading, context)
-            p = soft_law(tree, node, reading, context)
-            if last is not None:
-                following = next((copy for copy in copies.values() if copy.source == last + 1), None)
-                if following is not None and self.stands(p, following.token):
-                    last = following.source
-                    return following.token
-            trust = self.coefficient([probability(copy) for copy in copies.values()])
-            token = _drawn(mixed(p, copies, trust), context, context.position(tree, node))
-            last = copies[token].source if token in copies and trust < self._options.beta else None
+            if copies:
+                p = soft_law(tree, node, reading, context)
+                token, last = self._choose(copies, last, p, context, context.position(tree, node))
+            else:
+                token, last = own_token(tree, node, reading, context), None
+            sources.append(copies[token].source if token in copies else None)
             return token
 
-        return walk(tree, reading, token_after)
+        verdict = walk(tree, reading, token_after)
+        return replace(verdict, sources=tuple(sources[: len(verdict.path)]))
+
+    def _choose(
+        self, copies: Mapping[int, Guess], last: int | None, p: Tensor, context: Context, position: int
+    ) -> tuple[int, int | None]:
+        """The next token, and where its copy stands in the text if a span may go on behind it.
+
+        `last` is where the span stands that may go on here; p: (V,) probabilities of the target.
+        """
+        following = next((copy for copy in copies.values() if last is not None and copy.source == last + 1), None)
+        if following is not None and self.stands(p, following.token):
+            return following.token, following.source
+        trust = self.coefficient([probability(copy) for copy in copies.values()])
+        token = _drawn(mixed(p, copies, trust), context, position)
+        return token, copies[token].source if token in copies and trust < self._options.beta else None
 
     def coefficient(self, probabilities: Sequence[float]) -> float:
         """lambda, the weight of the target's own law, for the probabilities of all copies at a node."""

@@ -61,12 +61,3 @@ class Round:
     def accepted(self) -> int:
         """Draft tokens that stand."""
         return len(self.verdict.path)
-
-    @property
-    def sources(self) -> tuple[int | None, ...]:
-        """(A,) for every accepted token, where in the text the token stands that it is a copy of, if it is one."""
-        found: list[int | None] = []
-        for node in self.verdict.path:
-            draws = self.tree.draws(self.tree.parents[node])
-            found.append(next((d.guess.source for d in draws if d.child == node and d.guess.source is not None), None))
-        return tuple(found)

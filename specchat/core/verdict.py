@@ -27,11 +27,14 @@ class Verdict:
         path: (A,) accepted nodes, the root excluded, ascending.
         bonus: the target's own token after the path; None where the reply ends on an accepted node.
         reasons: (N,) one per node; the root's is ACCEPTED.
+        sources: (A,) for every accepted node, where in the text the token stands that the rule copied, if it copied
+            one; empty under rules that copy nothing.
     """
 
     path: tuple[int, ...]
     bonus: int | None
     reasons: tuple[Reason, ...]
+    sources: tuple[int | None, ...] = ()
 
     def emitted(self, tree: TokenTree) -> list[int]:
         """The tokens this round adds to the text: the path's, then the bonus."""
@@ -44,7 +47,7 @@ class Verdict:
             return self
         dropped = set(self.path[count:])
         reasons = tuple(Reason.CUT if node in dropped else reason for node, reason in enumerate(self.reasons))
-        return Verdict(self.path[:count], None, reasons)
+        return Verdict(self.path[:count], None, reasons, self.sources[:count])
 
 
 def explain(tree: TokenTree, path: Sequence[int], dead: Collection[int] = ()) -> tuple[Reason, ...]:

@@ -95,8 +95,8 @@ def test_every_accepted_copy_equals_the_text_at_its_source(sampling):
     text, rounds = speak(Speculator(scripted_target(), *parts, Always(Budget(6, 6, 2))), 80, context)
     copied = 0
     for round in rounds:
-        assert len(round.sources) == round.accepted
-        for token, source in zip(round.emitted, round.sources, strict=False):
+        assert len(round.verdict.sources) == round.accepted
+        for token, source in zip(round.emitted, round.verdict.sources, strict=False):
             assert source is not None
             assert context.history[source] == token
             copied += 1

@@ -21,10 +21,12 @@ from specchat.engine.protocol.bounds import LONGEST_LINE_BYTES, MOST_NODES
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import EventReader, decode_command, decode_event, encode, lines_of
 from specchat.engine.protocol.commands import Statistics
+from specchat.engine.protocol.round_parts import Source
 
 ROUNDS = rounds_of("one two three four five six seven")
 ROUND = max(ROUNDS, key=lambda round: len(round.verdict.path))
 PATH = ROUND.verdict.path
+SOURCE = {"token": 0, "part": "user", "number": 1, "before": "so"}
 STARTED = started([Message("user", "hi")])
 FINISHED = ev.Finished(1, "end", "", stats_of(ROUNDS), 9.0)
 
@@ -67,6 +69,14 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
         (changed(ROUND, "verdict", "bonus", to=None), "pieces"),
         (changed(ROUND, "pieces", 0, to=...), "pieces"),
         (changed(ROUND, "pieces", 0, "origin", to="target"), "pieces"),
+        (changed(ROUND, "pieces", -1, "source", to=SOURCE), "the target's own has a source"),
+        (changed(ROUND, "pieces", 0, "source", to=SOURCE | {"token": ROUND.context_tokens}), "is a copy of token"),
+        (changed(ROUND, "pieces", 0, "source", to=SOURCE | {"token": -1}), "token"),
+        (changed(ROUND, "pieces", 0, "source", to=SOURCE | {"token": 10**20}), "token"),
+        (changed(ROUND, "pieces", 0, "source", to=SOURCE | {"part": "robot"}), "part"),
+        (changed(ROUND, "pieces", 0, "source", to=SOURCE | {"number": 0}), "number"),
+        (changed(ROUND, "pieces", 0, "source", to=SOURCE | {"before": "a" * 65}), "before"),
+        (changed(ROUND, "pieces", 0, "source", to=[]), "source"),
         (changed(ROUND, "context_tokens", to=-1), "context_tokens"),
         (changed(ROUND, "timings", "draft_s", to=-1), "draft_s"),
         (changed(ROUND, "timings", "draft_s", to=1e300), "draft_s"),
@@ -104,6 +114,14 @@ def test_an_event_that_contradicts_itself_is_refused_and_says_why(line: bytes, w
 @pytest.mark.parametrize("event", [ROUND, STARTED, FINISHED, ready(), hello()])
 def test_what_is_right_comes_back_as_it_was(event: ev.Event) -> None:
     assert decode_event(encode(event)) == event
+
+
+def test_the_source_of_a_copied_token_comes_back_and_others_take_no_room() -> None:
+    event = decode_event(changed(ROUND, "pieces", 0, "source", to=SOURCE))
+    assert isinstance(event, ev.RoundDone)
+    assert event.pieces[0].source == Source(0, "user", 1, "so")
+    assert decode_event(encode(event)) == event
+    assert encode(event).count(b"source") == 1
 
 
 @pytest.mark.parametrize(

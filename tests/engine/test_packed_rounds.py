@@ -22,6 +22,7 @@ from specchat.engine.protocol import packed_rounds
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.packed_rounds import FORMAT, pack_rounds, unpack_rounds
+from specchat.engine.protocol.round_parts import Source
 
 ROOM = 1 << 20
 FULL = pack_rounds(rounds_of(), ROOM)
@@ -50,6 +51,15 @@ def test_rounds_come_back_as_they_were_as_those_of_no_reply_in_particular():
     assert to_the_shown_digits(msgspec.to_builtins(back)) == to_the_shown_digits(msgspec.to_builtins(wanted))
     assert unpack_rounds(pack_rounds(back, ROOM)) == back
     assert unpack_rounds(pack_rounds([], ROOM)) == []
+
+
+def test_the_sources_of_copied_tokens_are_kept_even_where_only_the_path_is():
+    round = max(rounds_of(), key=lambda round: len(round.verdict.path))
+    copied = replace(round.pieces[0], source=Source(0, "assistant", 2, "so it"))
+    round = replace(round, pieces=[copied, *round.pieces[1:]])
+    for kept in (round, packed_rounds.path_only(round)):
+        (back,) = unpack_rounds(pack_rounds([kept], ROOM))
+        assert back.pieces == round.pieces
 
 
 def test_likelihoods_keep_the_digits_that_are_shown():

@@ -694,10 +694,18 @@ MUTATIONS = (
     ),
     Mutation(
         "rule nest",
+        "says of no token that it was copied",
+        "acceptance/nest.py",
+        "sources.append(copies[token].source if token in copies else None)",
+        "sources.append(None)",
+        ("tests/acceptance/test_nest.py",),
+    ),
+    Mutation(
+        "rule nest",
         "takes any copy for the next of the span",
         "acceptance/nest.py",
-        "if copy.source == last + 1)",
-        "if copy.source is not None)",
+        "if last is not None and copy.source == last + 1)",
+        "if last is not None)",
         ("tests/acceptance/test_nest.py",),
     ),
     Mutation(

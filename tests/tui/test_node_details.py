@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_token_tree import any_round
 
-from specchat.engine.protocol.round_parts import Draw, Tree, Verdict
+from specchat.engine.protocol.round_parts import Draw, Source, Tree, Verdict
 from specchat.tui.draw.token_tree import ASCII, UNICODE, picture_of
 from specchat.tui.draw.token_tree.details import details, reason_of
 from specchat.tui.draw.token_tree.navigation import depth_of, parent_of
@@ -51,6 +51,24 @@ def test_every_reason_is_told_in_words(reason, said):
         broad(), tree=tree, verdict=Verdict(path, 3, "d", -0.1, ["accepted", "accepted", reason])
     )
     assert said in reason_of(round, 2, UNICODE)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [(Source(9, "system"), "copied from the system message, its beginning"),
+     (Source(9, "user", 2, "one two"), "copied from your message 2, after one·two"),
+     (Source(9, "assistant", 3, "one"), "copied from reply 3, after one"),
+     (Source(9, "reply", 1, "one"), "copied from this reply, after one"),
+     (Source(9, "prompt", 1, "a\x1b[31m\u202eb"), "copied from the prompt, after a␛[31m⟨202e⟩b")],
+)  # fmt: skip
+def test_a_copied_token_tells_where_from_and_controls_nothing(source, said):
+    round = broad()
+    pieces = [msgspec.structs.replace(round.pieces[0], source=source), *round.pieces[1:]]
+    copied = msgspec.structs.replace(round, pieces=pieces)
+    first, second, _ = round.verdict.path
+    assert reason_of(copied, first, UNICODE) == said
+    assert reason_of(copied, second, UNICODE) == "the target wrote it too"
+    assert all(width_of(row) <= 30 for row in details(copied, first, 30, UNICODE))
 
 
 def test_a_node_pruned_too_soon_is_owned_up_to():

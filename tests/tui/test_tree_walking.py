@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_token_tree import any_round, big_round
 
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.round_parts import Verdict
+from specchat.engine.protocol.round_parts import Source, Verdict
 from specchat.tui.draw.token_tree.navigation import bonus_of, children_of, depth_of, neighbour, parent_of
 
 STEPS = ["parent", "child", "previous", "next", "root", "bonus"]
@@ -81,6 +81,20 @@ async def test_arrows_walk_from_node_to_node_and_the_node_tells_about_itself():
         assert d.app.views.tree_panel.has_focus, "the first Esc only leaves the node"
         await d.pilot.press("escape")
         assert d.app.views.prompt.has_focus
+
+
+async def test_a_copied_token_tells_which_message_it_was_copied_from():
+    async with driving() as d:
+        round = broad()
+        source = Source(3, "user", 1, "does it")
+        pieces = [msgspec.structs.replace(round.pieces[0], source=source), *round.pieces[1:]]
+        drawn = await walking(d, msgspec.structs.replace(round, pieces=pieces), "right")
+        assert "copied from your message 1, after does·it" in drawn
+        await d.pilot.press("right")
+        await d.pilot.pause()
+        drawn = d.drawn(d.app.views.tree_panel)
+        assert "the target wrote it too" in drawn
+        assert "copied" not in drawn
 
 
 async def test_the_round_that_is_walked_stays_while_others_are_written():

@@ -16,6 +16,7 @@ from specchat.decoding.combinations import Losslessness
 from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.first_divergence import FirstDivergence
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.engine.far.copy_sources import CopySources
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import memory_bytes
 from specchat.engine.protocol import events, round_parts
@@ -80,16 +81,11 @@ def started_message(command: Generate, started: ReplyStarted, conversation: Conv
     )
 
 
-def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary) -> events.RoundDone:
+def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary, copies: CopySources) -> events.RoundDone:
     """A round with its tree, verdict, pieces of text and timings."""
     round = written.round
     tree, verdict, budget = round.tree, round.verdict, round.budget
     logprobs, bonus_logprob = target_logprobs(round)
-    drafted = len(verdict.path)
-    pieces = [
-        round_parts.Piece(token, text, "drafted" if place < drafted else "target")
-        for place, (token, text) in enumerate(zip(round.emitted, written.texts, strict=True))
-    ]
     return events.RoundDone(
         id=id,
         index=round.index,
@@ -104,11 +100,26 @@ def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary) -> eve
             bonus_logprob=bonus_logprob,
             reasons=[reason.value for reason in verdict.reasons],
         ),
-        pieces=pieces,
+        pieces=_pieces(written, copies),
         timings=round_parts.Timings(round.timings.draft_s, round.timings.verify_s, round.timings.other_s),
         draft_passes=round.draft_passes,
         why=budget.why,
     )
+
+
+def _pieces(written: RoundWritten, copies: CopySources) -> list[round_parts.Piece]:
+    """The emitted tokens: those of the path, with the sources of those that were copied, and the bonus."""
+    round = written.round
+    drafted, sources = len(round.verdict.path), dict(enumerate(round.verdict.sources))
+    return [
+        round_parts.Piece(
+            token,
+            text,
+            "drafted" if place < drafted else "target",
+            None if (source := sources.get(place)) is None else copies.describe(round.history, source),
+        )
+        for place, (token, text) in enumerate(zip(round.emitted, written.texts, strict=True))
+    ]
 
 
 def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:

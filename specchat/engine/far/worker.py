@@ -28,6 +28,7 @@ from specchat.engine.far.convert import (
     started_message,
     stats_message,
 )
+from specchat.engine.far.copy_sources import CopySources
 from specchat.engine.far.load_times import LoadTimes
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import free_memory
@@ -208,6 +209,7 @@ class Worker:
         """Write a reply and tell of it, round by round."""
         prompt, reference = encode_prompt(conversation, command), conversation.encode_reference(command.reference)
         begun = conversation.encode_begun(command.begun)
+        copies = CopySources(conversation.vocabulary, command.messages, prompt)
         id, started = command.id, None
 
         def on_prefill(progress: Prefilled) -> None:
@@ -219,7 +221,7 @@ class Worker:
                     started = event
                     self._emit(started_message(command, event, conversation))
                 case RoundWritten():
-                    self._emit(round_message(id, event, conversation.vocabulary))
+                    self._emit(round_message(id, event, conversation.vocabulary, copies))
                     self._answer_between_rounds()
                     yield event
                 case ReplyEnded():

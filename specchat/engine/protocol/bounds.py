@@ -15,6 +15,7 @@ MOST_NODES = 4096
 _WHOLE = 2**53  # what every JSON reader keeps exactly
 
 Whole = Annotated[int, Meta(ge=0, le=_WHOLE)]
+Count = Annotated[int, Meta(ge=1, le=_WHOLE)]
 Id = Annotated[int, Meta(ge=0, le=_WHOLE)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Token = Annotated[int, Meta(ge=0, le=2**24 - 1)]
@@ -32,3 +33,4 @@ Role = Annotated[str, Meta(pattern="^(system|user|assistant)$")]
 Kind = Annotated[str, Meta(pattern="^(int|float|str|bool)$")]
 Name = Annotated[str, Meta(max_length=4096)]
 Words = Annotated[str, Meta(max_length=65536)]
+FewWords = Annotated[str, Meta(max_length=64)]

@@ -139,6 +139,11 @@ def _pieces(round: RoundDone) -> None:
     origins = ["drafted"] * len(verdict.path) + ["target"] * (verdict.bonus is not None)
     told = [piece.origin for piece in round.pieces]
     _demand(told == origins, f"{len(verdict.path)} accepted tokens and the bonus make other pieces than {len(told)}")
+    for piece in round.pieces:
+        if piece.source is not None:
+            _demand(piece.origin == "drafted", "a token of the target's own has a source")
+            at, count = piece.source.token, round.context_tokens
+            _demand(at < count, f"a token is a copy of token {at} in a text of {count}")
 
 
 def _stats(stats: Stats) -> None:

@@ -6,9 +6,22 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from specchat.engine.protocol.bounds import MOST_NODES, LogProbability, Name, Node, Parent, Seconds, Token, Words
+from specchat.engine.protocol.bounds import (
+    MOST_NODES,
+    Count,
+    FewWords,
+    LogProbability,
+    Name,
+    Node,
+    Parent,
+    Seconds,
+    Token,
+    Whole,
+    Words,
+)
 
 Origin = Literal["drafted", "target"]
+Part = Literal["system", "user", "assistant", "reply", "prompt"]
 Reason = Literal["accepted", "rejected", "unreached", "pruned", "cut"]
 
 
@@ -48,12 +61,29 @@ class Verdict(Struct, frozen=True):
     reasons: list[Reason]
 
 
-class Piece(Struct, frozen=True):
-    """One emitted token, where it came from, and the text that became readable with it (may be empty)."""
+class Source(Struct, frozen=True):
+    """Where in the text the token stands that a piece is a copy of.
+
+    `part` is the role of the message that it stands in, `reply` for the reply being written, `prompt` for what is
+    part of no message. `number` counts the messages of that role from 1.
+    """
+
+    token: Whole  # index in the text
+    part: Part
+    number: Count = 1
+    before: FewWords = ""  # the words before it, of the same part
+
+
+class Piece(Struct, frozen=True, omit_defaults=True):
+    """One emitted token, where it came from, and the text that became readable with it (may be empty).
+
+    `source` is there where the acceptance rule took the token as a copy from the text.
+    """
 
     token: Token
     text: str
     origin: Origin
+    source: Source | None = None
 
 
 class Timings(Struct, frozen=True):

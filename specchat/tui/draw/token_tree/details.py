@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.engine.protocol.round_parts import Draw
+from specchat.engine.protocol.round_parts import Draw, Source
 from specchat.tui.draw.token_tree.marks import Marks, label
 from specchat.tui.draw.token_tree.navigation import bonus_of, depth_of, parent_of
 from specchat.tui.draw.token_tree.picture import drafted_of, picture_of, proposers_of
 from specchat.tui.text.cells import Row, clip, width_of
 from specchat.tui.text.wrap import wrap
 
+_PARTS = {
+    "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",
+    "prompt": "the prompt",
+}  # fmt: skip
 _KINDS = {"iid": "drawn", "wor": "drawn without replacement", "point": "a point"}
 
 
@@ -52,7 +56,8 @@ def reason_of(round: RoundDone, node: int, marks: Marks) -> str:
     verdict = round.verdict
     match "accepted" if node in verdict.path else verdict.reasons[node]:
         case "accepted":
-            return "the target wrote it too"
+            source = source_of(round, node)
+            return "the target wrote it too" if source is None else f"copied from {_place(source, marks)}"
         case "rejected":
             return f"rejected: {_target_token_there(round, node, marks)}"
         case "pruned":
@@ -63,6 +68,19 @@ def reason_of(round: RoundDone, node: int, marks: Marks) -> str:
         case _:
             before = label(round.tree.texts[parent_of(round, node)], marks)
             return f"not reached: {before} before it did not stand"
+
+
+def source_of(round: RoundDone, node: int) -> Source | None:
+    """Where an accepted node was copied from, if the rule took it as a copy."""
+    path = round.verdict.path
+    at = path.index(node) if node in path else len(round.pieces)
+    return round.pieces[at].source if at < len(round.pieces) else None
+
+
+def _place(source: Source, marks: Marks) -> str:
+    """A place in the text, in words: the message, and what stands before it there."""
+    after = f", after {label(source.before, marks, 40)}" if source.before else ", its beginning"
+    return _PARTS[source.part].format(source.number) + after
 
 
 def _target_token_there(round: RoundDone, node: int, marks: Marks) -> str:

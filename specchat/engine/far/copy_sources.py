@@ -1,0 +1,72 @@
+"""Which message of the chat a copied token was copied from, and the words before it there."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from specchat.decoding.vocabulary import Vocabulary
+from specchat.engine.protocol.chat_message import Message
+from specchat.engine.protocol.round_parts import Part, Source
+
+_TOKENS_BEFORE = 8
+_MOST_CHARACTERS = 32
+
+_PARTS: dict[str, Part] = {"system": "system", "user": "user", "assistant": "assistant"}
+
+
+class CopySources:
+    """Describes places in the text of one reply.
+
+    A message's tokens are those of the prompt that change where its content does. So any chat template may do with
+    contents what it likes. Messages are looked at only when something was copied, a few for every place.
+
+    Args:
+        messages: those that the reply answers; none where it goes on with a plain text.
+        prompt: their tokens.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, messages: Sequence[Message], prompt: Sequence[int]) -> None:
+        self._vocabulary = vocabulary
+        self._messages = [{"role": message.role, "content": message.content} for message in messages]
+        self._prompt = prompt
+        self._tokens_of = cache(self._find_tokens)
+
+    def describe(self, history: Sequence[int], place: int) -> Source:
+        """The source of a copy of token `place` of the text, which begins with the prompt."""
+        if place >= len(self._prompt):
+            return Source(place, "reply", before=self._words(history, len(self._prompt), place))
+        at = bisect_right(range(len(self._messages)), place, key=lambda at: self._tokens_of(at).start) - 1
+        if at < 0 or place not in self._tokens_of(at):
+            return Source(place, "prompt", before=self._words(history, 0, place))
+        role = self._messages[at]["role"]
+        number = sum(message["role"] == role for message in self._messages[: at + 1])
+        return Source(place, _PARTS[role], number, self._words(history, self._tokens_of(at).start, place))
+
+    def _find_tokens(self, at: int) -> range:
+        """The tokens of the prompt that message `at` became."""
+        content = self._messages[at]["content"].strip()
+        other = next(letter for letter in "xyz" if letter not in (content[:1], content[-1:]))
+        changed = [*self._messages]
+        changed[at] = {**changed[at], "content": other}
+        tokens = self._vocabulary.encode_chat(changed)
+        first = _equal(zip(self._prompt, tokens, strict=False))
+        rest = zip(reversed(self._prompt[first:]), reversed(tokens[first:]), strict=False)
+        return range(first, len(self._prompt) - _equal(rest))
+
+    def _words(self, history: Sequence[int], first: int, place: int) -> str:
+        """The words before a token, from token `first` on, in one line."""
+        tokens = history[max(first, place - _TOKENS_BEFORE) : place]
+        text = b"".join(self._vocabulary.token_bytes(token) for token in tokens).decode("utf-8", "ignore")
+        return " ".join(text.split())[-_MOST_CHARACTERS:]
+
+
+def _equal(pairs: Iterable[tuple[int, int]]) -> int:
+    """How many of these pairs are equal before the first that is not."""
+    count = 0
+    for one, other in pairs:
+        if one != other:
+            break
+        count += 1
+    return count
