@@ -18,7 +18,7 @@ class TensorBytes(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         tensors = (thing for thing in gc.get_objects() if type(thing) in (Tensor, Parameter))
-        self._before = {tensor.untyped_storage()._cdata for tensor in tensors}
+        self._before = {tensor.untyped_storage()._cdata for tensor in tensors if not tensor.is_mkldnn}
         self._living: dict[int, tuple[StorageWeakRef, int]] = {}
         self.peak = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from contracts.kit import Always, context_for, make_policy, make_rule, plain_text, scripted_target, speak
@@ -123,6 +124,8 @@ def test_nodes_move_to_the_rank_that_stands_and_the_text_stays():
         return [Guess((right + 1) % context.vocab_size), Guess(right)][:width]
 
     policy = sequoia(relearn=1)
+    observe = policy.observe
+    policy.observe = lambda round: observe(replace(round, timings=Timings(1e-4, 0.01 + 1e-3 * round.rows)))
     parts = (Proposing(second_is_right), policy, make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(6, 3, 2)))
     text, rounds = speak(Speculator(scripted_target(), *parts), 120, context_for())
     assert text == told[:120]

@@ -162,7 +162,9 @@ class ReplyView(GrowingRows, Vertical):
         self._tail.drop_lines(text.count("\n"))
 
     async def _add_block(self, text: str) -> None:
-        """Append finished blocks to the Markdown."""
+        """Append finished blocks to the Markdown; nothing where the view or the app is about to go."""
+        if not self._tail.is_attached or (self._last is not None and not self._last.is_attached):
+            return
         if self._last is None or self._commits % COMMITS_PER_DOCUMENT == 0:
             self._last = FinishedMarkdown(text)
             await self.mount(self._last, before=self._tail)
