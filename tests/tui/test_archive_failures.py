@@ -37,7 +37,8 @@ async def test_a_disk_that_is_full_is_said_and_nothing_is_lost_when_there_is_roo
     monkeypatch.setattr(Chats, "add", adding)
     async with driving(store=store) as d:
         await d.say("hi")
-        await until(d, lambda: "the disk is full" in d.drawn(d.app.views.notice))
+        await until(d, lambda: "the disk is full" in d.app.control.archive.problem)
+        assert "not being saved" in d.drawn(d.app.views.notice)
         await d.reply("an answer")
         full = False
         await until(d, lambda: not d.app.chat.unsaved)
