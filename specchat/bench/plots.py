@@ -14,6 +14,9 @@ Curve = tuple[str, str, Sequence[tuple[int, float]]]
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
+_MOST_APART = 8
+"""Of more configurations bars and their legend cannot be read; then only acceptance length by size is drawn."""
+
 
 def accept_plot_file(file: Path) -> None:
     """Refuse early what could not be drawn in the end.
@@ -36,11 +39,12 @@ def draw(report: Report, file: Path) -> None:
     """
     panels: list[tuple[Run, Callable[[Any, Run], None]]] = []
     for run in report.runs:
-        if any(result.kind != "plain" and result.groups for result in run.results):
+        readable = len(run.results) <= _MOST_APART or not any(len(points) > 1 for points in _by_size(run).values())
+        if readable and any(result.kind != "plain" and result.groups for result in run.results):
             panels.append((run, _speed_up))
         if any(len(points) > 1 for points in _by_size(run).values()):
             panels.append((run, _acceptance_length))
-        if any(len(_costs(result)) > 1 for result in run.results):
+        if readable and any(len(_costs(result)) > 1 for result in run.results):
             panels.append((run, _verify_cost))
     if not panels:
         raise UsageError("there is nothing to draw: no configuration was measured beside plain decoding")
@@ -104,7 +108,7 @@ def _acceptance_length(axes: Any, run: Run) -> None:
     axes.set_xlabel("draft nodes in a tree")
     axes.set_ylabel("acceptance length τ")
     axes.set_title(f"{run.target}, {run.dtype}", fontsize=10)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _verify_cost(axes: Any, run: Run) -> None:
