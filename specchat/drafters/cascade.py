@@ -6,17 +6,14 @@ import math
 from collections.abc import Collection, Sequence
 
 from specchat.core.context import Context
-from specchat.core.request import Rider
-from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.options import CascadeOptions
 from specchat.drafters.parts import Parts
 
 
-class Cascade:
+class Cascade(MemberGroup):
     """Asks each member only about the nodes about which no earlier one has anything to say.
 
     So a draft model at the end runs only where the lookups before it found nothing, node by node. All members learn
@@ -35,50 +32,19 @@ class Cascade:
         return frozenset({DrawKind.POINT}).union(*members)
 
     def __init__(self, options: CascadeOptions, parts: Parts) -> None:
-        self._group = MemberGroup(parts.members())
+        super().__init__(parts.members())
         self._least = math.log(options.least) if options.least > 0.0 else -math.inf
-
-    @property
-    def taps(self) -> Collection[int]:
-        """All members'."""
-        return self._group.taps
-
-    @property
-    def text_tap(self) -> StateTap | None:
-        """All members'."""
-        return self._group.text_tap
-
-    @property
-    def passes(self) -> int:
-        """All members'."""
-        return self._group.passes
-
-    def start(self, history: Sequence[int]) -> None:
-        """Let every member begin."""
-        self._group.start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) for each node the guesses of the first member that has any."""
         said: dict[int, Sequence[Guess]] = {}
-        for member in self._group.members:
+        for member in self.members:
             open_nodes = [node for node in frontier if node not in said]
             if not open_nodes:
                 break
             proposed = member.propose(tree, open_nodes, width, context)
             said |= {node: some for node, some in zip(open_nodes, proposed, strict=True) if self._says_something(some)}
         return [said.get(node, ()) for node in frontier]
-
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        """All members'."""
-        return self._group.riders(tree)
-
-    def observe(self, round: Round) -> None:
-        """Let every member learn."""
-        self._group.observe(round)
-
-    def close(self) -> None:
-        """Close every member."""
-        self._group.close()
 
     def _says_something(self, guesses: Sequence[Guess]) -> bool:
         if any(guess.kind is not DrawKind.POINT for guess in guesses):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from specchat.core.context import Context
-from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.merged_guesses import MergedGuesses
@@ -20,7 +18,7 @@ from specchat.drafters.points_alone import points_alone
 _DRAFT, _LOOKUP = 0, 1
 
 
-class Fuse:
+class Fuse(MemberGroup):
     """The draft's tree and the lookup's, pruned where the draft finds it unlikely, as one tree.
 
     The two share nodes as far as they begin with the same tokens; there the lookup's guesses stay only if the draft has
@@ -35,31 +33,16 @@ class Fuse:
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: FuseOptions, parts: Parts) -> None:
-        self._group = MemberGroup(parts.members())
+        super().__init__(parts.members())
         self._guesses = MergedGuesses(parts.choices)
-        self._paths = OwnPaths(len(self._group))
+        self._paths = OwnPaths(len(self.members))
         self._top = options.top
         self._tree: TokenTree | None = None
-
-    @property
-    def taps(self) -> Collection[int]:
-        """Both members'."""
-        return self._group.taps
-
-    @property
-    def text_tap(self) -> StateTap | None:
-        """Both members'."""
-        return self._group.text_tap
-
-    @property
-    def passes(self) -> int:
-        """Both members'."""
-        return self._group.passes
 
     def start(self, history: Sequence[int]) -> None:
         """Let both members begin; what was learnt about their guesses stays."""
         self._forget_round()
-        self._group.start(history)
+        super().start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) for each node the draft's guesses where it is in the draft's tree, and the lookup's that stay."""
@@ -73,27 +56,23 @@ class Fuse:
             self._fused(path, likely.get(node), looked_up.get(node, ()), width, context) for node, path in paths.items()
         ]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        """Both members'."""
-        return self._group.riders(tree)
-
     def observe(self, round: Round) -> None:
         """Update the acceptance rates, then let both members learn."""
         self._guesses.learn(round.emitted)
         self._forget_round()
-        self._group.observe(round)
+        super().observe(round)
 
     def close(self) -> None:
         """Close both members."""
         self._forget_round()
-        self._group.close()
+        super().close()
 
     def _ask(
         self, index: int, tree: TokenTree, paths: Mapping[int, Path], width: int, context: Context
     ) -> dict[int, Sequence[Guess]]:
         """What a member proposes for those of the nodes that are in its tree."""
         own = [node for node, path in paths.items() if index in self._paths.owners(path)]
-        said = self._group.members[index].propose(tree, own, width, context) if own else ()
+        said = self.members[index].propose(tree, own, width, context) if own else ()
         return dict(zip(own, said, strict=True))
 
     def _fused(

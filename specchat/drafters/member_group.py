@@ -15,17 +15,14 @@ from specchat.core.tree import TokenTree
 
 
 class MemberGroup:
-    """Some drafters that are told everything together, each as if it were alone.
+    """A drafter made of others, which are told everything together, each as if it were alone.
 
-    Who proposes what is left to the drafter that is made of them.
+    Who proposes what is left to the drafters that extend it.
     """
 
     def __init__(self, members: Sequence[Drafter]) -> None:
         self.members = tuple(members)
         self._riders = [0] * len(self.members)  # how many of each member ride along in this round
-
-    def __len__(self) -> int:
-        return len(self.members)
 
     @property
     def taps(self) -> list[int]:

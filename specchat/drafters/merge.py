@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from specchat.core.context import Context
-from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.merged_guesses import MergedGuesses
@@ -16,7 +14,7 @@ from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
 
 
-class Merge:
+class Merge(MemberGroup):
     """Asks all members about every node and merges their guesses by token, the most probable first.
 
     How probable a guess is, is learnt (see `merged_guesses`). A member that runs a model is asked only at nodes where
@@ -35,53 +33,34 @@ class Merge:
         return frozenset({DrawKind.POINT}).union(*members)
 
     def __init__(self, options: MergeOptions, parts: Parts) -> None:
-        self._group = MemberGroup(parts.members())
+        super().__init__(parts.members())
         self._guesses = MergedGuesses(parts.choices)
         self._models = {index for index, choice in enumerate(parts.choices) if choice.runs_a_network}
         self._sure = options.sure
 
-    @property
-    def taps(self) -> Collection[int]:
-        """All members'."""
-        return self._group.taps
-
-    @property
-    def text_tap(self) -> StateTap | None:
-        """All members'."""
-        return self._group.text_tap
-
-    @property
-    def passes(self) -> int:
-        """All members'."""
-        return self._group.passes
-
     def start(self, history: Sequence[int]) -> None:
         """Let every member begin; what was learnt about their guesses stays."""
         self._guesses.forget_round()
-        self._group.start(history)
+        super().start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) the members' guesses merged by token; members that run a model are asked last, and only where needed."""
-        said: dict[int, list[Sequence[Guess]]] = {node: [()] * len(self._group) for node in frontier}
-        for index, member in sorted(enumerate(self._group.members), key=lambda pair: pair[0] in self._models):
+        said: dict[int, list[Sequence[Guess]]] = {node: [()] * len(self.members) for node in frontier}
+        for index, member in sorted(enumerate(self.members), key=lambda pair: pair[0] in self._models):
             nodes = [node for node in frontier if index not in self._models or not self._is_sure(said[node])]
             for node, guesses in zip(nodes, member.propose(tree, nodes, width, context) if nodes else (), strict=True):
                 said[node][index] = self._guesses.named(index, guesses)
         return [self._guesses.merged(tuple(tree.path_tokens(node)), said[node], width) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        """All members'."""
-        return self._group.riders(tree)
-
     def observe(self, round: Round) -> None:
         """Update the acceptance rates, then let every member learn."""
         self._guesses.learn(round.emitted)
-        self._group.observe(round)
+        super().observe(round)
 
     def close(self) -> None:
         """Close every member."""
         self._guesses.forget_round()
-        self._group.close()
+        super().close()
 
     def _is_sure(self, said: Sequence[Sequence[Guess]]) -> bool:
         """Whether one of these points is so likely that no model need be asked."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from specchat.core.context import Context
-from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.merged_guesses import MergedGuesses
@@ -17,7 +15,7 @@ from specchat.drafters.own_paths import OwnPaths
 from specchat.drafters.parts import Parts
 
 
-class Several:
+class Several(MemberGroup):
     """Each member drafts below its own guesses alone; trees that begin with the same tokens share them.
 
     So the paths of the tree are those of all members together, as far as width and nodes allow, and no others. A member
@@ -35,30 +33,15 @@ class Several:
         return frozenset({DrawKind.POINT}).union(*members)
 
     def __init__(self, options: SeveralOptions, parts: Parts) -> None:
-        self._group = MemberGroup(parts.members())
+        super().__init__(parts.members())
         self._guesses = MergedGuesses(parts.choices)
-        self._paths = OwnPaths(len(self._group))
+        self._paths = OwnPaths(len(self.members))
         self._tree: TokenTree | None = None
-
-    @property
-    def taps(self) -> Collection[int]:
-        """All members'."""
-        return self._group.taps
-
-    @property
-    def text_tap(self) -> StateTap | None:
-        """All members'."""
-        return self._group.text_tap
-
-    @property
-    def passes(self) -> int:
-        """All members'."""
-        return self._group.passes
 
     def start(self, history: Sequence[int]) -> None:
         """Let every member begin; what was learnt about their guesses stays."""
         self._forget_round()
-        self._group.start(history)
+        super().start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) for each node the guesses of the members in whose trees it is, merged by token."""
@@ -66,29 +49,25 @@ class Several:
             self._forget_round()
             self._tree = tree
         paths = {node: tuple(tree.path_tokens(node)) for node in frontier}
-        said: dict[int, list[Sequence[Guess]]] = {node: [()] * len(self._group) for node in frontier}
+        said: dict[int, list[Sequence[Guess]]] = {node: [()] * len(self.members) for node in frontier}
         owners = {node: self._paths.owners(path) for node, path in paths.items()}
-        for index, member in enumerate(self._group.members):
+        for index, member in enumerate(self.members):
             own = [node for node in frontier if index in owners[node]]
             for node, guesses in zip(own, member.propose(tree, own, width, context) if own else (), strict=True):
                 said[node][index] = self._guesses.named(index, guesses)
                 self._paths.add(index, paths[node], guesses)
         return [self._guesses.merged(paths[node], said[node], width) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        """All members'."""
-        return self._group.riders(tree)
-
     def observe(self, round: Round) -> None:
         """Update the acceptance rates, then let every member learn."""
         self._guesses.learn(round.emitted)
         self._forget_round()
-        self._group.observe(round)
+        super().observe(round)
 
     def close(self) -> None:
         """Close every member."""
         self._forget_round()
-        self._group.close()
+        super().close()
 
     def _forget_round(self) -> None:
         self._guesses.forget_round()

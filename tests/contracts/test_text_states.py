@@ -163,7 +163,7 @@ def test_members_of_a_merge_see_the_states_of_their_own_layers(build):
     conversation = converse(build(), None, **{**TREE, "drafter": "merge", "method_options": options})
     said = collect(conversation.reply(LONG, 7))
     text = [*LONG, *said.tokens]
-    for member, layer in zip(conversation._speculator.drafter._group.members, (0, 2), strict=True):
+    for member, layer in zip(conversation._speculator.drafter.members, (0, 2), strict=True):
         assert member.tokens == text[: len(member.tokens)]
         assert len(member.tokens) >= len(text) - 1
         expected = true_states(build, member.tokens, layer)

@@ -36,7 +36,7 @@ from specchat.trees import TREE_POLICIES
 def of(*members, least=0.0):
     """A cascade of drafters made by hand."""
     cascade = Cascade(CascadeOptions("none", least), Parts(scripted_target(V)))
-    cascade._group = MemberGroup(members)
+    MemberGroup.__init__(cascade, members)
     return cascade
 
 

@@ -48,7 +48,7 @@ def build(name, draft=None, **options):
 def of(*members):
     """A merge of drafters made by hand."""
     merged = Merge(MergeOptions("none"), Parts(scripted_target(V)))
-    merged._group = MemberGroup(members)
+    MemberGroup.__init__(merged, members)
     return merged
 
 
@@ -208,7 +208,7 @@ def test_a_draft_model_reads_the_nodes_that_others_proposed_and_stays_in_step():
         return [Guess(int(target_says()([*context.history, *tree.path_tokens(node)]).argmax()), proposer="stranger")]
 
     merged = build("merge", scripted_draft(), of="draft_model")
-    merged._group = MemberGroup([*merged._group.members, Proposing(right)])
+    MemberGroup.__init__(merged, [*merged.members, Proposing(right)])
     parts = (make_policy(TREE_POLICIES["expansion"]), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(12, 3, 3)))
     _, rounds = speak(Speculator(scripted_target(), merged, *parts), 40, context_for())
     assert all(round.accepted >= 2 for round in rounds)

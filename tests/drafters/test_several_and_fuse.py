@@ -42,7 +42,7 @@ SEEDS = range(40)
 
 def holding(drafter, *members):
     """The drafter with members made by hand."""
-    drafter._group = MemberGroup(members)
+    MemberGroup.__init__(drafter, members)
     drafter._paths = OwnPaths(len(members))
     return drafter
 
