@@ -47,6 +47,20 @@ for module in modules:
 print(json.dumps(guilty))
 """
 
+_IMPORT_EACH = """
+import importlib, json, os, sys
+import torch
+unwanted = json.loads(sys.argv[1])
+assert not set(unwanted) & set(sys.modules), "torch draws nothing"
+for package, modules in json.loads(sys.argv[2]).items():
+    if not os.fork():
+        for module in modules:
+            importlib.import_module(module)
+        print(json.dumps([package, [name for name in unwanted if name in sys.modules]]), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0, package
+"""
+
 _RUN_COMMAND = """
 import atexit, json, sys
 unwanted = json.loads(sys.argv[1])
@@ -80,17 +94,27 @@ def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.fixture(scope="module")
+def drawing() -> dict[str, list[str]]:
+    """What each package drags along that draws: each in a process of its own, all copies of one that has torch."""
+    packages = {package: modules_of(package) for package in HEADLESS}
+    lines = _python(_IMPORT_EACH, json.dumps(DRAWING), json.dumps(packages)).stdout.splitlines()
+    return dict(map(json.loads, lines))
+
+
 @pytest.mark.parametrize("package", HEADLESS)
-def test_a_headless_module_imports_nothing_that_draws(package: str) -> None:
-    assert imported_by(modules_of(package), DRAWING) == {}
+def test_a_headless_module_imports_nothing_that_draws(package: str, drawing: dict[str, list[str]]) -> None:
+    assert drawing[package] == [], f"imported_by(modules_of({package!r}), DRAWING) says by which module"
 
 
 def test_measuring_does_not_load_the_app() -> None:
     assert imported_by(modules_of("bench"), ("textual", "specchat.tui")) == {}
 
 
-def test_what_only_lists_or_asks_imports_no_model_library() -> None:
-    assert imported_by(list(TORCH_FREE), HEAVY) == {}
+def test_what_only_lists_or_asks_imports_no_model_library_and_only_the_chat_imports_the_app() -> None:
+    app = "specchat.cli.chat"
+    modules = [*(name for name in TORCH_FREE if name != app), app]
+    assert imported_by(modules, (*HEAVY, "textual")) == {"textual": app}
 
 
 def test_the_app_imports_no_model_library() -> None:
