@@ -8,7 +8,9 @@ os.environ["OMP_WAIT_POLICY"] = "passive"  # before torch is imported: it reads 
 os.environ["OMP_NUM_THREADS"] = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes are started: compile the package once
 
+import gc
 import itertools
 import socket
 from collections.abc import Iterator
@@ -25,6 +27,9 @@ from specchat.compiled.build import NativeUnavailable, find_compiler
 
 hypothesis_settings.register_profile("specchat", deadline=None, derandomize=True)
 hypothesis_settings.load_profile("specchat")
+
+LONGEST_ID = 100
+"""Characters of a parameter that a test's name repeats."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -45,6 +50,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TerminalTestsLast | None:
     """With `--dist loadfile`, ours or the caller's, tests that drive a terminal run last and alone."""
     return TerminalTestsLast(config, log) if config.option.dist == "loadfile" else None
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A short name for a long text. (Workers and reports repeat a test's name: one of 16 MB cost 4 s and 150 MB.)"""
+    return f"{val[:LONGEST_ID]!r}…" if isinstance(val, str | bytes) and len(val) > LONGEST_ID else None
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of every later garbage collection: it stays to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
