@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import specchat
 from specchat.decoding.families import methods
+from tests.mutations.fork_server import run_pytest
 from tests.mutations.table import MUTATIONS, Mutation
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = Path(specchat.__file__).parent
 
 
-def run_tests(source: Path, tests: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """Run tests of this checkout on the package that lies in another folder."""
+def run_tests(folder: Path, tests: tuple[str, ...]) -> tuple[int, str]:
+    """pytest's exit status and output for tests of this checkout on the package that lies in another folder."""
     options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    command = [sys.executable, "-P", "-m", "pytest", *options, *tests]
-    paths = os.pathsep.join([str(source), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
-    environment.pop("SPECCHAT_SLOW", None)
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    output = folder / "output"
+    return run_pytest([*options, *tests], folder, output), output.read_text()
 
 
 def copied(folder: Path, mutation: Mutation | None) -> Path:
@@ -49,16 +43,16 @@ def params(quick: bool) -> list:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutation", [*params(quick=True), *params(quick=False)])
 def test_the_tests_notice_an_edit_that_breaks_the_method(mutation, tmp_path):
-    broken = run_tests(copied(tmp_path, mutation), mutation.tests)
-    assert broken.returncode == 1, f"some test must fail, and none stumble:\n{broken.stdout}{broken.stderr}"
+    status, output = run_tests(copied(tmp_path, mutation), mutation.tests)
+    assert status == 1, f"some test must fail, and none stumble:\n{output}"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("tests", sorted({mutation.tests for mutation in MUTATIONS}), ids=" ".join)
 def test_without_an_edit_the_same_tests_pass(tests, tmp_path):
-    unbroken = run_tests(copied(tmp_path, None), tests)
-    assert unbroken.returncode == 0, unbroken.stdout + unbroken.stderr
+    status, output = run_tests(copied(tmp_path, None), tests)
+    assert status == 0, output
 
 
 def test_every_method_of_every_table_has_an_edit():
