@@ -1,4 +1,4 @@
-"""How pytest spreads tests over the cores: files on one worker each, tests that drive a terminal last, two at once."""
+"""How pytest spreads tests over the cores: a file runs on one worker; terminals are driven last, three at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-TERMINALS = 2
+TERMINALS = 3
 """How many terminals are driven at once: each has an app and an engine, and waits for both half of its time."""
 
 _MARKED = re.compile(r"^(@|pytestmark = .*)pytest\.mark\.e2e\b", re.M)
