@@ -198,6 +198,16 @@ async def test_what_is_not_drawn_at_once_is_drawn_soon_and_without_another_event
     assert pump.idle
 
 
+async def test_what_a_key_draws_too_soon_is_drawn_later_without_an_event():
+    drawn = asyncio.Event()
+    pump = EventPump(drawn.set, clock=lambda: 100.0, cost=lambda: 0.0)
+    assert pump.is_due("tree", 0.02)
+    assert pump.idle
+    assert not pump.is_due("tree", 0.02), "between two ticks, so no end of a tick schedules it"
+    assert not pump.idle
+    await asyncio.wait_for(drawn.wait(), 10)
+
+
 async def test_a_row_more_measures_nothing_that_stands_already(monkeypatch: pytest.MonkeyPatch):
     measured: list[Widget] = []
     model = Widget._get_box_model

@@ -103,12 +103,18 @@ class EventPump:
         if self._waiting:
             self._waiting = False
             self._schedule_tick()
-        elif self._redraw_at is not None and not self._tick_scheduled:
-            self._tick_scheduled = True
-            asyncio.get_running_loop().call_later(max(0.0, self._redraw_at - now), self._schedule_tick)
+        else:
+            self._arm_redraw(now)
 
     def _schedule_redraw(self, at: float) -> None:
         self._redraw_at = at if self._redraw_at is None else min(at, self._redraw_at)
+        if not self._busy:  # drawn between ticks, after a key: no end of a tick arms it
+            self._arm_redraw(self._clock())
+
+    def _arm_redraw(self, now: float) -> None:
+        if self._redraw_at is not None and not self._tick_scheduled:
+            self._tick_scheduled = True
+            asyncio.get_running_loop().call_later(max(0.0, self._redraw_at - now), self._schedule_tick)
 
     def _schedule_tick(self) -> None:
         if self._busy:
