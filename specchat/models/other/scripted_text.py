@@ -10,6 +10,7 @@ import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -127,13 +128,16 @@ def scripted_says(vocabulary: ScriptedVocabulary, memory: int) -> Says:
             for size in range(min(memory, here) + 1):
                 follows[tuple(text[here - size : here])][text[here]] += 1
 
-    def says(text: Sequence[int]) -> Tensor:
+    @cache
+    def after(run: tuple[int, ...]) -> Tensor:
         logits = torch.full((vocabulary.size,), -12.0)
-        for size in range(memory, -1, -1):
-            if (counts := follows.get(tuple(text[len(text) - size :]))) is not None:
-                for token, count in counts.items():
-                    logits[token] = torch.tensor(float(count)).log()
-                break
+        for token, count in follows[run].items():
+            logits[token] = torch.tensor(float(count)).log()
+        return logits
+
+    def says(text: Sequence[int]) -> Tensor:
+        runs = (tuple(text[len(text) - size :]) for size in range(memory, -1, -1))
+        logits = after(next(run for run in runs if run in follows)).clone()  # the empty run is always known
         if text[-1] == _ROLES["assistant"]:
             chosen = zlib.crc32(bytes(str(list(text)), "ascii")) % len(openings)
             logits[openings[chosen]] += 4.0
