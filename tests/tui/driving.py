@@ -16,6 +16,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.widgets.painted_rows import PaintedRows
 
+PATIENCE_S = 20.0
 PAIRS = [
     PairInfo("smol", "SmolLM2-360M-Instruct", "SmolLM2-135M", summary="small and quick, fits anywhere"),
     PairInfo("smol-1.7b", "SmolLM2-1.7B-Instruct", "SmolLM2-135M", "missing", 3_420_000_000, "better answers"),
@@ -45,14 +46,15 @@ class Driver:
         await self.settle()
 
     async def settle(self) -> None:
-        for _ in range(200):
+        """Wait until nothing is left to apply or to draw."""
+        end = time.monotonic() + PATIENCE_S
+        await self.pilot.pause(0.02)
+        while self.link.waiting or not self.app.control.pump.idle:
+            assert time.monotonic() < end, "the app does not come to rest"
             await self.pilot.pause(0.02)
-            pump = self.app.control.pump
-            if not self.link.waiting and pump is not None and pump.idle:
-                break
         await self.pilot.pause()
 
-    async def until(self, text: str, patience_s: float = 20.0) -> str:
+    async def until(self, text: str, patience_s: float = PATIENCE_S) -> str:
         """Wait until the screen shows this, whatever box breaks its lines; returns the screen as it is then."""
         end = time.monotonic() + patience_s
         while text not in " ".join((screen := self.screen()).replace("│", " ").split()):
@@ -100,13 +102,18 @@ async def driving(size: tuple[int, int] = (120, 40), loaded: bool = True, **opti
     app = SpecchatApp(connect, **options)
     app.animation_level = "none"
     async with app.run_test(size=size) as pilot:
-        await pilot.pause()
-        while not links:  # on a busy machine the first paint takes its time
-            await pilot.pause(0.02)
-        driver = Driver(app, pilot, links)
+        driver = await connected(pilot, links)
         if loaded:
             await driver.hear(hello(), ready())
         yield driver
+
+
+async def connected(pilot: Pilot[None], links: list[FakeLink]) -> Driver:
+    """The app once it has its engine: on a busy machine the first paint takes its time."""
+    await pilot.pause()
+    while not links:
+        await pilot.pause(0.02)
+    return Driver(pilot.app, pilot, links)
 
 
 async def writing(d: Driver, rounds: int = 4) -> list[ev.RoundDone]:

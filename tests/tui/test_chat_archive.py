@@ -213,7 +213,7 @@ async def test_a_reply_that_was_cut_off_says_so_when_it_is_opened(store):
     async with driving(store=store, chat="a") as d:
         await d.settle()
         assert d.app.query_one(ReplyView)._figures.text == "interrupted"
-        assert "half a w" in "".join(view.source for view in d.app.query(Markdown))
+        await until(d, lambda: "half a w" in "".join(view.source for view in d.app.query(Markdown)))
 
 
 async def test_a_thought_is_kept_with_its_time_and_left_out_of_what_is_sent_on(store):

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from driving import Driver
+from driving import connected
 from fake import FakeLink, hello, ready
 from races import Clock, answer, fast_heat, plain_heat, warm_up
 from test_snapshots import app_of
 
 from specchat.tui.state.race_series import BenchQuestion
-
-
-async def connected(pilot, links: list[FakeLink]) -> Driver:
-    """The app once it has its engine: on a busy machine the first paint takes its time."""
-    await pilot.pause()
-    while not links:
-        await pilot.pause(0.02)
-    return Driver(pilot.app, pilot, links)
 
 
 async def race(pilot, links: list[FakeLink], upto: int | None) -> None:

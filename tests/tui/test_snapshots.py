@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from driving import PAIRS
+from driving import PAIRS, Driver, connected
 from fake import LOSS, SETTINGS, FakeLink, hello, ready, rounds_of, started, stats_of
 from test_chats_screen import fill
 from test_token_tree import big_round
@@ -39,18 +39,11 @@ def app_of(links: list[FakeLink], **options) -> SpecchatApp:
 
 
 async def settle(pilot, link: FakeLink) -> None:
-    for _ in range(200):
-        await pilot.pause(0.02)
-        pump = pilot.app.control.pump
-        if not link.waiting and pump.idle:
-            break
-    await pilot.pause()
+    await Driver(pilot.app, pilot, [link]).settle()
 
 
 async def chat(pilot, links: list[FakeLink], upto: int | None, finish: bool) -> None:
-    await pilot.pause()
-    while not links:  # on a busy machine the first paint takes its time
-        await pilot.pause(0.02)
+    await connected(pilot, links)
     links[0].put(hello(), ready())
     await settle(pilot, links[0])
     pilot.app.views.prompt.write("How does it work?")
@@ -105,7 +98,7 @@ def test_choosing_a_pair(snap_compare, size):
     links: list[FakeLink] = []
 
     async def before(pilot) -> None:
-        await pilot.pause()
+        await connected(pilot, links)
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
         pilot.app.control.pairs.fetching["smol-1.7b"] = ev.Loading("fetch", "m", 143_000_000, 230_000_000, 12_300_000.0)
@@ -119,7 +112,7 @@ def test_adding_a_pair(snap_compare):
     links: list[FakeLink] = []
 
     async def before(pilot) -> None:
-        await pilot.pause()
+        await connected(pilot, links)
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
         pilot.app.control.pairs.here = True
@@ -148,7 +141,7 @@ def test_the_first_start_while_weights_are_fetched(snap_compare):
     links: list[FakeLink] = []
 
     async def before(pilot) -> None:
-        await pilot.pause()
+        await connected(pilot, links)
         links[0].put(hello(), ev.Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_300_000.0))
         await settle(pilot, links[0])
 
@@ -248,7 +241,7 @@ def test_an_empty_chat_with_the_tree_of_a_recording(snap_compare, size):
     links: list[FakeLink] = []
 
     async def before(pilot) -> None:
-        await pilot.pause()
+        await connected(pilot, links)
         links[0].put(hello(), ready())
         await settle(pilot, links[0])
 
