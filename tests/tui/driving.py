@@ -14,7 +14,7 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
 from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 PAIRS = [
     PairInfo("smol", "SmolLM2-360M-Instruct", "SmolLM2-135M", summary="small and quick, fits anywhere"),
@@ -77,7 +77,7 @@ class Driver:
             await self.hear(ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
         return rounds
 
-    def drawn(self, widget: PaintedRows) -> str:
+    def drawn(self, widget: PaintedLines) -> str:
         """What a hand-drawn widget shows, as text."""
         size = widget.size
         return "\n".join(widget.render_line(y).text.rstrip() for y in range(size.height))

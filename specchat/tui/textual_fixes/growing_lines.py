@@ -1,4 +1,4 @@
-"""The base of widgets that grow row by row: rows that are already drawn are not drawn or laid out again."""
+"""The base of widgets that grow line by line: lines that are already drawn are not drawn or laid out again."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def arrange_vertically(widget: Widget, size: Size, optimal: bool = False) -> Doc
     return Widget.arrange(widget, Size(size.width, 0), optimal)
 
 
-class GrowingRows(Widget):
-    """Keeps its drawn rows when only its height changes, and requests no second layout after a layout.
+class GrowingLines(Widget):
+    """Keeps its drawn lines when only its height changes, and requests no second layout after a layout.
 
-    Textual draws all rows again for every new one, and requests a second layout in case scrollbars appear, which
-    request it themselves. Only for widgets whose rows do not depend on the height: without a border at the bottom.
+    Textual draws all lines again for every new one, and requests a second layout in case scrollbars appear, which
+    request it themselves. Only for widgets whose lines do not depend on the height: without a border at the bottom.
     """
 
     virtual_size = Reactive(Size(0, 0), repaint=False)

@@ -1,4 +1,4 @@
-"""A short benchmark as rows: its progress, and its figures by category."""
+"""A short benchmark as lines: its progress, and its figures by category."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from specchat.engine.near.race_result import Kind, settings_line
 from specchat.engine.protocol.text import visible
-from specchat.tui.draw.race_rows import MARKS, NAMES
+from specchat.tui.draw.race_lines import MARKS, NAMES
 from specchat.tui.state.race_series import ALL, CategoryFigures, RaceSeries
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Row, bar, clip, cut
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut
 from specchat.tui.text.wrap import wrap
 
 _CAVEAT = "few and short replies; specchat bench measures more, with intervals"
@@ -20,36 +20,38 @@ _NARROW = (8, 7, 6)
 _LABEL = 12
 
 
-def progress_rows(series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any], width: int) -> list[Row]:
+def progress_lines(
+    series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any], width: int
+) -> list[ScreenLine]:
     """What is compared, and the progress."""
     compared = settings_line(settings, series.seed, dtype)
     lead = f"{len(series.finished_races)} of {len(series.questions)} questions"
     if series.seconds is not None:
         lead = f"{len(series.finished_races)} questions, for {numbers.seconds(series.seconds)}"
     room = max(4, width - len(lead) - 2)
-    rows: list[Row] = [
+    lines: list[ScreenLine] = [
         [(cut(f"{visible(pair)} · {compared}", width), "dim")],
         [(bar(series.progress, room), "bar"), ("  ", ""), (lead, "text")],
     ]
-    return [*rows, _state_row(series, width)]
+    return [*lines, _state_line(series, width)]
 
 
-def table_rows(series: RaceSeries, width: int) -> list[Row]:
+def table_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
     """One line for every category, and one for all."""
     groups = series.groups()
     if not groups:
         return [[("the first two replies are being written", "dim")]]
     narrow = width < _LABEL + sum(_WIDE)
     heads = ("plain", "tok/s", "×") if narrow else _HEADS
-    rows = [_row("", heads, "dim", narrow)]
+    lines = [_line("", heads, "dim", narrow)]
     for group in groups:
         cells = _cells(group)
         chosen = cells[:3] if narrow else cells
-        rows.append(_row(group.category, chosen, "strong" if group.category == ALL else "text", narrow))
-    return [clip(row, width) for row in rows]
+        lines.append(_line(group.category, chosen, "strong" if group.category == ALL else "text", narrow))
+    return [clip(line, width) for line in lines]
 
 
-def outcome_rows(series: RaceSeries, width: int) -> list[Row]:
+def outcome_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
     """The outcome, once the benchmark has ended."""
     if series.problem:
         return _wrapped("✕ ", visible(series.problem), "bad", width)
@@ -63,12 +65,12 @@ def outcome_rows(series: RaceSeries, width: int) -> list[Row]:
 
 def series_text(series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any]) -> str:
     """The whole result as lines to copy."""
-    rows = [*table_rows(series, 80), *outcome_rows(series, 1000)]
-    lines = ["".join(text for text, _ in row).rstrip() for row in rows]
+    screen_lines = [*table_lines(series, 80), *outcome_lines(series, 1000)]
+    lines = ["".join(text for text, _ in screen_line).rstrip() for screen_line in screen_lines]
     return "\n".join([f"{pair} · {settings_line(settings, series.seed, dtype)}", *lines])
 
 
-def _state_row(series: RaceSeries, width: int) -> Row:
+def _state_line(series: RaceSeries, width: int) -> ScreenLine:
     if series.stopped:
         return [("■ ", "dim"), ("stopped; this is what was measured", "text")]
     if series.ended:
@@ -91,7 +93,7 @@ def _cells(group: CategoryFigures) -> Sequence[str]:
     )
 
 
-def _row(label: str, cells: Sequence[str], role: str, narrow: bool) -> Row:
+def _line(label: str, cells: Sequence[str], role: str, narrow: bool) -> ScreenLine:
     widths = _NARROW if narrow else _WIDE
     text = "".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
     return [(cut(visible(label), _LABEL - 1).ljust(_LABEL), role), (text, role)]
@@ -110,6 +112,6 @@ def _proof(everything: CategoryFigures) -> tuple[Kind, str]:
     return "fault", f"{same}, and the others leave it where no rounding explains it; please report this"
 
 
-def _wrapped(mark: str, text: str, role: str, width: int) -> list[Row]:
+def _wrapped(mark: str, text: str, role: str, width: int) -> list[ScreenLine]:
     pieces = [text[start:end].rstrip() for start, end in wrap(text, max(8, width - 2))]
     return [[(mark if not place else "  ", role), (piece, "text")] for place, piece in enumerate(pieces)]

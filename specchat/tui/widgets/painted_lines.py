@@ -1,4 +1,4 @@
-"""The base of widgets that are drawn from rows of (text, role), which is cheaper than rendering with Rich."""
+"""The base of widgets that are drawn from lines of (text, role), which is cheaper than rendering with Rich."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
 
-from specchat.tui.text.cells import Row, clip
+from specchat.tui.text.cells import ScreenLine, clip
 from specchat.tui.textual_fixes.widget_drawing import drop_drawn_lines, set_border_titles
 from specchat.tui.widgets.text_roles import RoleStyles
 
 
-class PaintedRows(RoleStyles):
+class PaintedLines(RoleStyles):
     """Shows what `paint` returns for its size; `paint` is called only after `repaint` or a new size."""
 
     ALLOW_SELECT = False
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._rows: list[Row] | None = None
+        self._lines: list[ScreenLine] | None = None
         self._painted_for = (0, 0)
         self._titles = ("", "")
 
-    def paint(self, width: int, height: int) -> list[Row]:
-        """At most `height` rows of at most `width` cells."""
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
+        """At most `height` lines of at most `width` cells."""
         return []
 
     def repaint(self) -> None:
-        """Call `paint` again, and draw the rows that have changed."""
+        """Call `paint` again, and draw the lines that have changed."""
         if not self.display:  # reading the size of a hidden widget would lay out the whole screen
-            self._rows = None
+            self._lines = None
             drop_drawn_lines(self)
             return
         width, height = size = self.size
-        before = self._rows
+        before = self._lines
         if before is None or self._painted_for != size:
-            self._rows = None
+            self._lines = None
             self.refresh()
             return
-        self._rows = self.paint(width, height)
-        changed = [y for y in range(height) if _at(before, y) != _at(self._rows, y)]
+        self._lines = self.paint(width, height)
+        changed = [y for y in range(height) if _at(before, y) != _at(self._lines, y)]
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
@@ -54,16 +54,16 @@ class PaintedRows(RoleStyles):
             set_border_titles(self, title, subtitle)
 
     def render_line(self, y: int) -> Strip:
-        """One row, styled and filled up to the width."""
+        """One line, styled and filled up to the width."""
         size = self.size
-        if self._rows is None or self._painted_for != (size.width, size.height):
+        if self._lines is None or self._painted_for != (size.width, size.height):
             self._painted_for = (size.width, size.height)
-            self._rows = self.paint(size.width, size.height)
-        if y >= len(self._rows):
+            self._lines = self.paint(size.width, size.height)
+        if y >= len(self._lines):
             return Strip.blank(size.width, self.rich_style)
-        segments = [Segment(text, self.style_of(role)) for text, role in clip(self._rows[y], size.width)]
+        segments = [Segment(text, self.style_of(role)) for text, role in clip(self._lines[y], size.width)]
         return Strip(segments).adjust_cell_length(size.width, self.rich_style)
 
 
-def _at(rows: list[Row], y: int) -> Row:
-    return rows[y] if y < len(rows) else []
+def _at(lines: list[ScreenLine], y: int) -> ScreenLine:
+    return lines[y] if y < len(lines) else []

@@ -1,4 +1,4 @@
-"""The list of pairs as rows: every state in words, and the chosen pair explained."""
+"""The list of pairs as lines: every state in words, and the chosen pair explained."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol.events import Loading
 from specchat.tui.control import key_bindings
-from specchat.tui.draw.pair_rows import PairListState, pair_rows
+from specchat.tui.draw.pair_lines import PairListState, pair_lines
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.text.cells import width_of
 
@@ -24,8 +24,8 @@ def hint(id: str, does: str) -> str:
 
 
 def drawn(shelf: PairListState, at: int = 0, width: int = 72, height: int = 12) -> str:
-    rows, _ = pair_rows(shelf, at, 0, width, height, hint)
-    return "\n".join("".join(text for text, _ in row).rstrip() for row in rows)
+    lines, _ = pair_lines(shelf, at, 0, width, height, hint)
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_only_pairs_of_ones_own_can_be_forgotten():
 
 
 @given(st.integers(20, 120), st.integers(2, 30), st.integers(0, 20))
-def test_rows_fit_and_the_chosen_pair_is_always_among_them(width, height, at):
+def test_lines_fit_and_the_chosen_pair_is_always_among_them(width, height, at):
     pairs = [replace(SMOL, name=f"pair-{number}", notes="你好 " * 30) for number in range(21)]
-    rows, _ = pair_rows(PairListState(pairs, "pair-3", fetching={"pair-4": FETCHING}), at, 0, width, height, hint)
-    assert len(rows) == height
-    assert all(width_of(row) <= width for row in rows)
-    assert any(role == "selected" for row in rows for _, role in row)
+    lines, _ = pair_lines(PairListState(pairs, "pair-3", fetching={"pair-4": FETCHING}), at, 0, width, height, hint)
+    assert len(lines) == height
+    assert all(width_of(line) <= width for line in lines)
+    assert any(role == "selected" for line in lines for _, role in line)

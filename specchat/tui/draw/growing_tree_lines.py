@@ -7,25 +7,25 @@ from specchat.tui.draw.token_tree import Marks, draw, picture_of
 from specchat.tui.draw.token_tree.growth import grown_to
 from specchat.tui.draw.tree_captions import title_of
 from specchat.tui.state.growing_tree import GrowingTree, depths_of
-from specchat.tui.text.cells import Row
+from specchat.tui.text.cells import ScreenLine
 
-TEXT_ROWS, FEW_TEXT_ROWS = 3, 1
-MANY_ROWS = 12
-"""From so many rows on there is room for more than the text's last line."""
+TEXT_LINES, FEW_TEXT_LINES = 3, 1
+MANY_LINES = 12
+"""From so many lines on there is room for more than the text's last line."""
 
 NARROWEST, LOWEST = 38, 7
 """With less room the tree is not drawn."""
 
 
-def growing_tree_rows(tree: GrowingTree, width: int, height: int, marks: Marks) -> list[Row]:
-    """Exactly `height` rows, so that nothing below them moves; none where there is not enough room."""
+def growing_tree_lines(tree: GrowingTree, width: int, height: int, marks: Marks) -> list[ScreenLine]:
+    """Exactly `height` lines, so that nothing below them moves; none where there is not enough room."""
     if width < NARROWEST or height < LOWEST:
         return []
-    lines = TEXT_ROWS if height >= MANY_ROWS else FEW_TEXT_ROWS
+    lines = TEXT_LINES if height >= MANY_LINES else FEW_TEXT_LINES
     text = last_lines(tree.text, width, lines)
-    gap = int(height >= MANY_ROWS)
+    gap = int(height >= MANY_LINES)
     room = height - 1 - lines - 2 * gap
-    grown = _tree_rows(tree, width, room, marks)
+    grown = _tree_lines(tree, width, room, marks)
     return [
         [(_caption(tree, width), "dim")],
         *_blank(gap),
@@ -43,11 +43,11 @@ def _caption(tree: GrowingTree, width: int) -> str:
     return longest if len(longest) <= width else f"a recording · {kept}"
 
 
-def _tree_rows(tree: GrowingTree, width: int, height: int, marks: Marks) -> list[Row]:
+def _tree_lines(tree: GrowingTree, width: int, height: int, marks: Marks) -> list[ScreenLine]:
     stage = tree.stage
     drawing = draw(picture_of(tree.round, marks, stage.judged), width, height, "river", marks)
-    return drawing.rows if stage.judged else grown_to(drawing, depths_of(tree.round), stage.drafted, marks)
+    return drawing.lines if stage.judged else grown_to(drawing, depths_of(tree.round), stage.drafted, marks)
 
 
-def _blank(rows: int) -> list[Row]:
-    return [[] for _ in range(rows)]
+def _blank(lines: int) -> list[ScreenLine]:
+    return [[] for _ in range(lines)]

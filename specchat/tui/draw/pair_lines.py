@@ -1,4 +1,4 @@
-"""The list of pairs as rows: one line each, and below details of the chosen one."""
+"""The list of pairs: one line each, and below them details of the chosen one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Row, bar, clip, cut, padded, width_of
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, width_of
 from specchat.tui.text.wrap import wrap
 
 _TROUBLES = {"files": "cannot be read", "shape": "unsupported shape", "tokens": "tokenizers differ"}
-_ABOUT_ROWS = 4
+_ABOUT_LINES = 4
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class PairListState:
     said: str = ""
 
 
-def pair_rows(
+def pair_lines(
     state: PairListState, at: int, top: int, width: int, height: int, hint: Callable[[str, str], str]
-) -> tuple[list[Row], int]:
-    """The rows, and the index of the first visible pair. `hint` gives the text for the key of a binding."""
+) -> tuple[list[ScreenLine], int]:
+    """The lines, and the index of the first visible pair. `hint` gives the text for the key of a binding."""
     if not state.pairs:
         said = visible(state.said)
         return [[(said[a:b].strip(), "warn")] for a, b in wrap(said, width)] if said else [
@@ -47,27 +47,27 @@ def pair_rows(
     room = max(1, height - len(about) - 1)
     top = max(0, min(max(min(top, at), at - room + 1), len(state.pairs) - room))
     names = min(24, max(cell_len(pair.name) for pair in state.pairs)) + 2
-    rows = [_row(state, pair, index == at, names, width) for index, pair in enumerate(state.pairs)][top : top + room]
-    return [*rows, *([] for _ in range(room - len(rows))), *about, keys], top
+    lines = [_line(state, pair, index == at, names, width) for index, pair in enumerate(state.pairs)][top : top + room]
+    return [*lines, *([] for _ in range(room - len(lines))), *about, keys], top
 
 
-def _row(state: PairListState, pair: PairInfo, chosen: bool, names: int, width: int) -> Row:
+def _line(state: PairListState, pair: PairInfo, chosen: bool, names: int, width: int) -> ScreenLine:
     mark, role, words = _state(state, pair)
     name = cut(pair.name, names - 1).ljust(names)
-    lead: Row = [(mark + " ", role), (name, "strong")]
+    lead: ScreenLine = [(mark + " ", role), (name, "strong")]
     if pair.name in state.fetching:
-        row = [*lead, *_progress(state.fetching[pair.name], width - width_of(lead))]
+        line = [*lead, *_progress(state.fetching[pair.name], width - width_of(lead))]
     else:
-        row = [*lead, (words, role)]
+        line = [*lead, (words, role)]
         if not pair.trouble and pair.fits_in_memory(state.held_bytes):
-            row.append((" · fits in memory", "dim"))
+            line.append((" · fits in memory", "dim"))
     tags = [word for word, name in (("loads at start", state.first), ("in use", state.in_use)) if name == pair.name]
     if tags:
         tag = " " + " · ".join(tags)
-        row = [*padded(row, width - len(tag)), (tag, "good" if pair.name == state.in_use else "dim")]
+        line = [*padded(line, width - len(tag)), (tag, "good" if pair.name == state.in_use else "dim")]
     if chosen:
-        return [("".join(text for text, _ in padded(row, width)), "selected")]
-    return clip(row, width)
+        return [("".join(text for text, _ in padded(line, width)), "selected")]
+    return clip(line, width)
 
 
 def _state(state: PairListState, pair: PairInfo) -> tuple[str, str, str]:
@@ -99,7 +99,7 @@ def _left(pair: PairInfo) -> str:
     return f"{numbers.size(pair.download_bytes)} to fetch" if pair.download_bytes else "to fetch"
 
 
-def _progress(event: Loading | None, width: int) -> Row:
+def _progress(event: Loading | None, width: int) -> ScreenLine:
     if event is None:
         return [("beginning …", "dim")]
     what, share, figures = numbers.loading(event)
@@ -112,20 +112,20 @@ def _progress(event: Loading | None, width: int) -> Row:
     ]
 
 
-def _about(state: PairListState, pair: PairInfo, width: int) -> list[Row]:
-    """A rule and four rows: the models, what they are, the memory, and what is wrong or worth knowing."""
+def _about(state: PairListState, pair: PairInfo, width: int) -> list[ScreenLine]:
+    """A rule and four lines: the models, what they are, the memory, and what is wrong or worth knowing."""
     models = pair.target + (f" ← {pair.draft}" if pair.draft else " · no draft model")
     lines: list[tuple[str, str]] = [(models, "strong")]
     wrong = pair.refusal or state.failed.get(pair.name, "")
-    lines += [(row, "bad") for row in _wrapped(wrong, width)[:2]] if wrong else []
+    lines += [(screen_line, "bad") for screen_line in _wrapped(wrong, width)[:2]] if wrong else []
     trained = f"trained drafters: {', '.join(pair.trained)}" if pair.trained else ""
     about = " · ".join(part for part in (pair.summary, trained, pair.remark, pair.notes) if part)
-    lines += [(row, "text") for row in _wrapped(about, width)[: 2 if not wrong else 1]] if about else []
+    lines += [(screen_line, "text") for screen_line in _wrapped(about, width)[: 2 if not wrong else 1]] if about else []
     if memory := _memory(state, pair):
         lines.insert(
-            min(len(lines), _ABOUT_ROWS - 1), (memory, "warn" if pair.short_of_memory(state.held_bytes) else "dim")
+            min(len(lines), _ABOUT_LINES - 1), (memory, "warn" if pair.short_of_memory(state.held_bytes) else "dim")
         )
-    lines = [*lines, *[("", "")] * _ABOUT_ROWS][:_ABOUT_ROWS]
+    lines = [*lines, *[("", "")] * _ABOUT_LINES][:_ABOUT_LINES]
     return [[("─" * width, "line")], *([(cut(text, width), role)] for text, role in lines)]
 
 
@@ -142,11 +142,11 @@ def _memory(state: PairListState, pair: PairInfo) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    rows = [text[a:b].strip() for a, b in wrap(text, width)]
-    return [*rows[:1], cut(" ".join(rows[1:]), width)] if len(rows) > 2 else rows
+    lines = [text[a:b].strip() for a, b in wrap(text, width)]
+    return [*lines[:1], cut(" ".join(lines[1:]), width)] if len(lines) > 2 else lines
 
 
-def _keys(state: PairListState, pair: PairInfo, width: int, hint: Callable[[str, str], str]) -> Row:
+def _keys(state: PairListState, pair: PairInfo, width: int, hint: Callable[[str, str], str]) -> ScreenLine:
     if state.asking:
         return [(cut(f"forget {state.asking}? its weights stay · y yes · n no", width), "warn")]
     if state.said:

@@ -1,4 +1,4 @@
-"""The rows around the two columns of a race: what is compared, the progress of both sides, the outcome."""
+"""The lines around the two columns of a race: what is compared, the progress of both sides, the outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specchat.engine.near.race_result import Kind, race_result, settings_line
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.race_playback import RacePlayback
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Row, bar, clip, cut, width_of
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
 from specchat.tui.text.wrap import wrap
 
 NAMES: dict[Side, str] = {"plain": "plain decoding", "speculative": "speculation"}
@@ -25,7 +25,9 @@ _LABEL = 16
 _ROLES: dict[Side, str] = {"plain": "target", "speculative": "drafted"}
 
 
-def head_rows(playback: RacePlayback, pair: str, dtype: str, chosen: Mapping[str, Any], width: int) -> list[Row]:
+def head_lines(
+    playback: RacePlayback, pair: str, dtype: str, chosen: Mapping[str, Any], width: int
+) -> list[ScreenLine]:
     """The question, and the settings that are compared with plain decoding."""
     race = playback.race
     asked = " ".join(visible(race.messages[-1].content).split())
@@ -36,12 +38,12 @@ def head_rows(playback: RacePlayback, pair: str, dtype: str, chosen: Mapping[str
     ]
 
 
-def bar_rows(playback: RacePlayback, width: int) -> list[Row]:
+def bar_lines(playback: RacePlayback, width: int) -> list[ScreenLine]:
     """One bar for each side: the tokens it has written, on one scale, and a line to where the reply ends."""
-    return [_bar_row(playback, side, width) for side in SIDES]
+    return [_bar_line(playback, side, width) for side in SIDES]
 
 
-def _bar_row(playback: RacePlayback, side: Side, width: int) -> Row:
+def _bar_line(playback: RacePlayback, side: Side, width: int) -> ScreenLine:
     elapsed = playback.elapsed(side)
     tokens = playback.tokens(side)
     figures = f"{tokens:>6,} tok {elapsed:>7.2f} s" if tokens else " " * 20
@@ -53,28 +55,28 @@ def _bar_row(playback: RacePlayback, side: Side, width: int) -> Row:
     label = label.ljust(_LABEL if width >= 60 else 12)
     room = width - len(label) - len(figures) - 1
     running = playback.race.running == side
-    row: Row = [(label, "strong" if running else "text")]
+    line: ScreenLine = [(label, "strong" if running else "text")]
     if room >= 4:
-        row += [*_bar(playback, tokens, room, _ROLES[side]), (" ", "")]
-    return clip([*row, (figures, "text")], width)
+        line += [*_bar(playback, tokens, room, _ROLES[side]), (" ", "")]
+    return clip([*line, (figures, "text")], width)
 
 
-def _bar(playback: RacePlayback, tokens: int, cells: int, role: str) -> Row:
+def _bar(playback: RacePlayback, tokens: int, cells: int, role: str) -> ScreenLine:
     full = playback.full_bar_tokens
     done = bar(tokens / full, cells).rstrip()
     ahead = "╌" * (round(playback.length / full * cells) - len(done))
     return [(done, role), (ahead, "line"), (" " * (cells - len(done) - len(ahead)), "")]
 
 
-def status_rows(playback: RacePlayback, dtype: str, width: int, height: int) -> list[Row]:
+def status_lines(playback: RacePlayback, dtype: str, width: int, height: int) -> list[ScreenLine]:
     """The current state; at the end the outcome."""
     lines = _status(playback, dtype)
-    rows: list[Row] = []
+    screen_lines: list[ScreenLine] = []
     for mark, text, role in lines:
         for start, end in wrap(text, max(8, width - 2)):
             lead = (mark, role) if not start else ("  ", "")
-            rows.append([lead, (text[start:end].rstrip(), "strong" if mark == _OUTCOME else "text")])
-    return rows[:height]
+            screen_lines.append([lead, (text[start:end].rstrip(), "strong" if mark == _OUTCOME else "text")])
+    return screen_lines[:height]
 
 
 def _status(playback: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
@@ -121,11 +123,11 @@ def outcome_text(playback: RacePlayback, pair: str, dtype: str) -> str:
     """The whole result as lines to copy."""
     race = playback.race
     lines = [f"{pair} · {settings_line(race.settings, race.seed, dtype)}"]
-    lines += ["".join(text for text, _ in row).rstrip() for row in bar_rows(playback, 60)]
+    lines += ["".join(text for text, _ in screen_line).rstrip() for screen_line in bar_lines(playback, 60)]
     return "\n".join([*lines, *(text for _, text, _ in _status(playback, dtype))])
 
 
-def keys_row(left: str, right: str, width: int) -> Row:
-    """Keys at the right end of a row."""
+def keys_line(left: str, right: str, width: int) -> ScreenLine:
+    """Keys at the right end of a line."""
     gap = width - width_of([(left, ""), (right, "")])
     return clip([(left, "dim"), (" " * max(1, gap), ""), (right, "dim")], width)

@@ -1,4 +1,4 @@
-"""The settings form as rows: a pure function of its state and the size."""
+"""The settings form as lines: a pure function of its state and the size."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Row, cut, padded, width_of
+from specchat.tui.text.cells import ScreenLine, cut, padded, width_of
 from specchat.tui.text.wrap import wrap
 
-_ERROR_ROWS = 3
+_ERROR_LINES = 3
 _ACTIONS = ("save", "save_pair", "reload")
 
 
-def form_rows(
+def form_lines(
     form: Form, effect: SettingEffect | None, width: int, height: int, top: int
-) -> tuple[list[Row], list[Line], int]:
-    """The rows, the line that each of them shows, and the first visible row so that the chosen line is visible."""
+) -> tuple[list[ScreenLine], list[Line], int]:
+    """The screen lines, the form's line that each shows, and which comes first so that the chosen one is visible."""
     if not form.fields:
         return [[("the engine has not said yet what can be set", "dim")]], [], 0
     below = _below(form, effect, width, height)
     room = max(1, height - len(below))
     chosen = form.line
-    drawn = [(row, line) for line in form.lines() for row in _rows(line, line == chosen, form, width)]
+    drawn = [(screen_line, line) for line in form.lines() for screen_line in _lines(line, line == chosen, form, width)]
     if not drawn:
         drawn = [([("nothing fits", "dim")], Line("heading"))]
     here = next((index for index, (_, line) in enumerate(drawn) if line == chosen), 0)
@@ -30,23 +30,26 @@ def form_rows(
     top = max(min(top, max(0, here - 1)), here + ahead - room)
     top = max(0, min(top, max(0, len(drawn) - room)))
     seen = drawn[top : top + room]
-    rows = [row for row, _ in seen]
-    return [*rows, *([] for _ in range(room - len(rows))), *below], [line for _, line in seen], top
+    screen_lines = [screen_line for screen_line, _ in seen]
+    return [*screen_lines, *([] for _ in range(room - len(screen_lines))), *below], [line for _, line in seen], top
 
 
-def _rows(line: Line, chosen: bool, form: Form, width: int) -> list[Row]:
+def _lines(line: Line, chosen: bool, form: Form, width: int) -> list[ScreenLine]:
     if line.kind == "heading":
         return [[(line.text, "strong")]]
     if line.kind == "error":
-        rows = [line.text[a:b].strip() for a, b in wrap(line.text, max(8, width - 4))][:_ERROR_ROWS]
-        return [[("  " + ("✕ " if index == 0 else "  ") + row, "bad")] for index, row in enumerate(rows)]
+        screen_lines = [line.text[a:b].strip() for a, b in wrap(line.text, max(8, width - 4))][:_ERROR_LINES]
+        return [
+            [("  " + ("✕ " if index == 0 else "  ") + screen_line, "bad")]
+            for index, screen_line in enumerate(screen_lines)
+        ]
     if line.kind in _ACTIONS:
         return [padded([(f"⏎ {line.text}", "selected" if chosen else "warn")], width)]
     assert line.field is not None, "a field's line has its field"
-    return [_field_row(line.field, chosen, form, width)]
+    return [_field_line(line.field, chosen, form, width)]
 
 
-def _field_row(field: Field, chosen: bool, form: Form, width: int) -> Row:
+def _field_line(field: Field, chosen: bool, form: Form, width: int) -> ScreenLine:
     """`• width          4`: a dot for a value other than the shipped one, an asterisk for one that needs a reload."""
     staged = field.name in form.staged
     changed = field.value != field.default
@@ -66,31 +69,31 @@ def _field_row(field: Field, chosen: bool, form: Form, width: int) -> Row:
     return [(mark, role), (label, "dim" if field.of_method else "text"), (gap, ""), (value, role)]
 
 
-def _below(form: Form, effect: SettingEffect | None, width: int, height: int) -> list[Row]:
+def _below(form: Form, effect: SettingEffect | None, width: int, height: int) -> list[ScreenLine]:
     """The effect of the last change and the description of the chosen line, as far as they fit."""
     about = _about(form, width)
     if height < 5:
         return []
     if height < 8:
         return about[1:2]
-    did = effect.rows(width) if effect is not None else []
-    lead: list[Row] = [[("─" * width, "line")]]
+    did = effect.lines(width) if effect is not None else []
+    lead: list[ScreenLine] = [[("─" * width, "line")]]
     return [*(lead + did if did and height >= 11 else []), *about]
 
 
-def _about(form: Form, width: int) -> list[Row]:
-    rule: Row = [("─" * width, "line")]
+def _about(form: Form, width: int) -> list[ScreenLine]:
+    rule: ScreenLine = [("─" * width, "line")]
     line = form.line
     if line is None or line.field is None:
-        return [rule, *_two_rows(_action_help(line), width), [], []]
+        return [rule, *_two_lines(_action_help(line), width), [], []]
     field = line.field
-    return [rule, *_two_rows(field.info.help, width), _range_row(field, width), _keys_row(form, field, width)]
+    return [rule, *_two_lines(field.info.help, width), _range_line(field, width), _keys_line(form, field, width)]
 
 
-def _two_rows(text: str, width: int) -> list[Row]:
-    rows = [text[a:b].rstrip() for a, b in wrap(text, width)]
-    rows = [*rows[:1], cut(" ".join(rows[1:]), width)] if len(rows) > 2 else rows
-    return [[(row, "text")] for row in [*rows, ""][:2]]
+def _two_lines(text: str, width: int) -> list[ScreenLine]:
+    lines = [text[a:b].rstrip() for a, b in wrap(text, width)]
+    lines = [*lines[:1], cut(" ".join(lines[1:]), width)] if len(lines) > 2 else lines
+    return [[(line, "text")] for line in [*lines, ""][:2]]
 
 
 def _action_help(line: Line | None) -> str:
@@ -102,7 +105,7 @@ def _action_help(line: Line | None) -> str:
     }.get(kind, "")
 
 
-def _range_row(field: Field, width: int) -> Row:
+def _range_line(field: Field, width: int) -> ScreenLine:
     """`1 to 64 nodes · default 2 · saved 3`."""
     info = field.info
     parts = [f"{allowed} {info.unit}".strip()] if (allowed := _range_of(field)) else []
@@ -122,7 +125,7 @@ def _range_of(field: Field) -> str:
     return f"{info.minimum:g} or more" if info.minimum is not None else info.unit and "any number of"
 
 
-def _keys_row(form: Form, field: Field, width: int) -> Row:
+def _keys_line(form: Form, field: Field, width: int) -> ScreenLine:
     if form.typed is not None:
         return [(cut("Enter takes it · Esc leaves it", width), "dim")]
     keys = ["← → change", *([] if field.info.choices or field.info.kind == "bool" else ["Enter type"])]
