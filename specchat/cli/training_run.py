@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,8 +14,7 @@ from specchat.cli.sizes import sized
 from specchat.cli.training_progress import reporter
 from specchat.cli.training_verdict import as_json, measure, print_verdict
 from specchat.config import ModelSpec, load_catalog
-from specchat.config.strict import NAME
-from specchat.errors import UsageError, short
+from specchat.errors import UsageError
 
 if TYPE_CHECKING:
     from specchat.cli.training_verdict import Verdict
@@ -27,42 +25,27 @@ if TYPE_CHECKING:
     from specchat.training.order import Order
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the flags say."""
+def run_training(order: Order, output: Output, *, threads: int, yes: bool, verdict: bool) -> int:
+    """Train, and print what came of it; the exit code.
 
-    pair: str
-    drafter: str
-    prompts: str
-    tokens: int
-    hours: float
-    name: str
-    seed: int
-    threads: int
-    resume: bool
-    yes: bool
-    verdict: bool
-
-
-def run_training(request: Request, output: Output) -> int:
-    """Train, and print what came of it; the exit code."""
+    Args:
+        threads: of the processor; 0 chooses.
+        yes: whether the user's chats are read without asking.
+        verdict: whether the result is measured against the pair's default.
+    """
     from specchat.bench.pair_setup import prepare_environment, settings_in_force
+    from specchat.training.order import CHATS
 
-    settings = settings_in_force({"pair": request.pair, "threads": request.threads})
-    target = load_catalog().model(load_catalog().pair(request.pair).target)
+    settings = settings_in_force({"pair": order.pair, "threads": threads})
+    target = load_catalog().model(load_catalog().pair(order.pair).target)
     if target.scripted:
-        raise UsageError(f"pair {request.pair!r} has no weights to learn from; choose a pair with a model")
-    if not NAME.fullmatch(request.name):
-        raise UsageError(f"--name {short(request.name)} is no name: letters, digits, '.', '_' and '-'")
-    prepare_environment(settings.threads)
-    from specchat.training.job import Job
-    from specchat.training.order import CHATS, Order
-
-    asked = (request.pair, request.drafter, request.prompts, request.tokens, request.hours, request.name, request.seed)
-    order = Order(*asked, resume=request.resume)
-    if request.prompts == CHATS and not request.yes:
+        raise UsageError(f"pair {order.pair!r} has no weights to learn from; choose a pair with a model")
+    if order.prompts == CHATS and not yes:
         _ask_for_chats()
     order.check()
+    prepare_environment(settings.threads)
+    from specchat.training.job import Job
+
     with reporter() as tell:
         try:
             job = Job(order, _subject(settings, target), tell)
@@ -71,10 +54,10 @@ def run_training(request: Request, output: Output) -> int:
         except KeyboardInterrupt:
             _say_how_to_go_on(order)
             raise
-    verdict = measure(settings, trained) if request.verdict else None
-    _print(request.pair, trained, verdict, output)
-    if verdict is not None and output is Output.text:
-        print_verdict(request.pair, trained, verdict)
+    measured = measure(settings, trained) if verdict else None
+    _print(order.pair, trained, measured, output)
+    if measured is not None and output is Output.text:
+        print_verdict(order.pair, trained, measured)
     return 0
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config import cache_dir, data_dir, private_dir
-from specchat.errors import TrainingError, UsageError, nearest
+from specchat.config.strict import NAME
+from specchat.errors import TrainingError, UsageError, nearest, short
 from specchat.training.prompt_sources import prompts_of, prompts_of_chats
 from specchat.training.recipes import RECIPES
 
@@ -51,6 +52,8 @@ class Order:
         Raises:
             UsageError: with the nearest that can be.
         """
+        if not NAME.fullmatch(self.name):
+            raise UsageError(f"--name {short(self.name)} is no name: letters, digits, '.', '_' and '-'")
         if self.drafter not in RECIPES:
             raise UsageError(f"--drafter {self.drafter!r} is none that is trained{nearest(self.drafter, RECIPES)}")
         if self.tokens < FEWEST_TOKENS:
