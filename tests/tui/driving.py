@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from typing import Any
 
 from fake import FakeLink, hello, ready, rounds_of, started, stats_of
@@ -13,6 +14,8 @@ from textual.pilot import Pilot
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
+from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.control.engine_session import LinkFactory
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.widgets.painted_lines import PaintedLines
 
@@ -87,6 +90,12 @@ class Driver:
         return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
 
 
+def app_with(connect: LinkFactory, **options: Any) -> SpecchatApp:
+    """The app; options are fields of `AppSetup` and arguments of `SpecchatApp`."""
+    given = {field.name: options.pop(field.name) for field in fields(AppSetup) if field.name in options}
+    return SpecchatApp(AppSetup(connect, **given), **options)
+
+
 @asynccontextmanager
 async def driving(size: tuple[int, int] = (120, 40), loaded: bool = True, **options: Any) -> AsyncIterator[Driver]:
     """The app at a size, with a pair loaded unless told otherwise."""
@@ -97,7 +106,7 @@ async def driving(size: tuple[int, int] = (120, 40), loaded: bool = True, **opti
         return links[-1]
 
     options = {"settings": {"pair": "smol"}, "pairs": PAIRS, "engine_here": False} | options
-    app = SpecchatApp(connect, **options)
+    app = app_with(connect, **options)
     app.animation_level = "none"
     async with app.run_test(size=size) as pilot:
         await pilot.pause()

@@ -14,6 +14,7 @@ from textual.widgets import Markdown
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
+from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.text.ascii import AsciiFilter, needs_ascii
 
 
@@ -160,7 +161,7 @@ def test_the_locale_says_whether_ascii_is_needed(environment, needed):
 
 @pytest.mark.parametrize(("wanted", "level"), [(True, "full"), (False, "none")])
 def test_animations_can_be_turned_off(wanted, level):
-    assert SpecchatApp(FakeLink, settings={}, options=AppOptions(animations=wanted)).animation_level == level
+    assert SpecchatApp(AppSetup(FakeLink), settings={}, options=AppOptions(animations=wanted)).animation_level == level
 
 
 async def test_themes_can_be_changed_while_streaming():
