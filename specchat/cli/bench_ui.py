@@ -27,7 +27,7 @@ def bench_ui(settings: dict[str, Any], output: Output) -> bool:
     """Measure, print a table or one JSON object; says whether every budget was kept."""
     if sys.platform == "win32":
         raise UsageError("`specchat bench ui` needs pseudo-terminals, which Windows has not")
-    from specchat.bench.machine import circumstances
+    from specchat.bench.circumstances import circumstances
     from specchat.tui.bench.budgets import engine_with_app, findings
 
     found: list[Finding] = []

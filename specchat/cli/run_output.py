@@ -12,7 +12,7 @@ import msgspec
 
 from specchat import __version__
 from specchat.cli.flags import Output
-from specchat.engine.near.machine import machine
+from specchat.engine.near.machine_summary import machine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.stage_text import loading_text, seconds_left

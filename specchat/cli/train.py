@@ -38,9 +38,9 @@ def train(
     it says next. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
     """
     from specchat.cli.training_run import run_training
-    from specchat.training.order import Order
+    from specchat.training.training_request import TrainingRequest
 
     if output is Output.jsonl:
         raise UsageError("--output jsonl: a training has one result; use text or json")
-    order = Order(pair, drafter, prompts, tokens, hours, name or f"{pair}-{drafter}", seed, resume)
-    raise typer.Exit(run_training(order, output, threads=threads, yes=yes, verdict=verdict))
+    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name or f"{pair}-{drafter}", seed, resume)
+    raise typer.Exit(run_training(request, output, threads=threads, yes=yes, verdict=verdict))

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from specchat.settings import Settings
     from specchat.training.job import Subject
     from specchat.training.needs import Needs
-    from specchat.training.order import Order
+    from specchat.training.training_request import TrainingRequest
 
 
-def run_training(order: Order, output: Output, *, threads: int, yes: bool, verdict: bool) -> int:
+def run_training(request: TrainingRequest, output: Output, *, threads: int, yes: bool, verdict: bool) -> int:
     """Train, and print what came of it; the exit code.
 
     Args:
@@ -34,30 +34,30 @@ def run_training(order: Order, output: Output, *, threads: int, yes: bool, verdi
         verdict: whether the result is measured against the pair's default.
     """
     from specchat.bench.pair_setup import prepare_environment, settings_in_force
-    from specchat.training.order import CHATS
+    from specchat.training.training_request import CHATS
 
-    settings = settings_in_force({"pair": order.pair, "threads": threads})
-    target = load_catalog().model(load_catalog().pair(order.pair).target)
+    settings = settings_in_force({"pair": request.pair, "threads": threads})
+    target = load_catalog().model(load_catalog().pair(request.pair).target)
     if target.scripted:
-        raise UsageError(f"pair {order.pair!r} has no weights to learn from; choose a pair with a model")
-    if order.prompts == CHATS and not yes:
+        raise UsageError(f"pair {request.pair!r} has no weights to learn from; choose a pair with a model")
+    if request.prompts == CHATS and not yes:
         _ask_for_chats()
-    order.check()
+    request.check()
     prepare_environment(settings.threads)
     from specchat.training.job import Job
 
     with reporter() as tell:
         try:
-            job = Job(order, _subject(settings, target), tell)
+            job = Job(request, _subject(settings, target), tell)
             _tell_needs(job.needs)
             trained = job.run()
         except KeyboardInterrupt:
-            _say_how_to_go_on(order)
+            _say_how_to_go_on(request)
             raise
     measured = measure(settings, trained) if verdict else None
-    _print(order.pair, trained, measured, output)
+    _print(request.pair, trained, measured, output)
     if measured is not None and output is Output.text:
-        print_verdict(order.pair, trained, measured)
+        print_verdict(request.pair, trained, measured)
     return 0
 
 
@@ -102,10 +102,10 @@ def _tell_needs(needs: Needs) -> None:
     typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; takes about {disk} and {memory}", err=True)
 
 
-def _say_how_to_go_on(order: Order) -> None:
+def _say_how_to_go_on(request: TrainingRequest) -> None:
     from specchat.training.job import command
 
-    typer.echo(f"stopped; what was done is kept. To go on: {command(order)} --resume", err=True)
+    typer.echo(f"stopped; what was done is kept. To go on: {command(request)} --resume", err=True)
 
 
 def _print(pair: str, trained: TrainedDrafter, verdict: Verdict | None, output: Output) -> None:

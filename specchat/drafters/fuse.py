@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from specchat.core.context import Context
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.drafters.member_paths import Path
 from specchat.drafters.options import FuseOptions
-from specchat.drafters.own_paths import Path
-from specchat.drafters.own_tree_group import OwnTreeGroup
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
+from specchat.drafters.separate_tree_group import SeparateTreeGroup
 
 _DRAFT, _LOOKUP = 0, 1
 
 
-class Fuse(OwnTreeGroup):
+class Fuse(SeparateTreeGroup):
     """The draft's tree and the lookup's, pruned where the draft finds it unlikely, as one tree.
 
     The two share nodes as far as they begin with the same tokens; there the lookup's guesses stay only if the draft has

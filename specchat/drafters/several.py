@@ -8,11 +8,11 @@ from specchat.core.context import Context
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.options import SeveralOptions
-from specchat.drafters.own_tree_group import OwnTreeGroup
 from specchat.drafters.parts import Parts
+from specchat.drafters.separate_tree_group import SeparateTreeGroup
 
 
-class Several(OwnTreeGroup):
+class Several(SeparateTreeGroup):
     """Each member drafts below its own guesses alone; trees that begin with the same tokens share them.
 
     So the paths of the tree are those of all members together, as far as width and nodes allow, and no others. A member

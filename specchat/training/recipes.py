@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
 
-if TYPE_CHECKING:  # it imports torch, and orders are checked before that is loaded
+if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
     from specchat.models.base.shape import Shape
 
 HEAD_TOKENS = 8192

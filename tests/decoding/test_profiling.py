@@ -5,7 +5,7 @@ from contracts.kit import scripted_draft, scripted_target
 
 from specchat.core.costs import Costs
 from specchat.decoding import profiling
-from specchat.decoding.plain import CONTEXTS, measure_plain
+from specchat.decoding.plain_times import CONTEXTS, measure_plain
 
 
 @pytest.mark.parametrize("after", [0, 3, 40])

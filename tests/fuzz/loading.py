@@ -12,7 +12,7 @@ from specchat.core.tree import TokenTree
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.errors import SpecchatError
 from specchat.models.inspect.pair_check import PairCheck, check_pair
-from specchat.models.loading import load_model
+from specchat.models.model_loading import load_model
 
 _MESSAGES = [{"role": "user", "content": "hello"}]
 _LONGEST_LINE = 1000

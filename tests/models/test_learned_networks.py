@@ -11,8 +11,8 @@ from specchat.errors import ConfigError, ModelError, WeightsError
 from specchat.models.learned.networks import NETWORKS, load_network, new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes
-from specchat.models.other.reference import ReferenceModel
 from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.other.transformers_model import ReferenceModel
 
 D, R, TAPS, STEPS = 32, 20, (0, 2), 3
 SIZES = {

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 import torch
 from contracts.table_plugins import listed
-from contracts.trained import trained_folder
+from contracts.trained_folders import trained_folder
 from typer.testing import CliRunner
 
 from specchat.cli.models import app

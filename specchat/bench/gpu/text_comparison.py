@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.bench.compare import Configuration, plain_of
+from specchat.bench.configurations import Configuration, plain_of
 from specchat.bench.contestants import Contestant, Ours
 from specchat.bench.gpu.markdown import table
 from specchat.bench.gpu.part_result import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specchat.config.user import user_settings
+from specchat.config.user_config import user_settings
 from specchat.config.values import PairSpec
 from specchat.settings import Settings
 

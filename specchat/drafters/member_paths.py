@@ -10,7 +10,7 @@ Path = tuple[int, ...]
 """Tokens below the root."""
 
 
-class OwnPaths:
+class MemberPaths:
     """Each member's own tree, as paths below the root. A node is a member's if it proposed every token down to it.
 
     A node that no member proposed came from outside, and counts as everybody's.

@@ -12,7 +12,7 @@ from specchat.models.learned.trimmed_head import TrimmedHead
 
 
 @dataclass(frozen=True)
-class Ground:
+class DraftingInputs:
     """What a trained network takes of text and tokens, and its head."""
 
     text: TextInputs

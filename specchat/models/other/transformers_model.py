@@ -23,8 +23,8 @@ from specchat.models.base.shape import windows_of
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.base.windows import windowed
 from specchat.models.files.families import FAMILIES
-from specchat.models.other.reference_adapters import adapted_products
-from specchat.models.other.reference_view import without_parts
+from specchat.models.other.transformers_adapters import adapted_products
+from specchat.models.other.transformers_view import without_parts
 
 
 class ReferenceModel:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from contracts.pass_requests import requested
-from frozen import FrozenRecorder, RefusingRecorder
+from cuda_graph_stand_in import FrozenRecorder, RefusingRecorder
 from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
 
 from specchat.core.request import LayerHook, PassRequest, Rider

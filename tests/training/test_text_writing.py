@@ -18,13 +18,13 @@ from specchat.drafters.parts import Parts
 from specchat.errors import TrainingError, UsageError
 from specchat.models.own.text_batch import TextBatch
 from specchat.registry import NoOptions
-from specchat.training import writing
+from specchat.training import text_writing
 from specchat.training.batch_writer import BatchWriter, Writing
-from specchat.training.overlap import overlaps_benchmark
+from specchat.training.benchmark_overlap import overlaps_benchmark
 from specchat.training.prompt_sources import opening_of, prompts_of
 from specchat.training.state_reading import grouped
 from specchat.training.text_store import TextStore, TrainingText
-from specchat.training.writing import TextPlan, TextWriting
+from specchat.training.text_writing import TextPlan, TextWriting
 
 PROMPTS = [f"w{a} w{b} w{a + 3} w9" for a in range(3, 30, 3) for b in (4, 40)]
 
@@ -99,7 +99,7 @@ def test_half_of_the_replies_are_greedy_and_the_others_as_the_chat_samples():
 
 def test_the_target_writes_the_users_turn_from_the_bare_chat_format(tmp_path, monkeypatch):
     assert opening_of(Words()) == [USER]
-    monkeypatch.setattr(writing, "REPLY_TOKENS", 6)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 6)
     model = target(spread=0.02)  # unsure of everything, so that turns end
     store = TextStore(tmp_path / "texts.jsonl", V)
     TextWriting(plan(None), model, store).run(60, lambda done: None)

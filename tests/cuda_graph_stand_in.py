@@ -21,13 +21,13 @@ class FrozenRecorder:
     Nor does a recording keep alive what it was handed: a replay after somebody let go of it fails.
 
     Args:
-        favourite: of two recordings that are timed, the one that is to be found faster; None times them.
+        faster: of two recordings that are timed, the one that is to be found faster; None times them.
     """
 
-    def __init__(self, favourite: int | None = None) -> None:
+    def __init__(self, faster: int | None = None) -> None:
         self.recordings = 0
         self.replays = 0
-        self._favourite = favourite
+        self._faster = faster
         self._timed = 0
 
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
@@ -47,9 +47,9 @@ class FrozenRecorder:
         return replay
 
     def seconds(self, replay: Callable[[], None]) -> float:
-        if self._favourite is not None:
+        if self._faster is not None:
             self._timed += 1
-            return float((self._timed - 1) % 2 != self._favourite)
+            return float((self._timed - 1) % 2 != self._faster)
         began = time.perf_counter()
         replay()
         return time.perf_counter() - began

@@ -12,7 +12,7 @@ import torch
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config import ModelSpec
-from specchat.core.pruning import Prunable
+from specchat.core.network_pruning import Prunable
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
 from specchat.models.base.network import Network
@@ -34,10 +34,10 @@ from specchat.models.inspect.memory import needed_bytes
 from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
 from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.native.network import NativeNetwork
-from specchat.models.other.reference import ReferenceModel
-from specchat.models.other.reference_network import load_network, refuse_stateful
 from specchat.models.other.scripted import ScriptedModel
 from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
+from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.other.transformers_network import load_network, refuse_stateful
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.layer_weights import Builder

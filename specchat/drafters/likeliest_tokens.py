@@ -10,7 +10,7 @@ from specchat.core.reading import Reading
 from specchat.drafters.point_guesses import Scores, Tokens
 
 
-class Favourites(NamedTuple):
+class LikeliestTokens(NamedTuple):
     """(C,) tokens, the likeliest first, and their log-probabilities."""
 
     tokens: Tokens
@@ -26,9 +26,9 @@ class Favourites(NamedTuple):
         return list(zip(self.tokens.tolist(), self.logprobs.tolist(), strict=True))
 
 
-def favourites_of(reading: Reading, count: int) -> list[Favourites]:
+def likeliest_tokens_of(reading: Reading, count: int) -> list[LikeliestTokens]:
     """For each node that was read its `count` likeliest tokens. One copy to the host each for tokens and values."""
     nodes, logits = reading.nodes, reading.logits
     best = torch.tensor(reading.best_after(nodes, min(count, logits.shape[1])))
     values = logits.gather(1, best.to(logits.device)).float() - reading.totals_after(nodes)[:, None]
-    return [Favourites(*row) for row in zip(best.numpy(), values.cpu().double().numpy(), strict=True)]
+    return [LikeliestTokens(*row) for row in zip(best.numpy(), values.cpu().double().numpy(), strict=True)]

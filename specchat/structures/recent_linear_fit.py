@@ -6,7 +6,7 @@ _FLAT = 1e-3
 """Variance of x, relative to its square, below which the measurements say nothing about the slope."""
 
 
-class RecentLine:
+class RecentLinearFit:
     """y = a + b x by weighted least squares; each new point makes all earlier ones count `memory` times as much.
 
     Once the x stop varying, the slope stays what it was and the line only moves up and down. It never falls.

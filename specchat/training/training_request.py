@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config import cache_dir, data_dir, private_dir
-from specchat.config.strict import NAME
+from specchat.config.toml_checks import NAME
 from specchat.errors import TrainingError, UsageError, nearest, short
 from specchat.training.prompt_sources import prompts_of, prompts_of_chats
 from specchat.training.recipes import RECIPES
@@ -23,7 +23,7 @@ FEWEST_TOKENS = 5200
 
 
 @dataclass(frozen=True)
-class Order:
+class TrainingRequest:
     """A drafter to be trained.
 
     Args:
@@ -83,24 +83,24 @@ class Places:
     drafter: Path
 
     @classmethod
-    def of(cls, order: Order, target: str, checksum: str) -> Places:
+    def of(cls, request: TrainingRequest, target: str, checksum: str) -> Places:
         """The folders, made on demand.
 
         Raises:
             TrainingError: a drafter of this name is there already, or a training that is not to be gone on with.
         """
-        source = order.prompts
+        source = request.prompts
         if source not in (SELF, CHATS):
-            prompts = order.given_prompts() or []
+            prompts = request.given_prompts() or []
             source = hashlib.blake2b("\n".join(prompts).encode(), digest_size=6).hexdigest()
-        data = cache_dir() / "training" / f"{target}-{checksum[:12]}" / f"{source}-{order.seed}"
-        places = cls(data, data / "runs" / order.name, data_dir() / "drafters" / order.name)
-        if not order.resume:
+        data = cache_dir() / "training" / f"{target}-{checksum[:12]}" / f"{source}-{request.seed}"
+        places = cls(data, data / "runs" / request.name, data_dir() / "drafters" / request.name)
+        if not request.resume:
             for there, what in ((places.drafter, "a trained drafter"), (places.run, "an unfinished training")):
                 if there.exists():
                     way = "--resume goes on with it" if there == places.run else f"{there} holds it"
                     raise TrainingError(
-                        f"{what} called {order.name!r} is there already: {way}; or choose another --name"
+                        f"{what} called {request.name!r} is there already: {way}; or choose another --name"
                     )
         for folder in (places.states, places.run):
             try:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from specchat.core.round import Round
 from specchat.core.tree import TokenTree
 from specchat.drafters.member_group import MemberGroup
+from specchat.drafters.member_paths import MemberPaths
 from specchat.drafters.merged_guesses import MergedGuesses
-from specchat.drafters.own_paths import OwnPaths
 from specchat.drafters.parts import Parts
 
 
-class OwnTreeGroup(MemberGroup):
+class SeparateTreeGroup(MemberGroup):
     """Members that are asked about nodes of their own trees alone, and whose guesses are merged by learnt acceptance.
 
     What is proposed at a node is left to the drafters that extend it.
@@ -21,7 +21,7 @@ class OwnTreeGroup(MemberGroup):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts.members())
         self._guesses = MergedGuesses(parts.choices)
-        self._paths = OwnPaths(len(self.members))
+        self._paths = MemberPaths(len(self.members))
         self._tree: TokenTree | None = None
 
     def start(self, history: Sequence[int]) -> None:

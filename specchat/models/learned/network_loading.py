@@ -13,8 +13,8 @@ from specchat.config.trained_drafters import TrainedDrafter
 from specchat.core.seams import Weights
 from specchat.core.trained_network import TrainedNetwork
 from specchat.errors import ModelError
+from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.eagle_drafting import EagleDrafting
-from specchat.models.learned.ground import Ground
 from specchat.models.learned.hydra_drafting import HydraDrafting
 from specchat.models.learned.medusa_drafting import MedusaDrafting
 from specchat.models.learned.networks import load_network
@@ -69,12 +69,12 @@ def drafting(method: str, network: Any, target: Weights, head: Callable[[], Head
 
     tokens = TokenInputs(of_tokens)
     tokens.within(network.shared.tokens[:_LEARNT_TOKENS].tolist())  # now, so that no round has to
-    ground = Ground(
+    given = DraftingInputs(
         TextInputs(network.sizes.taps, network.fused),
         tokens,
         TrimmedHead(head, network.shared, None if network.shared.own_head else target),
     )
-    made: TrainedNetwork = _DRAFTING[method](network, ground)
+    made: TrainedNetwork = _DRAFTING[method](network, given)
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.bench.compare import parse_configurations, plain_of
+from specchat.bench.configurations import parse_configurations, plain_of
 from specchat.bench.runner import parse_dtypes
 from specchat.errors import UsageError
 from specchat.settings import Settings

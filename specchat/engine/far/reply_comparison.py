@@ -5,7 +5,7 @@ from __future__ import annotations
 from specchat.decoding.assemble import sampling
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.first_divergence import Comparer
-from specchat.engine.far.convert import compared_message
+from specchat.engine.far.event_conversion import compared_message
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Compare

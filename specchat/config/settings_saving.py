@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.catalog import load_catalog, users_models
-from specchat.config.layers import flat, settings_of, shipped_settings
-from specchat.config.strict import Place
-from specchat.config.user import check_user_config, user_settings, users_config
+from specchat.config.setting_layers import flat, settings_of, shipped_settings
+from specchat.config.toml_checks import Place
+from specchat.config.toml_editing import Document, as_table, change_file, put, take_out
+from specchat.config.user_config import check_user_config, user_settings, users_config
 from specchat.config.values import PairSpec
-from specchat.config.writing import Document, as_table, change_file, put, take_out
 from specchat.settings import SPECULATION, Settings
 
 

@@ -11,7 +11,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Controller
 
 
-class Smallest:
+class SmallestBudget:
     """Whatever one of the controllers does not allow is not done.
 
     All of them observe every round, so that each learns from what was really done.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.structures.recent_line import RecentLine
+from specchat.structures.recent_linear_fit import RecentLinearFit
 
 
 def fed(points, line=None):
-    line = line or RecentLine()
+    line = line or RecentLinearFit()
     for x, y in points:
         line.add(x, y)
     return line

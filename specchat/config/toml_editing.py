@@ -12,7 +12,7 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Item, Table
 
 from specchat.config.directories import private_dir
-from specchat.config.strict import Place
+from specchat.config.toml_checks import Place
 from specchat.config.toml_file import parse_if_there, tables
 from specchat.errors import ConfigError
 

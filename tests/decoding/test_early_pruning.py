@@ -11,7 +11,7 @@ from specchat.core.noise import Noise
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.assemble import assemble, sampling
-from specchat.decoding.pruning import EarlyPruning
+from specchat.decoding.early_pruning import EarlyPruning
 from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES

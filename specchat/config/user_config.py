@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.directories import config_dir
-from specchat.config.strict import Place
+from specchat.config.toml_checks import Place
 from specchat.config.toml_file import parse_if_there
 from specchat.errors import nearest, short
 

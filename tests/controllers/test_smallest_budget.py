@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.controllers.choice import choose_controllers
-from specchat.controllers.smallest import Smallest
+from specchat.controllers.smallest_budget import SmallestBudget
 from specchat.core.budget import Budget, smaller
 from specchat.errors import UsageError
 from specchat.settings import Settings
@@ -40,8 +40,8 @@ def test_the_smaller_budget_allows_what_both_allow(first, second):
 
 def test_its_reason_is_that_of_the_controller_that_allows_less():
     roomy, tight = Budget(8, 4, 2, why="roomy"), Budget(2, 4, 2, why="tight")
-    assert Smallest([Always(roomy), Always(tight)]).plan(context_for()).why == "tight"
-    assert Smallest([Always(tight), Always(roomy)]).plan(context_for()).why == "tight"
+    assert SmallestBudget([Always(roomy), Always(tight)]).plan(context_for()).why == "tight"
+    assert SmallestBudget([Always(tight), Always(roomy)]).plan(context_for()).why == "tight"
 
 
 def test_all_of_them_observe_every_round():
@@ -53,7 +53,7 @@ def test_all_of_them_observe_every_round():
 
     one, other = Watching(Budget(2, 2, 1)), Watching(Budget(4, 4, 1))
     conversation = converse(scripted_target(), max_tokens=3)
-    conversation._speculator.controller = Smallest([one, other])
+    conversation._speculator.controller = SmallestBudget([one, other])
     list(conversation.reply([3, 5, 7], 7))
     assert [who for who, _ in seen[:2]] == [one, other]
     assert len(seen) % 2 == 0
