@@ -198,8 +198,9 @@ def test_the_ledger_adds_up():
     assert ledger.acceptance_length == ledger.tokens / ledger.rounds
     assert ledger.acceptance_rate == ledger.accepted / ledger.drafted
     assert sum(ledger.accepted_by_depth) == ledger.accepted
-    assert ledger.offered_by_depth[0] == sum(round.tree.drafted > 0 for round in said.rounds)
-    assert all(a <= o for a, o in zip(ledger.accepted_by_depth, ledger.offered_by_depth, strict=False))
+    depths, lengths = [max(r.tree.depths) for r in said.rounds], [r.accepted for r in said.rounds]
+    assert ledger.offered_by_depth == [sum(d > below for d in depths) for below in range(max(depths))]
+    assert ledger.accepted_by_depth == [sum(n > below for n in lengths) for below in range(max(lengths))]
     assert ledger.draft_passes == sum(round.draft_passes for round in said.rounds) > 0
     assert [round.index for round in said.rounds] == list(range(ledger.rounds))
     assert all(round.tree.tokens[ROOT] == ([*PROMPT, *said.tokens])[round.start - 1] for round in said.rounds)
