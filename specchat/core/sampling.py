@@ -38,6 +38,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
+        """Whether the likeliest token is taken always."""
         return self.temperature == 0.0
 
     def top_k_of(self, vocab_size: int) -> int:
@@ -50,6 +51,7 @@ class Sampling:
 
     @property
     def penalised(self) -> bool:
+        """Whether a penalty changes any logits."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 

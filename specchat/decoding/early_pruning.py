@@ -43,9 +43,11 @@ class EarlyPruning:
 
     @property
     def taps(self) -> Collection[int]:
+        """The layers whose states the policy wants."""
         return self.policy.taps
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
+        """The policy's tree; pruning drops nodes only during the pass."""
         return self.policy.grow(drafter, context, budget)
 
     def observe(self, round: Round) -> None:
