@@ -35,7 +35,7 @@ class Contestant(Protocol):
 
 
 class Ours:
-    """One configuration. A cold one gets a new conversation, hence a drafter that knows nothing, for every question.
+    """One configuration. A cold one gets a new conversation, and so an untrained drafter, for every question.
 
     Args:
         taught: go on with the same drafter from question to question; `forget` starts anew.

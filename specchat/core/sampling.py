@@ -25,7 +25,7 @@ _SPARE = 14
 class Sampling:
     """How the target samples. The order is fixed: penalties, temperature, top-k, top-p, min-p.
 
-    A token that is as likely as the last one that survives survives too.
+    Ties are kept: a token as likely as the last one that survives truncation survives too.
     """
 
     temperature: float = 0.0

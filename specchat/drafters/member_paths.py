@@ -13,7 +13,7 @@ Path = tuple[int, ...]
 class MemberPaths:
     """Each member's own tree, as paths below the root. A node is a member's if it proposed every token down to it.
 
-    A node that no member proposed came from outside, and counts as everybody's.
+    A node that no member proposed came from outside, and belongs to every member.
     """
 
     def __init__(self, members: int) -> None:

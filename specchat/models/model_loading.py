@@ -46,7 +46,7 @@ from specchat.models.pruning.prunable_file import PrunableFile
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
 """Nothing is fetched, no code is run."""
 
-_RECITAL = {"target": (6, 0.012), "draft": (2, 0.003)}
+_SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
 """How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
 
 
@@ -214,8 +214,8 @@ def _tokenizer(folder: Path, beside: Loaded | None) -> Any:
 
 
 def load_scripted(spec: ModelSpec, role: str) -> Loaded:
-    """The machine without weights, as target or as draft."""
-    memory, pace_s = _RECITAL[role]
+    """The scripted model, which has no weights, as target or as draft model."""
+    memory, pace_s = _SCRIPTED[role]
     vocabulary = ScriptedVocabulary()
     model = ScriptedModel(vocabulary.size, scripted_says(vocabulary, memory), pace_s=pace_s)
     return Loaded(spec.name, model, None, vocabulary.eos_ids, 0, "float32")

@@ -33,7 +33,7 @@ QUICK = ("--pair", "scripted", "--limit", "2", "--max-tokens", "8", "--first-tur
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """The scripted pair, without its pretended slowness, whatever number format is asked for."""
-    monkeypatch.setattr(model_loading, "_RECITAL", {"target": (6, 0.0), "draft": (2, 0.0)})
+    monkeypatch.setattr(model_loading, "_SCRIPTED", {"target": (6, 0.0), "draft": (2, 0.0)})
     monkeypatch.delenv("SPECCHAT_MIRRORS", raising=False)
 
 

@@ -118,7 +118,7 @@ def perturbed(network: Any, amount: float, seed: int = 1) -> Any:
 
 @lru_cache
 def shared_network(family: str) -> Any:
-    """One network per family for all tests: nobody changes it."""
+    """One network per family for all tests; no test may change it."""
     return tiny_network(family)
 
 

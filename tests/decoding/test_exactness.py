@@ -1,4 +1,4 @@
-"""Speculation never changes the text: whoever drafts, however the tree grows, however the target samples."""
+"""Speculation never changes the text, with any drafter, tree policy and way of sampling."""
 
 from __future__ import annotations
 

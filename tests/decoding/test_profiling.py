@@ -1,4 +1,4 @@
-"""What passes cost, as measured before anybody chats: all of it or nothing, and nothing that cannot be true."""
+"""What passes cost, measured while the engine is idle: all of it or nothing, and no impossible times."""
 
 import pytest
 from contracts.kit import scripted_draft, scripted_target

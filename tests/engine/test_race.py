@@ -1,4 +1,4 @@
-"""A race hears events and says what to send next; its result says no more than the events bear out."""
+"""A race takes events and says which commands to send next; its result claims no more than the events show."""
 
 from __future__ import annotations
 

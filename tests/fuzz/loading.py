@@ -31,7 +31,7 @@ def look_at(path: Path) -> PairCheck:
 
 
 def must_work(path: Path) -> None:
-    """The undamaged model is accepted and speaks: a fuzzer that damaged nothing would find nothing."""
+    """The undamaged model is accepted and writes tokens: a fuzzer that damaged nothing would find nothing."""
     assert not look_at(path).refusals, "an undamaged model is refused"
     try:
         _speak(path, "auto", "auto", guesses=False)

@@ -54,7 +54,7 @@ def test_there_are_logits_of_every_step_at_every_place(method):
 
 
 def test_a_step_sees_the_tokens_up_to_its_own_and_none_behind(method):
-    """Step k at place t follows token t + k, so a change of token 5 is seen from t + k = 5 on, and by nobody else."""
+    """Step k at place t follows token t + k, so changing token 5 changes what comes from t + k = 5 on, and no more."""
     features, tokens = text(batch=1)
     other = tokens.clone()
     other[0, 5] = (other[0, 5] + 1) % 61

@@ -1,4 +1,4 @@
-"""The scripted pair recites its passages word for word, and ends."""
+"""The scripted pair writes its passages word for word, and ends."""
 
 from __future__ import annotations
 

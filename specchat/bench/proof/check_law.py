@@ -131,7 +131,7 @@ def _nearly(plain: PlainLogits) -> Says:
 def _laws_in_force(law_settings: Sampling, plain: PlainLogits, texts: Sequence[Text]) -> Laws:
     """The laws of the very passes that were sampled from, plain decoding's where there was none.
 
-    A pass of several rows rounds differently from a pass of one, which thousands of samples would tell apart.
+    A pass of several rows rounds differently from a pass of one; thousands of samples would show the difference.
     """
     first, second = plain.first, dict(plain.second)
     if texts and texts[0].rounds:

@@ -179,7 +179,7 @@ def _tree_message(tree: TokenTree, logprobs: list[float | None], vocabulary: Voc
 def stats_message(
     ledger: Ledger, prefill_s: float = 0.0, gaps: Gaps | None = None, prompt_tokens: int = 0, reused_tokens: int = 0
 ) -> events.Stats:
-    """A ledger in figures, with the speed-up that the gaps of one reply bear out."""
+    """Ledger → events.Stats, with the speed-up that the plain rounds of the reply give."""
     speedup = gaps.speedup if gaps else None
     return events.Stats(
         rounds=ledger.rounds,
