@@ -11,9 +11,9 @@ from torch import Tensor
 
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
-from specchat.core.states import StateTap
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan
+from specchat.models.base.cached_model import CachedModel
 from specchat.models.base.cached_text import CachedText
 from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
@@ -27,7 +27,7 @@ from specchat.models.other.transformers_adapters import adapted_products
 from specchat.models.other.transformers_view import without_parts
 
 
-class ReferenceModel:
+class ReferenceModel(CachedModel):
     """Runs transformers' own layers over a tree, with our own cache, mask and positions.
 
     Nodes dropped by `on_layer` are masked out of the result but still computed: transformers' layers take all
@@ -60,33 +60,11 @@ class ReferenceModel:
         self.device: torch.device = network.get_input_embeddings().weight.device
         self.dtype: torch.dtype = network.get_input_embeddings().weight.dtype
         self.cache: KVCache = KVCache(self._parts.attention, context_tokens, beside=source.cache if source else None)
-        self._text: CachedText = CachedText(self.cache, source._text if source else None)
+        super().__init__(CachedText(self.cache, source._text if source else None))
         config = network.config
         self._sizes = pass_sizes(config.get_text_config(), self.vocab_size, self.dtype)
         windows = windows_of(config) if config.model_type in FAMILIES else ()
         self._window = next((window for window in windows if window is not None), None)
-
-    def cached(self, tokens: Sequence[int]) -> int:
-        """How many leading tokens of these the cache holds already."""
-        return self._text.cached(tokens)
-
-    def prefill(
-        self,
-        tokens: Sequence[int],
-        on_chunk: Callable[[int, int], None] | None = None,
-        tap: StateTap | None = None,
-    ) -> None:
-        """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
-
-        def run(plan: Plan, watch: LayerWatch | None) -> None:
-            with self._watched(watch):
-                self._pass(plan, wanted=list)
-
-        self._text.prefill(tokens, on_chunk, tap, run)
-
-    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
-        """Hold copies of the source's rows at these positions of a text, and nothing else of it."""
-        self._text.borrow(tokens, positions)
 
     @torch.inference_mode()
     def read(
@@ -124,10 +102,6 @@ class ReferenceModel:
         embedded: Tensor = self._network.get_input_embeddings()(torch.tensor(list(tokens), device=self.device))
         return embedded
 
-    def keep(self, path: Sequence[int]) -> None:
-        """Keep the root and the accepted path, forget the rest of the tree."""
-        self._text.keep(path)
-
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
         """(n, V) logits of (n, d) states after any layer."""
@@ -141,10 +115,6 @@ class ReferenceModel:
         signs = 1.0 - 2.0 * (torch.arange(self.hidden_size, device=self.device) % 2).to(rows)
         factors: Tensor = (self._decoder.norm(signs[None]) - self._decoder.norm(-signs[None])) * signs / 2
         return (rows * factors).float().cpu()
-
-    def pretend(self, tokens: int) -> None:
-        """Act as if so many tokens had been read; their rows hold zeros or stale values."""
-        self._text.rows.pretend(tokens)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
         """The most that its cache, and those of its twins and views, take until each holds so many tokens."""
@@ -204,6 +174,10 @@ class ReferenceModel:
         if (scale := getattr(config, "logit_scale", None)) is not None:
             logits = logits * scale
         return logits
+
+    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
+        with self._watched(watch):
+            self._pass(plan, wanted=list)
 
     @contextmanager
     def _watched(self, watch: LayerWatch | None) -> Iterator[None]:
