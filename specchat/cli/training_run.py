@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import typer
 
 from specchat.cli.confirm import can_ask
 from specchat.cli.flags import Output
 from specchat.cli.sizes import sized
-from specchat.cli.training_progress import reporter
-from specchat.cli.training_verdict import as_json, measure, print_verdict
+from specchat.cli.training_progress import print_report, reporter
+from specchat.cli.training_stops import RunningClock, stoppable
+from specchat.cli.training_verdict import curve_lines, measure, print_verdict
 from specchat.config import ModelSpec, load_catalog
 from specchat.config.strict import NAME
+from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained
 from specchat.errors import UsageError, short
 
 if TYPE_CHECKING:
-    from specchat.cli.training_verdict import Verdict
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.settings import Settings
-    from specchat.training.job import Subject
+    from specchat.training.job import Stage, Subject
     from specchat.training.needs import Needs
     from specchat.training.order import Order
+
+Tell = Callable[["Stage"], None]
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Request:
     resume: bool
     yes: bool
     verdict: bool
+    stop_at_eof: bool
 
 
 def run_training(request: Request, output: Output) -> int:
@@ -55,7 +61,6 @@ def run_training(request: Request, output: Output) -> int:
     if not NAME.fullmatch(request.name):
         raise UsageError(f"--name {short(request.name)} is no name: letters, digits, '.', '_' and '-'")
     prepare_environment(settings.threads)
-    from specchat.training.job import Job
     from specchat.training.order import CHATS, Order
 
     asked = (request.pair, request.drafter, request.prompts, request.tokens, request.hours, request.name, request.seed)
@@ -63,22 +68,36 @@ def run_training(request: Request, output: Output) -> int:
     if request.prompts == CHATS and not request.yes:
         _ask_for_chats()
     order.check()
-    with reporter() as tell:
-        try:
-            job = Job(order, _subject(settings, target), tell)
-            _tell_needs(job.needs)
-            trained = job.run()
-        except KeyboardInterrupt:
-            _say_how_to_go_on(order)
-            raise
-    verdict = measure(settings, trained) if request.verdict else None
-    _print(request.pair, trained, verdict, output)
-    if verdict is not None and output is Output.text:
-        print_verdict(request.pair, trained, verdict)
+    clock = RunningClock()
+    with stoppable(clock, at_eof=request.stop_at_eof):
+        with reporter(clock, as_reports=output is Output.jsonl) as tell:
+            trained = _train(order, settings, target, tell, clock, output)
+            judged = measure(settings, trained, tell, clock) if request.verdict else None
+        _print_verdict(request, trained, judged, output)
     return 0
 
 
-def _subject(settings: Settings, target: ModelSpec) -> Subject:
+def _train(
+    order: Order, settings: Settings, target: ModelSpec, tell: Tell, clock: RunningClock, output: Output
+) -> TrainedDrafter:
+    """Everything but the verdict. Told to stop while it learns, what was kept is said before the stop goes on."""
+    from specchat.training.job import Job
+
+    job: Job | None = None
+    try:
+        job = Job(order, _subject(settings, target, tell), tell, clock)
+        _say_needs(job.needs, output)
+        trained = job.run()
+        _say_trained(order.pair, trained, output)
+        return trained
+    except KeyboardInterrupt:
+        if job is not None and job.kept is not None:
+            _say_trained(order.pair, job.kept, output, complete=False)
+        _say_how_to_go_on(order)
+        raise
+
+
+def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     """The target, loaded.
 
     Raises:
@@ -88,9 +107,9 @@ def _subject(settings: Settings, target: ModelSpec) -> Subject:
     from specchat.decoding.assemble import sampling
     from specchat.models import fetch
     from specchat.models.own.decoder import Decoder
-    from specchat.training.job import Subject
+    from specchat.training.job import Stage, Subject
 
-    loaded = load_pair(settings, lambda what: typer.echo(what, err=True))
+    loaded = load_pair(settings, lambda what: tell(Stage("loading", 0, 0, "", what)))
     model = loaded.target.model
     if not isinstance(model, Decoder):
         raise UsageError(
@@ -114,9 +133,12 @@ def _ask_for_chats() -> None:
         raise UsageError("nothing was read and nothing trained")
 
 
-def _tell_needs(needs: Needs) -> None:
-    disk, memory = f"{needs.disk_bytes / 1e9:.1f} GB of disk", f"{needs.memory_bytes / 1e9:.1f} GB of memory"
-    typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; takes about {disk} and {memory}", err=True)
+def _say_needs(needs: Needs, output: Output) -> None:
+    if output is Output.jsonl:
+        print_report(Needed(needs.weights, needs.disk_bytes, needs.memory_bytes))
+        return
+    takes = f"takes about {sized(needs.disk_bytes)} of disk and {sized(needs.memory_bytes)} of memory"
+    typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; {takes}", err=True)
 
 
 def _say_how_to_go_on(order: Order) -> None:
@@ -125,18 +147,39 @@ def _say_how_to_go_on(order: Order) -> None:
     typer.echo(f"stopped; what was done is kept. To go on: {command(order)} --resume", err=True)
 
 
-def _print(pair: str, trained: TrainedDrafter, verdict: Verdict | None, output: Output) -> None:
+def _say_trained(pair: str, trained: TrainedDrafter, output: Output, *, complete: bool = True) -> None:
+    """What lies in the drafter's folder now; JSON is printed at the end, with the verdict."""
     figures, data = trained.figures, trained.data
-    if output is Output.json:
-        said: dict[str, Any] = {"name": trained.name, "method": trained.method, "target": trained.target}
-        said |= {"folder": str(trained.folder), "size": trained.size, "data": dict(data), "figures": dict(figures)}
-        said |= {"verdict": None if verdict is None else as_json(verdict)}
-        sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
+    tau, depths = figures["chain_tau_held_out"], figures["right_by_depth_held_out"]
+    curve = Curve(list(figures["curve_tokens"]), list(figures["curve_tau"]))
+    if output is Output.jsonl:
+        about = (trained.name, trained.method, trained.target, str(trained.folder), trained.size)
+        print_report(Trained(*about, complete, figures["tokens_seen"], tau, list(depths), curve))
+    if output is not Output.text:
         return
-    depths = " ".join(f"{share:.2f}" for share in figures["right_by_depth_held_out"])
     typer.echo(f"{trained.name}: {sized(trained.size)} in {trained.folder}")
     typer.echo(f"learnt from {data['reply_tokens']} tokens of {data['texts']} texts, {figures['tokens_seen']} seen")
-    typer.echo(f"on texts it never learnt from: τ {figures['chain_tau_held_out']:.2f}, right by depth {depths}")
+    shares = " ".join(f"{share:.2f}" for share in depths)
+    typer.echo(f"on texts it never learnt from: τ {tau:.2f}, right by depth {shares}")
+    typer.echo("τ of chains of 4 on those texts, by tokens seen:")
+    for line in curve_lines(curve):
+        typer.echo(line)
     typer.echo(
         f"try it: specchat --pair {pair} --drafter {trained.method} --set {trained.method}.weights={trained.name}"
     )
+
+
+def _print_verdict(request: Request, trained: TrainedDrafter, judged: Judged | None, output: Output) -> None:
+    match output:
+        case Output.jsonl if judged is not None:
+            print_report(judged)
+        case Output.json:
+            said: dict[str, Any] = {"name": trained.name, "method": trained.method, "target": trained.target}
+            said |= {"folder": str(trained.folder), "size": trained.size}
+            said |= {"data": dict(trained.data), "figures": dict(trained.figures)}
+            said |= {"verdict": None if judged is None else msgspec.to_builtins(judged)}
+            sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
+        case Output.text if judged is not None:
+            print_verdict(request.pair, trained.name, judged)
+    if judged is None and request.verdict:
+        typer.echo("no verdict: the training was paused each time it was measured; `specchat bench` compares", err=True)

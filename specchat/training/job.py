@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from specchat.config import private_dir
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, write_drafter
 from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.engine.protocol.training_report import StageName
 from specchat.errors import TrainingError
 from specchat.models.learned.networks import new_network
 from specchat.models.own.decoder import Decoder
@@ -57,21 +59,37 @@ class Subject:
 
 @dataclass(frozen=True)
 class Stage:
-    """How far a stage is: `done` of `total`, and in words what there is to be said."""
+    """How far a stage is: `done` of `total`, and in words what there is to be said.
 
-    name: str
+    While it learns, `measured` is the last point of the curve.
+    """
+
+    name: StageName
     done: float
     total: float
     unit: str
     says: str = ""
-    curve: tuple[Mapping[str, Any], ...] = ()
+    measured: Mapping[str, Any] | None = None
 
 
 class Job:
     """One training. Every stage goes on where it was stopped."""
 
-    def __init__(self, order: Order, subject: Subject, tell: Callable[[Stage], None]) -> None:
+    def __init__(
+        self,
+        order: Order,
+        subject: Subject,
+        tell: Callable[[Stage], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """A training whose stages are told of.
+
+        Args:
+            clock: seconds; those in which the process was stopped may be left out.
+        """
         self.order = order
+        self.kept: TrainedDrafter | None = None  # as good as it got, once learning has begun and ended
+        self._clock = clock
         self.places = Places.of(order, subject.name, subject.checksum)
         self._subject = subject
         self._tell = tell
@@ -93,9 +111,10 @@ class Job:
                 fitting.run(self._tell_learning(fitting))
             except KeyboardInterrupt:
                 if fitting.standing.tokens and fitting.best_weights.exists():
-                    self._write_drafter(fitting, corpus)
+                    self.kept = self._write_drafter(fitting, corpus)
                 raise
-            return self._write_drafter(fitting, corpus)
+            self.kept = self._write_drafter(fitting, corpus)
+            return self.kept
 
     def _write_texts(self) -> TextStore:
         """Stages 1 and 2."""
@@ -132,14 +151,16 @@ class Job:
         seen = int(recipe.epochs * corpus.tokens)
         schedule = Schedule(seen, 3600 * order.hours, recipe.learning_rate, max(1, seen // _MEASUREMENTS))
         about = {"method": order.drafter, "options": sizes.options(), "seed": order.seed, "data": _digest(sources)}
-        return Fitting(network, corpus, schedule, self.places.run, model.vocab_size, STEPS, order.seed, about)
+        return Fitting(
+            network, corpus, schedule, self.places.run, model.vocab_size, STEPS, order.seed, about, self._clock
+        )
 
     def _tell_learning(self, fitting: Fitting) -> Callable[[Standing], None]:
         def tell(standing: Standing) -> None:
             last = standing.curve[-1]
             depths = " ".join(f"{share:.2f}" for share in last["by_depth"])
             says = f"τ {last['tau']:.2f} (best {standing.best:.2f}), right by depth {depths}"
-            self._tell(Stage("learning", fitting.done, 1.0, "share", says, tuple(standing.curve)))
+            self._tell(Stage("learning", fitting.done, 1.0, "share", says, last))
 
         return tell
 

@@ -6,8 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.config import cache_dir, data_dir, private_dir
+from specchat.config import cache_dir, private_dir
 from specchat.errors import TrainingError, UsageError, nearest
+from specchat.models.inspect.trained_drafters import own_drafters_dir
 from specchat.training.prompt_sources import prompts_of, prompts_of_chats
 from specchat.training.recipes import RECIPES
 
@@ -50,6 +51,7 @@ class Order:
 
         Raises:
             UsageError: with the nearest that can be.
+            TrainingError: a drafter of this name is there already.
         """
         if self.drafter not in RECIPES:
             raise UsageError(f"--drafter {self.drafter!r} is none that is trained{nearest(self.drafter, RECIPES)}")
@@ -57,7 +59,16 @@ class Order:
             raise UsageError(f"--tokens {self.tokens} is too few to learn from; at least {FEWEST_TOKENS}")
         if not 0 <= self.hours < 10_000:
             raise UsageError(f"--hours {self.hours:g} must be 0 (as long as it helps) or more, and below 10000")
+        if not self.resume and self.folder.exists():
+            raise TrainingError(
+                f"a trained drafter called {self.name!r} is there already, in {self.folder}; choose another --name"
+            )
         self.given_prompts()
+
+    @property
+    def folder(self) -> Path:
+        """Where the trained drafter goes."""
+        return own_drafters_dir() / self.name
 
     def given_prompts(self) -> list[str] | None:
         """The prompts of the chats or the file, or None where the target writes them."""
@@ -84,21 +95,18 @@ class Places:
         """The folders, made on demand.
 
         Raises:
-            TrainingError: a drafter of this name is there already, or a training that is not to be gone on with.
+            TrainingError: a training of this name is there that is not to be gone on with.
         """
         source = order.prompts
         if source not in (SELF, CHATS):
             prompts = order.given_prompts() or []
             source = hashlib.blake2b("\n".join(prompts).encode(), digest_size=6).hexdigest()
         data = cache_dir() / "training" / f"{target}-{checksum[:12]}" / f"{source}-{order.seed}"
-        places = cls(data, data / "runs" / order.name, data_dir() / "drafters" / order.name)
-        if not order.resume:
-            for there, what in ((places.drafter, "a trained drafter"), (places.run, "an unfinished training")):
-                if there.exists():
-                    way = "--resume goes on with it" if there == places.run else f"{there} holds it"
-                    raise TrainingError(
-                        f"{what} called {order.name!r} is there already: {way}; or choose another --name"
-                    )
+        places = cls(data, data / "runs" / order.name, order.folder)
+        if places.run.exists() and not order.resume:
+            raise TrainingError(
+                f"a training called {order.name!r} is there already: --resume goes on with it; or choose another --name"
+            )
         for folder in (places.states, places.run):
             try:
                 private_dir(folder)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from specchat.models.base.shape import Shape
+from specchat.models.inspect.training_cost import EPOCHS
 from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
 
 HEAD_TOKENS = 8192
@@ -28,7 +29,7 @@ class Recipe:
 
     sizes: Callable[[Shape, tuple[int, ...]], Sizes]
     reads_back: bool
-    epochs: float = 3.0
+    epochs: float = EPOCHS
     learning_rate: float = 1e-3
 
 
