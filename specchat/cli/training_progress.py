@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specchat.engine.protocol.training_report import Reached, Report, encode_report
+from specchat.engine.protocol.training_text import span
 
 if TYPE_CHECKING:
     from specchat.training.job import Stage
@@ -98,7 +99,7 @@ class Lines:
         if self._pace.is_due(stage):
             left_s = self._pace.left_s(stage)
             share = f"{100 * stage.done / stage.total:.0f} %" if stage.total else ""
-            words = (share, stage.says, "" if left_s is None else f"{_span(left_s)} to go")
+            words = (share, stage.says, "" if left_s is None else f"{span(left_s)} to go")
             typer.echo(f"{stage.name}: {', '.join(word for word in words if word)}", err=True)
 
 
@@ -123,8 +124,3 @@ class Reports:
                 list(last.get("by_depth", ())),
             )
         )
-
-
-def _span(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -16,11 +16,12 @@ from specchat.cli.flags import Output
 from specchat.cli.sizes import sized
 from specchat.cli.training_progress import print_report, reporter
 from specchat.cli.training_stops import RunningClock, stoppable
-from specchat.cli.training_verdict import curve_lines, measure, print_verdict
-from specchat.config import ModelSpec, load_catalog
-from specchat.config.strict import NAME
+from specchat.cli.training_verdict import measure, print_verdict
+from specchat.config import ModelSpec
 from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained
-from specchat.errors import UsageError, short
+from specchat.engine.protocol.training_text import curve_lines
+from specchat.errors import UsageError
+from specchat.models.inspect.training_limits import CHATS, trainable_target
 
 if TYPE_CHECKING:
     from specchat.config.trained_drafters import TrainedDrafter
@@ -55,13 +56,9 @@ def run_training(request: Request, output: Output) -> int:
     from specchat.bench.pair_setup import prepare_environment, settings_in_force
 
     settings = settings_in_force({"pair": request.pair, "threads": request.threads})
-    target = load_catalog().model(load_catalog().pair(request.pair).target)
-    if target.scripted:
-        raise UsageError(f"pair {request.pair!r} has no weights to learn from; choose a pair with a model")
-    if not NAME.fullmatch(request.name):
-        raise UsageError(f"--name {short(request.name)} is no name: letters, digits, '.', '_' and '-'")
+    target = trainable_target(request.pair)
     prepare_environment(settings.threads)
-    from specchat.training.order import CHATS, Order
+    from specchat.training.order import Order
 
     asked = (request.pair, request.drafter, request.prompts, request.tokens, request.hours, request.name, request.seed)
     order = Order(*asked, resume=request.resume)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specchat.cli.training_stops import RunningClock
-from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay
+from specchat.engine.protocol.training_report import DEFAULT, PLAIN, Judged, MeasuredWay
+from specchat.engine.protocol.training_text import table_lines, verdict_line
 
 if TYPE_CHECKING:
     from specchat.bench.report import Report, Result
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _QUESTIONS = 8
 _TOKENS = 96
-_BAR = 40
 _ATTEMPTS = 3
 """Measurements that were paused are made again, so often at most: a pause would count as time of a method."""
 
@@ -88,7 +88,7 @@ class _Measuring:
 def judge(report: Report, ways: Sequence[Way]) -> Judged:
     """The quickest way, if it is quicker than the pair's default and its texts are the target's own."""
     plain, default, *others = report.runs[0].results
-    measured = [_measured("plain", plain), _measured("default", default)]
+    measured = [_measured(PLAIN, plain), _measured(DEFAULT, default)]
     measured += [_measured(way.name, result) for way, result in zip(ways, others, strict=True)]
     able = [(one.ratio, way) for one, way in zip(measured[2:], ways, strict=True) if one.same_text]
     ratio, best = max(able, key=lambda found: found[0], default=(0.0, None))
@@ -104,29 +104,13 @@ def as_configuration(way: Way) -> str:
     return ":".join([names, *rest])
 
 
-def table_lines(judged: Judged) -> list[str]:
-    """Each way with its ratio to plain decoding, the range of that, and its mean tokens a round."""
-    wide = max(len(way.name) for way in judged.ways)
-    return [f"{'':{wide}}  × plain  (95 %)       τ", *(_table_line(way, wide) for way in judged.ways)]
-
-
-def curve_lines(curve: Curve) -> list[str]:
-    """τ over the tokens seen, as bars of text."""
-    highest = max(curve.tau, default=1.0)
-    scale = _BAR / max(highest - 1.0, 1e-9)
-    return [f"{tokens:>11,}  {tau:.2f}  {'█' * round((tau - 1.0) * scale)}".rstrip() for tokens, tau in curve.points]
-
-
 def print_verdict(pair: str, name: str, judged: Judged) -> None:
     """The table, and a question where there is a terminal to answer on."""
     for line in table_lines(judged):
         typer.echo(line)
-    ratios = {way.name: way.ratio for way in judged.ways}
+    typer.echo(verdict_line(judged, name, pair))
     if not judged.best:
-        typer.echo(f"{pair}'s default stays the quickest: {ratios['default']:.2f} × plain; nothing was changed")
         return
-    gain = f"{ratios[judged.best]:.2f} × plain, {pair}'s default {ratios['default']:.2f} ×"
-    typer.echo(f"quickest: {name} {judged.best}, {gain}")
     if sys.stdin.isatty() and typer.confirm("Use it from now on?"):
         use(pair, judged.settings)
     else:
@@ -137,10 +121,9 @@ def print_verdict(pair: str, name: str, judged: Judged) -> None:
 
 def use(pair: str, settings: Mapping[str, Any]) -> None:
     """Make these settings the ones that the pair starts with."""
-    from specchat.config.saving import set_for_pair
+    from specchat.config.saving import set_all_for_pair
 
-    for name, value in settings.items():
-        typer.echo(set_for_pair(pair, name, value).line())
+    typer.echo(set_all_for_pair(pair, settings).line())
 
 
 def _measured(name: str, result: Result) -> MeasuredWay:
@@ -149,10 +132,3 @@ def _measured(name: str, result: Result) -> MeasuredWay:
         return MeasuredWay(name, 0.0, same_text=same)
     ratio = group.ratio
     return MeasuredWay(name, ratio.value, ratio.low, ratio.high, group.acceptance_length, same)
-
-
-def _table_line(way: MeasuredWay, wide: int) -> str:
-    between = "" if way.low is None or way.high is None else f"{way.low:.2f}–{way.high:.2f}"
-    tau = "" if way.tau is None else f"{way.tau:.2f}"
-    wrong = "" if way.same_text else "  its texts are not the target's own"
-    return f"{way.name:{wide}}  {way.ratio:7.2f}  {between:11}  {tau:>4}{wrong}".rstrip()

@@ -18,6 +18,7 @@ from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol.training_report import StageName
 from specchat.errors import TrainingError
+from specchat.models.inspect.training_limits import CHATS, SELF
 from specchat.models.learned.networks import new_network
 from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
@@ -25,7 +26,7 @@ from specchat.training.corpus import Corpus
 from specchat.training.files import only_user, replacing
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.needs import needs_of
-from specchat.training.order import CHATS, SELF, Order, Places
+from specchat.training.order import Order, Places
 from specchat.training.recipes import HEAD_TOKENS, RECIPES, STEPS
 from specchat.training.state_reading import StateReading, grouped, tapped_layers
 from specchat.training.state_shards import read_shard, shard_file

@@ -6,20 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.config import cache_dir, private_dir
-from specchat.errors import TrainingError, UsageError, nearest
-from specchat.models.inspect.trained_drafters import own_drafters_dir
+from specchat.config import cache_dir, own_drafters_dir, private_dir
+from specchat.errors import TrainingError
+from specchat.models.inspect.training_limits import CHATS, SELF, prompts_file, refuse_impossible
 from specchat.training.prompt_sources import prompts_of, prompts_of_chats
-from specchat.training.recipes import RECIPES
-
-SELF = "self"
-"""The target writes the prompts itself."""
-
-CHATS = "chats"
-"""The user's own messages."""
-
-FEWEST_TOKENS = 5200
-"""Some 40 texts of the longest replies: fewer cannot be told from chance."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +43,7 @@ class Order:
             UsageError: with the nearest that can be.
             TrainingError: a drafter of this name is there already.
         """
-        if self.drafter not in RECIPES:
-            raise UsageError(f"--drafter {self.drafter!r} is none that is trained{nearest(self.drafter, RECIPES)}")
-        if self.tokens < FEWEST_TOKENS:
-            raise UsageError(f"--tokens {self.tokens} is too few to learn from; at least {FEWEST_TOKENS}")
-        if not 0 <= self.hours < 10_000:
-            raise UsageError(f"--hours {self.hours:g} must be 0 (as long as it helps) or more, and below 10000")
+        refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
         if not self.resume and self.folder.exists():
             raise TrainingError(
                 f"a trained drafter called {self.name!r} is there already, in {self.folder}; choose another --name"
@@ -76,10 +61,7 @@ class Order:
             return None
         if self.prompts == CHATS:
             return prompts_of_chats()
-        file = Path(self.prompts).expanduser()
-        if not file.is_file():
-            raise UsageError(f"--prompts {self.prompts!r} is neither {SELF!r}, {CHATS!r} nor a file")
-        return prompts_of(file)
+        return prompts_of(prompts_file(self.prompts))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from specchat.tui.control.commands.registry import COMMANDS
 from specchat.tui.control.controllers import Controllers
 from specchat.tui.control.engine_session import LinkFactory
 from specchat.tui.control.terminal_app import TerminalApp
+from specchat.tui.control.trainings import TrainingHere
 from specchat.tui.draw.token_tree import Mode
 from specchat.tui.ports import StartServer
 from specchat.tui.screens.bench import BenchScreen
@@ -74,6 +75,7 @@ class SpecchatApp(TerminalApp):
         questions: Callable[[], Sequence[BenchQuestion]] = tuple,
         guard: ExitGuard | None = None,
         server: StartServer | None = None,
+        training: TrainingHere | None = None,
     ) -> None:
         """The app, not yet running.
 
@@ -84,7 +86,8 @@ class SpecchatApp(TerminalApp):
             engine_here, store: whether the engine reads this machine's files; where chats are kept, None keeps none.
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
             toured: the file that says the tour was taken; None takes no tour.
-            questions, server: what a benchmark asks; what lets other programs use the engine, None lets none.
+            questions: what a benchmark asks.
+            server, training: what lets other programs use the engine, and drafters be trained here; None lets none.
             guard: what ends the app when it is told to from outside; None leaves that to the caller.
         """
         options = options or AppOptions()
@@ -102,7 +105,7 @@ class SpecchatApp(TerminalApp):
         self.control = Controllers(
             self.chat, self.views, self.ports, options, self.keys, link_factory=link_factory, demo=demo, pairs=pairs,
             judge=judge, sizes=sizes, finds_models=finds_models, engine_here=engine_here, store=store, toured=toured,
-            questions=questions, server=server,
+            questions=questions, server=server, training=training,
         )  # fmt: skip
         self.after_copy = self.control.terminal.copied
 
@@ -148,8 +151,8 @@ class SpecchatApp(TerminalApp):
             self.call_after_refresh(self.control.current_chat.open, self._first_chat)
 
     async def on_unmount(self) -> None:
-        """Stop downloads; the next start resumes them."""
-        await self.control.pairs.close()
+        """Stop downloads and a training; the next start can resume them."""
+        await self.control.end_processes()
 
     class Tick(Message):
         """Asks the app to take the events that arrived."""

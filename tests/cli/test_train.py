@@ -18,9 +18,10 @@ from specchat.bench.compare import parse_configurations
 from specchat.cli import training_verdict
 from specchat.cli.train import train
 from specchat.cli.training_progress import Lines
-from specchat.cli.training_verdict import Way, as_configuration, curve_lines, judge, table_lines, use, ways_to_use
+from specchat.cli.training_verdict import Way, as_configuration, judge, use, ways_to_use
 from specchat.config import config_dir, data_dir, load_catalog, settings_of
 from specchat.engine.protocol.training_report import Curve
+from specchat.engine.protocol.training_text import curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
 from specchat.settings import Settings
 from specchat.store.chats import Chats

@@ -85,12 +85,17 @@ def test_the_clock_stands_while_the_process_is_paused(monkeypatch):
 def test_a_signal_to_end_stops_once_and_what_is_saved_then_is_not_cut_off(name):
     number = getattr(signal, name)
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), stoppable(RunningClock(), at_eof=False):
-        try:
-            os.kill(os.getpid(), number)
-            time.sleep(1)
-        finally:
-            os.kill(os.getpid(), number)
+
+    def training():
+        with stoppable(RunningClock(), at_eof=False):
+            try:
+                os.kill(os.getpid(), number)
+                time.sleep(1)
+            finally:
+                os.kill(os.getpid(), number)
+
+    with pytest.raises(KeyboardInterrupt):
+        training()
     assert signal.getsignal(number) is before
 
 
@@ -141,11 +146,13 @@ def test_a_paused_training_ends_in_order_when_the_program_that_started_it_is_kil
     file = tmp_path / "said"
     training = _TRAINING.format(file=str(file))
     starter = subprocess.Popen([sys.executable, "-c", _STARTER, training], stdout=subprocess.PIPE)
-    starter.stdout.readline()
+    child = int(starter.stdout.readline())
     starter.kill()
     starter.wait()
     for _ in range(300):
         if file.exists() and file.read_text():
             break
         time.sleep(0.05)
+    else:
+        os.kill(child, signal.SIGKILL)
     assert file.read_text() == "ended in order"

@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 
 from specchat.cli.models import app
 from specchat.cli.pair_states import known_pairs
-from specchat.config import config_dir, load_catalog, private_dir
+from specchat.config import config_dir, load_catalog, own_drafters_dir, private_dir
 from specchat.config.drafter_states import DrafterStateFile
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
 from specchat.decoding.families import methods_with_weights
 from specchat.errors import CombinationError, ConfigError, UsageError, WeightsError
 from specchat.models import fetch
 from specchat.models.inspect import trained_drafters as inspect
-from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters, own_drafters_dir
+from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters
 from specchat.tui.draw.pair_rows import PairListState, pair_rows
 
 TENSORS = {"weight": torch.ones(3, 4)}

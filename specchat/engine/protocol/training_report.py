@@ -16,6 +16,9 @@ LONGEST_REPORT_BYTES = 1 << 18
 STAGES = ("loading", "replies", "states", "learning", "measuring")
 """The stages of a training, in their order."""
 
+PLAIN, DEFAULT = "plain", "default"
+"""What every verdict measures first: plain decoding, and what the pair starts with."""
+
 StageName = Literal["loading", "replies", "states", "learning", "measuring"]
 Tau = Annotated[float, Meta(ge=1, le=64)]
 Ratio = Annotated[float, Meta(ge=0, le=1e6)]

@@ -19,12 +19,9 @@ EPOCHS = 3.0
 
 _MEASURED_PARAMETERS, _MEASURED_WIDTH = 134_515_008, 576
 _WRITTEN_PER_S, _READ_PER_S = 510.0, 1500.0
-_LEARNT_PER_S: Mapping[str, float] = {"hydra": 2800.0, "eagle": 1300.0, "medusa": 2800.0}
+TOKENS_LEARNT_PER_S: Mapping[str, float] = {"hydra": 2800.0, "eagle": 1300.0, "medusa": 2800.0}
 """Tokens a second of one thread with SmolLM2-135M; docs/training.md says on which machine. Medusa's is not measured:
 it learns as many products as hydra."""
-
-TRAINABLE = tuple(_LEARNT_PER_S)
-"""Drafters with a network that is trained."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def training_cost(drafter: str, reply_tokens: int, parameters: int, hidden: int)
     """
     size, width = parameters / _MEASURED_PARAMETERS, hidden / _MEASURED_WIDTH
     write, read = size / _WRITTEN_PER_S, size * TOKENS_PER_REPLY_TOKEN / _READ_PER_S
-    learn = EPOCHS * width**2 / _LEARNT_PER_S[drafter]
+    learn = EPOCHS * width**2 / TOKENS_LEARNT_PER_S[drafter]
     return TrainingCost(states_bytes(reply_tokens, TAPS, hidden), reply_tokens * (write + read + learn))
 
 

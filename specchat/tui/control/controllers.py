@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from specchat.tui.control.side_panel import SidePanel
 from specchat.tui.control.starting_page import StartingPage
 from specchat.tui.control.stop_keys import StopKeys
 from specchat.tui.control.tour import Tour
+from specchat.tui.control.trainings import TrainingHere, Trainings
 from specchat.tui.ports import AppPorts, StartServer
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
@@ -59,6 +61,7 @@ class Controllers:
         toured: Path | None,
         questions: Callable[[], Sequence[BenchQuestion]],
         server: StartServer | None,
+        training: TrainingHere | None,
     ) -> None:
         self.pump = EventPump(ports.tick)
         self.garbage = GarbageCollection(lambda: self.pump.idle)
@@ -115,6 +118,14 @@ class Controllers:
         self.races = Races(chat, self.session, ports, questions)
         self.served = ServedReplies(chat, self.session.send, lambda: self.races.on, self.pump.wake)
         self.server = EngineServer(chat, self.served, ports, server)
+        self.trainings = Trainings(
+            chat,
+            views,
+            self.session,
+            ports,
+            here=training,
+            racing=lambda: self.races.on,
+        )
         self.context_limit = ContextLimit(chat, self.session, views, ports)
         self.current_chat = CurrentChat(chat, views, self.session, self.context_limit, self.archive, ports)
         self.actions = Actions(
@@ -133,6 +144,7 @@ class Controllers:
             side_panel=self.side_panel,
             show=self.show,
             server=self.server,
+            trainings=self.trainings,
             clips=Clips(chat, self.session),
             keys=keys,
         )
@@ -151,5 +163,10 @@ class Controllers:
             pump=self.pump,
             terminal=self.terminal,
             show=self.show,
+            trainings=self.trainings,
             form=lambda: self.side_panel.form,
         )
+
+    async def end_processes(self) -> None:
+        """Stop what runs beside the engine: downloads, and a training."""
+        await asyncio.gather(self.pairs.close(), self.trainings.runner.close())

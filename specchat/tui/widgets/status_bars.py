@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specchat.engine.near.replay import Player
+from specchat.tui.draw.training_rows import short_text
 from specchat.tui.state.session import Chat
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import Row, bar, clip, cut, width_of
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.painted_rows import PaintedRows
+
+WIDE = 100
+"""From so many cells on there is room for more than figures."""
 
 NEARLY_FULL = 0.8
 """The share of the context from which on the status line warns."""
@@ -79,8 +83,12 @@ class StatusBar(PaintedRows):
         row: Row = [("  ".join(part for part in (used, keys) if part), "dim")]
         if full:
             row = [(f"▲ {used} · {chat.context_tokens / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
-        news = chat.fetching or (f"✓ {chat.fetched} is here" if chat.fetched else "")
-        return [(news + "  ", "bonus" if chat.fetching else "good"), *row] if news else row
+        if news := chat.fetching or (f"✓ {chat.fetched} is here" if chat.fetched else ""):
+            row = [(news + "  ", "bonus" if chat.fetching else "good"), *row]
+        if chat.training is not None:
+            text, role = short_text(chat.training, wide=width >= WIDE)
+            row = [(text + "  ", role), *row]
+        return row
 
 
 class Notice(PaintedRows):
