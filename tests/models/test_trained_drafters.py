@@ -164,6 +164,36 @@ def test_a_drafter_comes_through_a_package_is_verified_and_used(home):
     assert here().fitting == ()
 
 
+def test_a_pair_is_pulled_checked_and_removed_with_the_drafter_listed_for_its_target(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder))
+    assert "is as it should be" not in run("check", "scripted").output
+    assert "named: ready at" in run("pull", "scripted").output
+    assert here().choose("trained").sha256 == source.sha256
+    assert "weights.safetensors is as it should be" in run("check", "scripted").output
+    flip_last_byte(fetch.locate(load_catalog().drafters["named"]) / WEIGHTS)
+    assert "named" in str(run("check", "scripted").exception)
+    assert "named: " in run("remove", "scripted", "--yes").output
+    assert here().fitting == ()
+
+
+def test_a_pair_is_pulled_though_the_drafter_listed_for_it_cannot_be(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder), weights="ab" * 32)
+    found = run("pull", "scripted")
+    assert found.exit_code == 0, found.output
+    assert "note: named was not pulled, and scripted works without it: " in found.stderr
+    assert "wrong file for weights.safetensors" in found.stderr
+    assert here().fitting == ()
+
+
+def test_a_drafter_made_here_is_not_replaced_by_one_of_its_name_when_a_pair_is_pulled(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder))
+    made_here("named")
+    assert "named" not in run("pull", "scripted").output
+
+
 def test_a_drafter_is_used_where_the_user_keeps_it(home):
     source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
     entry(source.folder, f'{{ path = "{source.folder}" }}')
