@@ -69,7 +69,11 @@ def run_training(request: Request, output: Output) -> int:
     with stoppable(clock, at_eof=request.stop_at_eof):
         with reporter(clock, as_reports=output is Output.jsonl) as tell:
             trained = _train(order, settings, target, tell, clock, output)
-            judged = measure(settings, trained, tell, clock) if request.verdict else None
+            try:
+                judged = measure(settings, trained, tell, clock) if request.verdict else None
+            except KeyboardInterrupt:
+                typer.echo(f"stopped; {trained.name} is trained, and was not measured", err=True)
+                raise
         _print_verdict(request, trained, judged, output)
     return 0
 
