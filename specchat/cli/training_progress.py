@@ -32,10 +32,13 @@ def reporter(clock: Clock, *, as_reports: bool) -> Iterator[Callable[[Stage], No
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
-    text = TextColumn("{task.description}", markup=False)
-    columns = (text, BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    name = TextColumn("{task.description}", markup=False)
+    says = TextColumn("{task.fields[says]}", markup=False, table_column=rest)
+    columns = (name, BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(), says)
+    with Progress(*columns, console=Console(stderr=True), expand=True) as bars:
         yield Bars(bars)
 
 
@@ -57,9 +60,9 @@ class Bars:
 
     def __call__(self, stage: Stage) -> None:
         if stage.name not in self._tasks:
-            self._tasks[stage.name] = self._bars.add_task(stage.name, total=stage.total or None)
-        text = f"{stage.name:9}{stage.says}"
-        self._bars.update(self._tasks[stage.name], completed=stage.done, total=stage.total or None, description=text)
+            self._tasks[stage.name] = self._bars.add_task(stage.name, total=stage.total or None, says="")
+        task, total = self._tasks[stage.name], stage.total or None
+        self._bars.update(task, completed=stage.done, total=total, says=stage.says)
 
 
 class Pace:

@@ -67,34 +67,37 @@ def run_training(request: Request, output: Output) -> int:
     order.check()
     clock = RunningClock()
     with stoppable(clock, at_eof=request.stop_at_eof):
-        with reporter(clock, as_reports=output is Output.jsonl) as tell:
-            trained = _train(order, settings, target, tell, clock, output)
-            try:
-                judged = measure(settings, trained, tell, clock) if request.verdict else None
-            except KeyboardInterrupt:
-                typer.echo(f"stopped; {trained.name} is trained, and was not measured", err=True)
-                raise
+        trained = _train(order, settings, target, clock, output)
+        judged = _measure(settings, trained, clock, output) if request.verdict else None
         _print_verdict(request, trained, judged, output)
     return 0
 
 
-def _train(
-    order: Order, settings: Settings, target: ModelSpec, tell: Tell, clock: RunningClock, output: Output
-) -> TrainedDrafter:
+def _train(order: Order, settings: Settings, target: ModelSpec, clock: RunningClock, output: Output) -> TrainedDrafter:
     """Everything but the verdict. Told to stop while it learns, what was kept is said before the stop goes on."""
     from specchat.training.job import Job
 
     job: Job | None = None
     try:
-        job = Job(order, _subject(settings, target, tell), tell, clock)
-        _say_needs(job.needs, output)
-        trained = job.run()
-        _say_trained(order.pair, trained, output)
-        return trained
+        with reporter(clock, as_reports=output is Output.jsonl) as tell:
+            job = Job(order, _subject(settings, target, tell), tell, clock)
+            _say_needs(job.needs, output)
+            trained = job.run()
     except KeyboardInterrupt:
         if job is not None and job.kept is not None:
             _say_trained(order.pair, job.kept, output, complete=False)
         _say_how_to_go_on(order)
+        raise
+    _say_trained(order.pair, trained, output)
+    return trained
+
+
+def _measure(settings: Settings, trained: TrainedDrafter, clock: RunningClock, output: Output) -> Judged | None:
+    try:
+        with reporter(clock, as_reports=output is Output.jsonl) as tell:
+            return measure(settings, trained, tell, clock)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; {trained.name} is trained, and was not measured", err=True)
         raise
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from typer.testing import CliRunner
 from specchat.bench.compare import parse_configurations
 from specchat.cli import training_verdict
 from specchat.cli.train import train
-from specchat.cli.training_progress import Lines
+from specchat.cli.training_progress import Lines, reporter
 from specchat.cli.training_verdict import Way, as_configuration, judge, use, ways_to_use
 from specchat.config import config_dir, data_dir, load_catalog, settings_of
 from specchat.engine.protocol.training_report import Curve
@@ -205,3 +207,21 @@ def test_lines_of_progress_say_what_how_far_and_how_long_still(capsys):
         "replies: 50 %, 50 texts, 30 s to go",
         "replies: 100 %, 100 texts",
     ]
+
+
+def test_bars_say_what_how_far_how_long_and_as_much_of_the_rest_as_fits(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    for name, value in {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with reporter(time.monotonic, as_reports=False) as tell:
+        tell(Stage("loading", 0, 0, "", "reading the model"))
+        tell(Stage("learning", 0.6, 1.0, "share", "τ 1.39 (best 1.39), right by depth 0.26 0.29 0.43 0.56"))
+    shown = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue()).splitlines()]
+    [line] = {line for line in shown if line.startswith("learning") and "60 %" in line}
+    assert len(line) <= 80
+    assert "-:--:-- τ 1.39 (best 1.39), right by depth …" in line
