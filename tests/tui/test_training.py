@@ -21,7 +21,9 @@ from specchat.errors import UsageError
 from specchat.tui.control.trainings import TrainingHere
 from specchat.tui.screens.train_form import TrainForm
 from specchat.tui.screens.training import TrainingScreen
-from specchat.tui.state.training import TrainingRequest
+from specchat.tui.state.chat_aside import set_aside, take_back
+from specchat.tui.state.session import Chat
+from specchat.tui.state.training import Training, TrainingRequest
 
 REQUEST = TrainingRequest("smol", "hydra", "self", 400_000, 0.0, "smol-hydra")
 
@@ -274,6 +276,33 @@ async def test_the_dialog_says_what_cannot_be_and_what_it_reads(trainer):
         await d.pilot.press("enter")
         await d.until("learning 42 %")
         assert {"--yes", "--drafter=eagle", "--tokens=9000", "--name=smol-eagle"} < set(trainer.asked[0])
+
+
+async def test_the_dialog_is_filled_in_with_keys(trainer):
+    async with driving((80, 24), training=trainer.here) as d:
+        trainer.on(d)
+        await d.say("/train")
+        await d.pilot.press("down", "down", *["backspace"] * 7, *"6000", "down", "backspace", *"0.5", "up", "enter")
+        await d.until("42 %")
+        assert {"--tokens=6000", "--hours=0.5"} < set(trainer.asked[0])
+
+
+async def test_a_training_that_cannot_be_started_is_said(trainer):
+    async with driving(training=trainer.here) as d:
+        d.app.control.trainings.runner.command = lambda *words: ["/no/such/program"]
+        await d.say("/train")
+        await d.pilot.press("enter")
+        await d.until("smol-hydra was not trained: it could not be started: No such file or directory")
+
+
+def test_a_training_goes_on_while_a_recording_is_played_in_place_of_the_chat():
+    chat = Chat(training=Training(REQUEST))
+    training = chat.training
+    aside = set_aside(chat)
+    assert chat.training is training
+    chat.training = None
+    take_back(chat, aside)
+    assert chat.training is None, "its verdict was answered meanwhile"
 
 
 async def test_a_name_that_is_taken_is_not_suggested(trainer):

@@ -120,13 +120,15 @@ class TrainingRunner:
             await self._process.end()
 
     async def _watch(self, training: Training, process: OwnProcess) -> None:
-        done = False
+        done, problem = False, ""
         try:
             done = await process.run()
+        except OSError as error:
+            problem = f"it could not be started: {error.strerror or error}"
         finally:
             self._process = None
         training.phase = "done" if done else "stopped" if process.cancelled else "failed"
-        training.problem = "" if done or process.cancelled else process.last_words
+        training.problem = "" if done or process.cancelled else problem or process.last_words
         if done:
             self._remember(None)
         self._ended()
