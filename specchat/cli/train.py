@@ -41,20 +41,9 @@ def train(
     The target writes texts, reads them once more while its states are kept, and a small network learns to guess what
     it says next. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
     """
-    from specchat.cli.training_run import Request, run_training
+    from specchat.cli.training_run import RunOptions, run_training
+    from specchat.training.training_request import TrainingRequest
 
-    request = Request(
-        pair=pair,
-        drafter=drafter,
-        prompts=prompts,
-        tokens=tokens,
-        hours=hours,
-        name=name or f"{pair}-{drafter}",
-        seed=seed,
-        threads=threads,
-        resume=resume,
-        yes=yes,
-        verdict=verdict,
-        stop_at_eof=stop_at_eof,
-    )
-    raise typer.Exit(run_training(request, output))
+    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name or f"{pair}-{drafter}", seed, resume)
+    how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
+    raise typer.Exit(run_training(request, how))

@@ -11,7 +11,7 @@ from specchat.models.inspect.model_files import describe_model
 from specchat.models.inspect.pair_check import place_of
 from specchat.models.inspect.training_cost import training_cost
 from specchat.models.inspect.training_limits import refuse_impossible, trainable_target
-from specchat.tui.state.training import TrainingRequest
+from specchat.tui.state.training import TrainingChoices
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Estimated:
     free_bytes: int
 
 
-def estimated(request: TrainingRequest) -> Estimated:
+def estimated(request: TrainingChoices) -> Estimated:
     """What this training would take.
 
     Raises:

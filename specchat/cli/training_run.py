@@ -28,67 +28,65 @@ if TYPE_CHECKING:
     from specchat.settings import Settings
     from specchat.training.job import Stage, Subject
     from specchat.training.needs import Needs
-    from specchat.training.order import Order
+    from specchat.training.training_request import TrainingRequest
 
 Tell = Callable[["Stage"], None]
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the flags say."""
+class RunOptions:
+    """How a training is run.
 
-    pair: str
-    drafter: str
-    prompts: str
-    tokens: int
-    hours: float
-    name: str
-    seed: int
+    Args:
+        threads: of the processor; 0 chooses.
+        yes: whether the user's chats are read without asking.
+        verdict: whether the result is measured against the pair's default.
+        stop_at_eof: whether the end of standard input stops it.
+    """
+
+    output: Output
     threads: int
-    resume: bool
     yes: bool
     verdict: bool
     stop_at_eof: bool
 
 
-def run_training(request: Request, output: Output) -> int:
+def run_training(request: TrainingRequest, how: RunOptions) -> int:
     """Train, and print what came of it; the exit code."""
     from specchat.bench.pair_setup import prepare_environment, settings_in_force
 
-    settings = settings_in_force({"pair": request.pair, "threads": request.threads})
+    settings = settings_in_force({"pair": request.pair, "threads": how.threads})
     target = trainable_target(request.pair)
-    prepare_environment(settings.threads)
-    from specchat.training.order import Order
-
-    asked = (request.pair, request.drafter, request.prompts, request.tokens, request.hours, request.name, request.seed)
-    order = Order(*asked, resume=request.resume)
-    if request.prompts == CHATS and not request.yes:
+    if request.prompts == CHATS and not how.yes:
         _ask_for_chats()
-    order.check()
+    request.check()
+    prepare_environment(settings.threads)
     clock = RunningClock()
-    with stoppable(clock, at_eof=request.stop_at_eof):
-        trained = _train(order, settings, target, clock, output)
-        judged = _measure(settings, trained, clock, output) if request.verdict else None
-        _print_verdict(request, trained, judged, output)
+    with stoppable(clock, at_eof=how.stop_at_eof):
+        trained = _train(request, settings, target, clock, how.output)
+        judged = _measure(settings, trained, clock, how.output) if how.verdict else None
+        _print_verdict(request, trained, judged, how)
     return 0
 
 
-def _train(order: Order, settings: Settings, target: ModelSpec, clock: RunningClock, output: Output) -> TrainedDrafter:
+def _train(
+    request: TrainingRequest, settings: Settings, target: ModelSpec, clock: RunningClock, output: Output
+) -> TrainedDrafter:
     """Everything but the verdict. Told to stop while it learns, what was kept is said before the stop goes on."""
     from specchat.training.job import Job
 
     job: Job | None = None
     try:
         with reporter(clock, as_reports=output is Output.jsonl) as tell:
-            job = Job(order, _subject(settings, target, tell), tell, clock)
+            job = Job(request, _subject(settings, target, tell), tell, clock)
             _say_needs(job.needs, output)
             trained = job.run()
     except KeyboardInterrupt:
         if job is not None and job.kept is not None:
-            _say_trained(order.pair, job.kept, output, complete=False)
-        _say_how_to_go_on(order)
+            _say_trained(request.pair, job.kept, output, complete=False)
+        _say_how_to_go_on(request)
         raise
-    _say_trained(order.pair, trained, output)
+    _say_trained(request.pair, trained, output)
     return trained
 
 
@@ -145,10 +143,10 @@ def _say_needs(needs: Needs, output: Output) -> None:
     typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; {takes}", err=True)
 
 
-def _say_how_to_go_on(order: Order) -> None:
+def _say_how_to_go_on(request: TrainingRequest) -> None:
     from specchat.training.job import command
 
-    typer.echo(f"stopped; what was done is kept. To go on: {command(order)} --resume", err=True)
+    typer.echo(f"stopped; what was done is kept. To go on: {command(request)} --resume", err=True)
 
 
 def _say_trained(pair: str, trained: TrainedDrafter, output: Output, *, complete: bool = True) -> None:
@@ -173,8 +171,8 @@ def _say_trained(pair: str, trained: TrainedDrafter, output: Output, *, complete
     )
 
 
-def _print_verdict(request: Request, trained: TrainedDrafter, judged: Judged | None, output: Output) -> None:
-    match output:
+def _print_verdict(request: TrainingRequest, trained: TrainedDrafter, judged: Judged | None, how: RunOptions) -> None:
+    match how.output:
         case Output.jsonl if judged is not None:
             print_report(judged)
         case Output.json:
@@ -185,5 +183,5 @@ def _print_verdict(request: Request, trained: TrainedDrafter, judged: Judged | N
             sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
         case Output.text if judged is not None:
             print_verdict(request.pair, trained.name, judged)
-    if judged is None and request.verdict:
+    if judged is None and how.verdict:
         typer.echo("no verdict: the training was paused each time it was measured; `specchat bench` compares", err=True)

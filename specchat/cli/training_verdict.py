@@ -121,7 +121,7 @@ def print_verdict(pair: str, name: str, judged: Judged) -> None:
 
 def use(pair: str, settings: Mapping[str, Any]) -> None:
     """Make these settings the ones that the pair starts with."""
-    from specchat.config.saving import set_all_for_pair
+    from specchat.config.settings_saving import set_all_for_pair
 
     typer.echo(set_all_for_pair(pair, settings).line())
 

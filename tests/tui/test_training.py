@@ -23,9 +23,9 @@ from specchat.tui.screens.train_form import TrainForm
 from specchat.tui.screens.training import TrainingScreen
 from specchat.tui.state.chat_aside import set_aside, take_back
 from specchat.tui.state.session import Chat
-from specchat.tui.state.training import Training, TrainingRequest
+from specchat.tui.state.training import Training, TrainingChoices
 
-REQUEST = TrainingRequest("smol", "hydra", "self", 400_000, 0.0, "smol-hydra")
+REQUEST = TrainingChoices("smol", "hydra", "self", 400_000, 0.0, "smol-hydra")
 
 BEGIN = [
     Needed(2_700_000, 3_300_000_000, 1_100_000_000),
@@ -85,7 +85,7 @@ class Trainer:
         (folder / "begin").write_bytes(b"".join(map(encode_report, BEGIN)))
         (folder / "kept").write_bytes(encode_report(msgspec.structs.replace(TRAINED, complete=False, tau=1.61)))
 
-    def estimate(self, request: TrainingRequest) -> Cost:
+    def estimate(self, request: TrainingChoices) -> Cost:
         if request.tokens < 5200:
             raise UsageError(f"--tokens {request.tokens} is too few to learn from; at least 5200")
         return Cost(disk_bytes=request.tokens * 8250, seconds=request.tokens / 235)
@@ -225,7 +225,7 @@ async def test_a_paused_training_ends_with_the_app_and_nothing_is_lost(trainer):
         await d.until("‖ learning 42 %")
         process = d.app.control.trainings.runner._process
     assert process.pid is None
-    assert msgspec.json.decode((trainer.folder / "training.json").read_bytes(), type=TrainingRequest) == REQUEST
+    assert msgspec.json.decode((trainer.folder / "training.json").read_bytes(), type=TrainingChoices) == REQUEST
 
 
 async def test_why_a_training_failed_is_said_in_one_line(trainer):

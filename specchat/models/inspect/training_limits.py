@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specchat.config import ModelSpec, load_catalog
 from specchat.config.directories import expanded
-from specchat.config.strict import NAME
+from specchat.config.toml_checks import NAME
 from specchat.errors import UsageError, nearest, short
 from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
 

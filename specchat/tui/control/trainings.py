@@ -14,7 +14,7 @@ from specchat.tui.screens.train_form import Estimate, TrainForm
 from specchat.tui.screens.training import Answer, TrainingScreen
 from specchat.tui.services.training_runner import TrainingRunner
 from specchat.tui.state.session import Chat
-from specchat.tui.state.training import TrainingRequest
+from specchat.tui.state.training import TrainingChoices
 from specchat.tui.view_ports import ViewPorts
 
 _TOKENS = 400_000
@@ -42,8 +42,8 @@ class Trainings:
         views: ViewPorts,
         session: EngineSession,
         ports: AppPorts,
-        *,
         here: TrainingHere | None,
+        *,
         racing: Callable[[], bool],
     ) -> None:
         """No training yet; `here` is None where the engine is on another machine."""
@@ -113,7 +113,7 @@ class Trainings:
             raise UsageError("no pair is ready; a drafter can be trained for one once it is loaded")
         unfinished = self.runner.unfinished()
 
-        async def chosen(request: TrainingRequest | None) -> None:
+        async def chosen(request: TrainingChoices | None) -> None:
             self._views.prompt.focus()
             if request is not None:
                 await self._ports.attempt(self._begin(request, resume=False))
@@ -129,7 +129,7 @@ class Trainings:
             raise UsageError("no training is unfinished; /train begins one")
         await self._begin(request, resume=True)
 
-    async def _begin(self, request: TrainingRequest, *, resume: bool) -> None:
+    async def _begin(self, request: TrainingChoices, *, resume: bool) -> None:
         self.runner.start(request, resume=resume)
         self._ports.notify(f"training {request.name}; the chat goes on meanwhile, /train shows how far it is")
 
@@ -138,14 +138,14 @@ class Trainings:
             raise UsageError("no drafter can be trained here: use `specchat train` where the engine runs")
         return self._here.estimate
 
-    def _suggested(self, drafter: str) -> TrainingRequest:
+    def _suggested(self, drafter: str) -> TrainingChoices:
         """The defaults, under a name that is not taken."""
         pair, unfinished = self._chat.engine.pair, self.runner.unfinished()
         first = f"{pair}-{drafter}"
         names = [first, *(f"{first}-{number}" for number in range(2, 100))]
         begun = unfinished.name if unfinished else ""
         name = next((name for name in names if name != begun and not (own_drafters_dir() / name).exists()), first)
-        return TrainingRequest(pair, drafter, "self", _TOKENS, 0.0, name)
+        return TrainingChoices(pair, drafter, "self", _TOKENS, 0.0, name)
 
     def _show(self) -> None:
         assert self._chat.training is not None, "there is something to show"

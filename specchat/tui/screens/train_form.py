@@ -13,9 +13,9 @@ from textual.widgets import Input
 
 from specchat.errors import SpecchatError, UsageError
 from specchat.models.inspect.training_limits import CHATS
-from specchat.tui.draw.training_rows import estimate_text
-from specchat.tui.state.training import TrainingRequest
-from specchat.tui.text.cells import Row
+from specchat.tui.draw.training_lines import estimate_text
+from specchat.tui.state.training import TrainingChoices
+from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.tinted_text import TintedText
 
@@ -40,11 +40,11 @@ class TrainingCost(Protocol):
     def free_bytes(self) -> int: ...
 
 
-Estimate = Callable[[TrainingRequest], TrainingCost]
+Estimate = Callable[[TrainingChoices], TrainingCost]
 """Raises SpecchatError where that training cannot be."""
 
 
-class TrainForm(ModalScreen[TrainingRequest | None]):
+class TrainForm(ModalScreen[TrainingChoices | None]):
     """Five inputs; its result is what is to be trained."""
 
     DEFAULT_CSS = """
@@ -68,7 +68,7 @@ class TrainForm(ModalScreen[TrainingRequest | None]):
         Binding("up", "app.focus_previous", "the line above", show=False, id="train_form.previous"),
     ]
 
-    def __init__(self, suggested: Callable[[str], TrainingRequest], estimate: Estimate) -> None:
+    def __init__(self, suggested: Callable[[str], TrainingChoices], estimate: Estimate) -> None:
         """The dialog, with what is suggested for a drafter."""
         super().__init__()
         self._suggested, self._estimate = suggested, estimate
@@ -105,7 +105,7 @@ class TrainForm(ModalScreen[TrainingRequest | None]):
         if (request := self._judge()) is not None:
             self.dismiss(request)
 
-    def _judge(self) -> TrainingRequest | None:
+    def _judge(self) -> TrainingChoices | None:
         """Show what the inputs would take; None where they cannot be."""
         try:
             request = self._request()
@@ -117,7 +117,7 @@ class TrainForm(ModalScreen[TrainingRequest | None]):
         self._say([*words, *([("\n" + _CHATS_ARE_READ, "warn")] if request.prompts == CHATS else [])])
         return request
 
-    def _request(self) -> TrainingRequest:
+    def _request(self) -> TrainingChoices:
         tokens, hours = self._text("tokens").replace(",", "").replace("_", ""), self._text("hours")
         if not (tokens.isascii() and tokens.isdecimal() and len(tokens) < 12):
             raise UsageError(f"tokens: {tokens or 'nothing'} is no whole number")
@@ -125,7 +125,7 @@ class TrainForm(ModalScreen[TrainingRequest | None]):
             limit = float(hours or "0")
         except ValueError:
             raise UsageError(f"hours: {hours} is no number") from None
-        return TrainingRequest(
+        return TrainingChoices(
             pair=self._first.pair,
             drafter=self._text("drafter"),
             prompts=self._text("prompts"),
@@ -137,7 +137,7 @@ class TrainForm(ModalScreen[TrainingRequest | None]):
     def _text(self, id: str) -> str:
         return self.query_one(f"#{id}", Input).value.strip()
 
-    def _say(self, runs: Row) -> None:
+    def _say(self, runs: ScreenLine) -> None:
         self.query_one("#said", TintedText).set(runs)
 
 

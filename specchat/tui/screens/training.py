@@ -11,10 +11,10 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from specchat.engine.protocol.text import visible
-from specchat.tui.draw.training_rows import training_rows
+from specchat.tui.draw.training_lines import training_lines
 from specchat.tui.state.training import Training
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.rows_view import RowsView
+from specchat.tui.widgets.lines_view import LinesView
 
 Answer = Literal["stop", "use"]
 """Stop the training, or use what was trained from now on."""
@@ -29,7 +29,7 @@ class TrainingScreen(ModalScreen[None]):
         width: 84; max-width: 100%; height: 26; max-height: 100%; padding: 0 1; border: round $primary;
         border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
     }
-    TrainingScreen RowsView { height: 1fr; }
+    TrainingScreen LinesView { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss(None)", "close; the training goes on", show=False, id="training.close"),
@@ -42,7 +42,7 @@ class TrainingScreen(ModalScreen[None]):
         super().__init__()
         self._training, self._answer = training, answer
         self._box = Vertical()
-        self._view = RowsView(lambda width, height: training_rows(self._training, width, height))
+        self._view = LinesView(lambda width, height: training_lines(self._training, width, height))
 
     def compose(self) -> ComposeResult:
         """One box."""

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-from specchat.config.saving import set_all_for_pair
-from specchat.config.writing import replace_text
+from specchat.config.settings_saving import set_all_for_pair
+from specchat.config.toml_editing import replace_text
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
 from specchat.tui.ports import Notify, Redraw, RunInBackground
 from specchat.tui.state.session import Chat
-from specchat.tui.state.training import Training, TrainingRequest
+from specchat.tui.state.training import Training, TrainingChoices
 from specchat.tui.system.own_process import OwnProcess, own_command
 
 _MOST_BYTES = 1 << 16
@@ -44,7 +44,7 @@ class TrainingRunner:
         self._notify, self._redraw, self._run, self._ended = notify, redraw, run, ended
         self._process: OwnProcess | None = None
 
-    def start(self, request: TrainingRequest, *, resume: bool = False) -> None:
+    def start(self, request: TrainingChoices, *, resume: bool = False) -> None:
         """Train this.
 
         Raises:
@@ -81,7 +81,7 @@ class TrainingRunner:
         process.pause(busy)
         training.phase = "paused" if process.paused else "running"
 
-    def unfinished(self) -> TrainingRequest | None:
+    def unfinished(self) -> TrainingChoices | None:
         """What was asked for and is not finished; None where all is.
 
         Raises:
@@ -91,7 +91,7 @@ class TrainingRunner:
         if file is None or not file.is_file():
             return None
         try:
-            return msgspec.json.decode(file.read_bytes()[:_MOST_BYTES], type=TrainingRequest)
+            return msgspec.json.decode(file.read_bytes()[:_MOST_BYTES], type=TrainingChoices)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file} holds no training: {one_line(str(error))}; remove it") from None
 
@@ -141,7 +141,7 @@ class TrainingRunner:
             return
         self._redraw()
 
-    def _remember(self, request: TrainingRequest | None) -> None:
+    def _remember(self, request: TrainingChoices | None) -> None:
         if self._unfinished is None:
             return
         try:

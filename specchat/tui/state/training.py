@@ -14,7 +14,7 @@ from specchat.models.inspect.training_limits import CHATS
 Phase = Literal["running", "paused", "stopping", "done", "stopped", "failed"]
 
 
-class TrainingRequest(Struct, frozen=True, forbid_unknown_fields=True):
+class TrainingChoices(Struct, frozen=True, forbid_unknown_fields=True):
     """What is to be trained; the words of `specchat train`."""
 
     pair: Name
@@ -36,7 +36,7 @@ class TrainingRequest(Struct, frozen=True, forbid_unknown_fields=True):
 class Training:
     """One training, from its start to the user's answer to its verdict."""
 
-    request: TrainingRequest
+    request: TrainingChoices
     phase: Phase = "running"
     needed: Needed | None = None
     reached: dict[str, Reached] = field(default_factory=dict)  # the last report of each stage

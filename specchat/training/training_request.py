@@ -1,0 +1,106 @@
+"""What is to be trained, and where its parts lie on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.config import cache_dir, own_drafters_dir, private_dir
+from specchat.errors import TrainingError
+from specchat.models.inspect.training_limits import CHATS, SELF, prompts_file, refuse_impossible
+from specchat.training.prompt_sources import prompts_of, prompts_of_chats
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """A drafter to be trained.
+
+    Args:
+        pair: whose target it drafts for.
+        drafter: a method with a network.
+        prompts: `self`, `chats`, or a file.
+        tokens: of replies that are written and learnt from.
+        hours: that learning may take; 0 for as long as it helps.
+        name: of the trained drafter.
+        seed: of everything that is drawn.
+        resume: whether a training of this name is gone on with.
+    """
+
+    pair: str
+    drafter: str
+    prompts: str
+    tokens: int
+    hours: float
+    name: str
+    seed: int = 0
+    resume: bool = False
+
+    def check(self) -> None:
+        """Refuse what cannot be, before anything is loaded.
+
+        Raises:
+            UsageError: with the nearest that can be.
+            TrainingError: a drafter of this name is there already.
+        """
+        refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
+        if not self.resume and self.folder.exists():
+            raise TrainingError(
+                f"a trained drafter called {self.name!r} is there already, in {self.folder}; choose another --name"
+            )
+        self.given_prompts()
+
+    @property
+    def folder(self) -> Path:
+        """Where the trained drafter goes."""
+        return own_drafters_dir() / self.name
+
+    def given_prompts(self) -> list[str] | None:
+        """The prompts of the chats or the file, or None where the target writes them."""
+        if self.prompts == SELF:
+            return None
+        if self.prompts == CHATS:
+            return prompts_of_chats()
+        return prompts_of(prompts_file(self.prompts))
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the data of a target and one of its trainings lie. Trainings from the same prompts share their data."""
+
+    data: Path
+    run: Path
+    drafter: Path
+
+    @classmethod
+    def of(cls, request: TrainingRequest, target: str, checksum: str) -> Places:
+        """The folders, made on demand.
+
+        Raises:
+            TrainingError: a training of this name is there that is not to be gone on with.
+        """
+        source = request.prompts
+        if source not in (SELF, CHATS):
+            prompts = request.given_prompts() or []
+            source = hashlib.blake2b("\n".join(prompts).encode(), digest_size=6).hexdigest()
+        data = cache_dir() / "training" / f"{target}-{checksum[:12]}" / f"{source}-{request.seed}"
+        places = cls(data, data / "runs" / request.name, request.folder)
+        if places.run.exists() and not request.resume:
+            raise TrainingError(
+                f"a training called {request.name!r} is there already: --resume goes on with it; "
+                "or choose another --name"
+            )
+        for folder in (places.states, places.run):
+            try:
+                private_dir(folder)
+            except OSError as error:
+                raise TrainingError(f"{folder} cannot be made: {error.strerror or error}") from None
+        return places
+
+    @property
+    def texts(self) -> Path:
+        return self.data / "texts.jsonl"
+
+    @property
+    def states(self) -> Path:
+        return self.data / "states"
