@@ -68,8 +68,8 @@ def _add(catalog: Catalog, found: FoundPair) -> str:
         new = NewPair(catalog, Path(scratch))
         new.names = {model.path: model.name for model in models}
         new.sampling = found.target.sampling
-        draft = str(found.draft.path) if found.draft else None
-        pair = new.pair(found.name, str(found.target.path), draft, _summary(found))
+        drafts = [str(found.draft.path)] if found.draft else []
+        pair = new.pair(found.name, str(found.target.path), drafts, _summary(found))
     if pair is None:
         raise WeightsError("; ".join(new.problems))
     file = write_pair(pair, tuple(new.fresh))

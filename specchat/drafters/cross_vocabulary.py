@@ -15,10 +15,10 @@ from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters.favourites import Favourites, favourites_of
+from specchat.drafters.options import CrossVocabularyOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import coupled
 from specchat.drafters.points_alone import points_alone
-from specchat.registry import NoOptions
 from specchat.structures.token_translation import LONGEST_NGRAM, TokenTranslation
 from specchat.structures.translated_text import TranslatedText
 
@@ -68,7 +68,7 @@ class CrossVocabulary:
     text_tap: StateTap | None = None
     draw_kinds = staticmethod(points_alone)
 
-    def __init__(self, options: NoOptions, parts: Parts) -> None:
+    def __init__(self, options: CrossVocabularyOptions, parts: Parts) -> None:
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size

@@ -157,6 +157,10 @@ def test_nothing_is_proposed_where_the_text_ends_within_a_character():
     assert len(drafter.propose(TokenTree(context.root, halves.size), [ROOT], 2, context)) == 1
 
 
+OTHERS = {"": False}
+"""Draft models with tokens that are not the target's."""
+
+
 @pytest.mark.parametrize("drafter", ["draft_model", "merge"])
 def test_drafters_that_need_the_targets_tokens_are_refused_by_name_and_pointed_here(drafter):
     settings = Settings().but({"drafter": drafter, "method_options": {"merge.of": "suffix,draft_model"}})
@@ -164,9 +168,9 @@ def test_drafters_that_need_the_targets_tokens_are_refused_by_name_and_pointed_h
     with pytest.raises(
         CombinationError, match=r"'draft_model' needs .* nearest that works: drafter 'cross_vocabulary'"
     ):
-        check_settings(settings, True, NO_TRAINED, same_tokens=False)
-    check_settings(settings.but({"drafter": "cross_vocabulary"}), True, NO_TRAINED, same_tokens=False)
-    check_settings(settings.but({"drafter": "suffix"}), True, NO_TRAINED, same_tokens=False)
+        check_settings(settings, True, NO_TRAINED, draft_models=OTHERS)
+    check_settings(settings.but({"drafter": "cross_vocabulary"}), True, NO_TRAINED, draft_models=OTHERS)
+    check_settings(settings.but({"drafter": "suffix"}), True, NO_TRAINED, draft_models=OTHERS)
     with pytest.raises(CombinationError, match="needs a draft model"):
         check_settings(settings.but({"drafter": "cross_vocabulary"}), False, NO_TRAINED)
 
