@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
+from specchat.core.candidate_penalties import penalised_candidates
+from specchat.core.context import Context
 from specchat.core.reading import Reading
+from specchat.core.tree import TokenTree
 from specchat.drafters.point_guesses import Scores, Tokens
 
 
 class Favourites(NamedTuple):
-    """(C,) tokens, the likeliest first, and their log-probabilities."""
+    """(C,) tokens, the likeliest first, their log-probabilities, and what makes logits of these."""
 
     tokens: Tokens
     logprobs: Scores
+    total: float
 
     @property
     def best(self) -> int:
@@ -28,7 +34,27 @@ class Favourites(NamedTuple):
 
 def favourites_of(reading: Reading, count: int) -> list[Favourites]:
     """For each node that was read its `count` likeliest tokens. One copy to the host each for tokens and values."""
-    nodes, logits = reading.nodes, reading.logits
-    best = torch.tensor(reading.best_after(nodes, min(count, logits.shape[1])))
-    values = logits.gather(1, best.to(logits.device)).float() - reading.totals_after(nodes)[:, None]
-    return [Favourites(*row) for row in zip(best.numpy(), values.cpu().double().numpy(), strict=True)]
+    nodes, logits, named = reading.nodes, reading.logits, reading.likeliest
+    if named is not None and named.shape[1] >= count and logits.device.type == "cpu":
+        best: Tokens = named[:, :count].numpy()
+        values = np.take_along_axis(logits.numpy(), best.astype(np.int64), axis=1).astype(np.float64)
+    else:
+        found = torch.tensor(reading.best_after(nodes, min(count, logits.shape[1])))
+        best = found.numpy()
+        values = logits.gather(1, found.to(logits.device)).double().cpu().numpy()
+    totals = reading.totals_after(nodes).double().cpu().numpy()
+    return [Favourites(*row) for row in zip(best, values - totals[:, None], totals.tolist(), strict=True)]
+
+
+def penalised_favourites(
+    tree: TokenTree, nodes: Sequence[int], said: Sequence[Favourites], context: Context
+) -> tuple[Tokens, Scores]:
+    """(F, C) each: favourites after these nodes as the chat's penalties change them, and their log-probabilities."""
+    return penalised_candidates(
+        np.stack([one.tokens for one in said]),
+        np.stack([one.logprobs for one in said]),
+        np.array([one.total for one in said]),
+        context.sampling,
+        context.counts,
+        [tree.path_tokens(node) for node in nodes],
+    )
