@@ -51,6 +51,14 @@ class Guess(NamedTuple):
         return self if self.kind is DrawKind.POINT else self._replace(kind=DrawKind.POINT)
 
 
+_new_tuple = tuple.__new__
+
+
+def point(token: int, logprob: float | None, proposer: str, q: Tensor | None = None) -> Guess:
+    """A point guess. Drafters make thousands in a round, and this takes half as long as calling the class."""
+    return _new_tuple(Guess, (token, DrawKind.POINT, q, logprob, proposer, None))
+
+
 class Draw(NamedTuple):
     """One guess that got a place: `child` is its node. Two guesses of one token share the node and keep both draws."""
 

@@ -37,12 +37,12 @@ def favourites_of(reading: Reading, count: int) -> list[Favourites]:
     nodes, logits, named = reading.nodes, reading.logits, reading.likeliest
     if named is not None and named.shape[1] >= count and logits.device.type == "cpu":
         best: Tokens = named[:, :count].numpy()
-        values = np.take_along_axis(logits.numpy(), best.astype(np.int64), axis=1).astype(np.float64)
+        values = logits.numpy()[np.arange(len(best))[:, None], best].astype(np.float64)
     else:
         found = torch.tensor(reading.best_after(nodes, min(count, logits.shape[1])))
         best = found.numpy()
         values = logits.gather(1, found.to(logits.device)).double().cpu().numpy()
-    totals = reading.totals_after(nodes).double().cpu().numpy()
+    totals = (reading.totals_after(nodes) if reading.totals is None else reading.totals).double().cpu().numpy()
     return [Favourites(*row) for row in zip(best, values - totals[:, None], totals.tolist(), strict=True)]
 
 

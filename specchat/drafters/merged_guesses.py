@@ -10,7 +10,7 @@ from operator import itemgetter
 
 from torch import Tensor
 
-from specchat.core.tree import DrawKind, Guess
+from specchat.core.tree import DrawKind, Guess, point
 from specchat.drafters.choice import DrafterChoice
 from specchat.structures.learnt_rates import LearntRates
 
@@ -67,7 +67,7 @@ class MergedGuesses:
         believed = [(rate(candidate[1], candidate[2]), candidate) for candidate in candidates]
         believed.sort(key=_first, reverse=True)
         points = [
-            Guess(token, q=q, logprob=math.log(probability), proposer=_names(cell))
+            point(token, math.log(probability), _names(cell), q)
             for probability, (token, cell, _, q) in believed[: max(0, width - len(draws))]
         ]
         return [*draws[:width], *points] if draws else points

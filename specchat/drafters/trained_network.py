@@ -14,7 +14,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.trained_network import Guessed
-from specchat.core.tree import Guess, TokenTree
+from specchat.core.tree import Guess, TokenTree, point
 from specchat.drafters.favourites import Favourites, penalised_favourites
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
@@ -104,7 +104,7 @@ class TrainedNetworkDrafter:
         """What the network itself holds likeliest after a node, which needs no array of all nodes' tokens."""
         said, row = self._said[node]
         best = zip(said.tokens[row, :width].tolist(), said.logprobs[row, :width].tolist(), strict=True)
-        return [Guess(token, logprob=logprob, proposer=self._name) for token, logprob in best]
+        return [point(token, logprob, self._name) for token, logprob in best]
 
     def _favourites(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""

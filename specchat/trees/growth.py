@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ class Growth:
         Returns:
             Rank among the guesses → node, of the nodes that are new.
         """
-        if all(guess.kind is DrawKind.POINT for guess in guesses):
+        if not [guess for guess in guesses if guess.kind is not DrawKind.POINT]:
             return self._consider_points(parent, guesses)
         value, size = self._value[parent] * self._decay, len(self.tree)
         points: dict[int, _Place] = {}
@@ -94,7 +95,11 @@ class Growth:
         value = self._value[parent] * self._decay
         points: dict[int, _Place] = {}
         new: dict[int, int] = {}
+        # A little below what is beaten: the rounding of the logarithm decides nothing.
+        least = math.log(self._beaten / value) - 1e-6 if 0.0 < self._beaten < value else -math.inf
         for rank, guess in enumerate(guesses):
+            if guess.logprob is not None and guess.logprob < least and guess.token not in points:
+                continue
             worth = value * point_probability(guess, rank)
             if guess.token in points:
                 points[guess.token].guesses.append(guess)
