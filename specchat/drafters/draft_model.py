@@ -114,11 +114,15 @@ class DraftModel:
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
             return [self._drawn(tree, node, width, context) for node in nodes]
-        tokens, logprobs = self._favourites(tree, nodes, context)
-        if self._drawing != "top" and not context.sampling.greedy:  # the noise counts nothing at temperature 0
-            positions = [context.position(tree, node) for node in nodes]
-            tokens, logprobs = coupled(tokens, logprobs, positions, context)
-        points = points_of(tokens, logprobs, width, self._name)
+        noisy = self._drawing != "top" and not context.sampling.greedy  # the noise counts nothing at temperature 0
+        if not (noisy or context.sampling.penalised):
+            points: Proposal = [self._best[node].points(width, self._name) for node in nodes]
+        else:
+            tokens, logprobs = self._favourites(tree, nodes, context)
+            if noisy:
+                positions = [context.position(tree, node) for node in nodes]
+                tokens, logprobs = coupled(tokens, logprobs, positions, context)
+            points = points_of(tokens, logprobs, width, self._name)
         if not context.wants_q:
             return points
         return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]

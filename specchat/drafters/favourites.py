@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import torch
 from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
 from specchat.core.reading import Reading
-from specchat.core.tree import TokenTree
+from specchat.core.tree import Guess, TokenTree, point
 from specchat.drafters.point_guesses import Scores, Tokens
 
 
@@ -27,6 +28,11 @@ class Favourites(NamedTuple):
         """The likeliest token."""
         return int(self.tokens[0])
 
+    def points(self, width: int, proposer: str) -> list[Guess]:
+        """The likeliest tokens as points, without those that cannot be."""
+        best = zip(self.tokens[:width].tolist(), self.logprobs[:width].tolist(), strict=True)
+        return [point(token, logprob, proposer) for token, logprob in best if logprob > -math.inf]
+
     def pairs(self) -> list[tuple[int, float]]:
         """Each token with its log-probability."""
         return list(zip(self.tokens.tolist(), self.logprobs.tolist(), strict=True))
@@ -35,14 +41,17 @@ class Favourites(NamedTuple):
 def favourites_of(reading: Reading, count: int) -> list[Favourites]:
     """For each node that was read its `count` likeliest tokens. One copy to the host each for tokens and values."""
     nodes, logits, named = reading.nodes, reading.logits, reading.likeliest
+    totals_of = reading.totals_after(nodes) if reading.totals is None else reading.totals
     if named is not None and named.shape[1] >= count and logits.device.type == "cpu":
-        best: Tokens = named[:, :count].numpy()
+        # numpy alone: after a pass torch's own code has left the caches, and every call of it takes tens of µs.
+        best: Tokens = named.numpy()[:, :count]
         values = logits.numpy()[np.arange(len(best))[:, None], best].astype(np.float64)
+        totals = totals_of.numpy().astype(np.float64)
     else:
         found = torch.tensor(reading.best_after(nodes, min(count, logits.shape[1])))
         best = found.numpy()
         values = logits.gather(1, found.to(logits.device)).double().cpu().numpy()
-    totals = (reading.totals_after(nodes) if reading.totals is None else reading.totals).double().cpu().numpy()
+        totals = totals_of.double().cpu().numpy()
     return [Favourites(*row) for row in zip(best, values - totals[:, None], totals.tolist(), strict=True)]
 
 
