@@ -17,7 +17,7 @@ from specchat.core.sampling import Law
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters.favourites import Favourites, favourites_of, penalised_favourites
+from specchat.drafters.likeliest_tokens import LikeliestTokens, likeliest_tokens_of, penalised_likeliest_tokens
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
@@ -44,7 +44,7 @@ class DraftModel:
 
     @staticmethod
     def draw_kinds(options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds; forced to its favourites or to the target's noise, points alone."""
+        """All kinds; forced to its likeliest tokens or to the target's noise, points alone."""
         return frozenset(DrawKind) if options.drawing == "auto" else frozenset({DrawKind.POINT})
 
     def __init__(
@@ -63,7 +63,7 @@ class DraftModel:
         self._kinds = self.draw_kinds(options, ())
         self._tree: TokenTree | None = None
         self._readings: dict[int, Reading] = {}  # node → the pass that read it
-        self._best: dict[int, Favourites] = {}
+        self._best: dict[int, LikeliestTokens] = {}
 
     @property
     def passes(self) -> int:
@@ -118,7 +118,7 @@ class DraftModel:
         if not (noisy or context.sampling.penalised):
             points: Proposal = [self._best[node].points(width, self._name) for node in nodes]
         else:
-            tokens, logprobs = self._favourites(tree, nodes, context)
+            tokens, logprobs = self._likeliest_tokens(tree, nodes, context)
             if noisy:
                 positions = [context.position(tree, node) for node in nodes]
                 tokens, logprobs = coupled(tokens, logprobs, positions, context)
@@ -134,16 +134,16 @@ class DraftModel:
             reading = self._model.read(tree, unread)
             self._readings |= dict.fromkeys(unread, reading)
             # A draft model may have rows of padding that the target's table has not: they are never proposed.
-            for node, said in zip(unread, favourites_of(reading, _CANDIDATES), strict=True):
+            for node, said in zip(unread, likeliest_tokens_of(reading, _CANDIDATES), strict=True):
                 said.logprobs[said.tokens >= self._vocab_size] = -np.inf
                 self._best[node] = said
 
-    def _favourites(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
+    def _likeliest_tokens(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
         if not context.sampling.penalised:
             said = [self._best[node] for node in frontier]
             return np.stack([one.tokens for one in said]), np.stack([one.logprobs for one in said])
-        return penalised_favourites(tree, frontier, [self._best[node] for node in frontier], context)
+        return penalised_likeliest_tokens(tree, frontier, [self._best[node] for node in frontier], context)
 
     def _drawn(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
         """Draws from q with the drafter's own noise: independent ones, or without replacement."""

@@ -15,7 +15,7 @@ from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.trained_network import Guessed
 from specchat.core.tree import Guess, TokenTree, point
-from specchat.drafters.favourites import Favourites, penalised_favourites
+from specchat.drafters.likeliest_tokens import LikeliestTokens, penalised_likeliest_tokens
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
@@ -91,7 +91,7 @@ class TrainedNetworkDrafter:
         if sampling.greedy and not sampling.penalised:
             points: Proposal = [self._likeliest(node, width) for node in nodes]
         else:
-            tokens, logprobs = self._favourites(tree, nodes, context)
+            tokens, logprobs = self._likeliest_tokens(tree, nodes, context)
             if not sampling.greedy:
                 positions = [context.position(tree, node) for node in nodes]
                 tokens, logprobs = coupled(tokens, logprobs, positions, context)
@@ -106,7 +106,7 @@ class TrainedNetworkDrafter:
         best = zip(said.tokens[row, :width].tolist(), said.logprobs[row, :width].tolist(), strict=True)
         return [point(token, logprob, self._name) for token, logprob in best]
 
-    def _favourites(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
+    def _likeliest_tokens(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
         if not context.sampling.penalised:
             found = [self._said[node] for node in nodes]
@@ -114,13 +114,13 @@ class TrainedNetworkDrafter:
                 np.stack([said.tokens[row] for said, row in found]),
                 np.stack([said.logprobs[row] for said, row in found], dtype=np.float64),
             )
-        return penalised_favourites(tree, nodes, [self._favourites_after(node) for node in nodes], context)
+        return penalised_likeliest_tokens(tree, nodes, [self._likeliest_after(node) for node in nodes], context)
 
-    def _favourites_after(self, node: int) -> Favourites:
+    def _likeliest_after(self, node: int) -> LikeliestTokens:
         """What the network holds likeliest after a node; the likeliest token is the one with the highest logit."""
         said, row = self._said[node]
         logprobs = said.logprobs[row].astype(np.float64)
-        return Favourites(said.tokens[row], logprobs, float(said.logits[row].numpy().max()) - float(logprobs[0]))
+        return LikeliestTokens(said.tokens[row], logprobs, float(said.logits[row].numpy().max()) - float(logprobs[0]))
 
     def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
         """The same points with the network's law there."""
