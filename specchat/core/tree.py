@@ -55,7 +55,7 @@ _new_tuple = tuple.__new__
 
 
 def point(token: int, logprob: float | None, proposer: str, q: Tensor | None = None) -> Guess:
-    """A point guess; `q`, where given, is (V,). Thousands are made in a round, and the class's own call takes longer."""
+    """A point guess, made quicker than by the class: drafters make thousands in a round. `q`, where given, is (V,)."""
     return _new_tuple(Guess, (token, DrawKind.POINT, q, logprob, proposer, None))
 
 
