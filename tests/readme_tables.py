@@ -48,7 +48,7 @@ def pairs_table() -> str:
     """Every pair that comes with specchat."""
     catalog = load_catalog()
     rows = [
-        (f"`{p.name}`", p.target, p.draft or "none", _size(catalog, p), _tried(p), p.summary)
+        (f"`{p.name}`", p.target, " + ".join(p.drafts) or "none", _size(catalog, p), _tried(p), p.summary)
         for p in catalog.pairs.values()
     ]
     return _table(("pair", "target", "draft model", "to fetch", "tried", "in words"), rows)

@@ -111,8 +111,8 @@ class Ours:
 
     def _empty_caches(self) -> None:
         self._pair.target.model.prefill(())
-        if self._pair.draft is not None:
-            self._pair.draft.model.prefill(())
+        for draft in self._pair.drafts:
+            draft.model.prefill(())
 
 
 def _work(ended: ReplyEnded, by_rows: dict[int, tuple[int, float]]) -> Work:

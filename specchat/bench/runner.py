@@ -173,12 +173,12 @@ class _Precision:
         return Run(
             pair=pair.name,
             target=pair.target.name,
-            draft=pair.draft.name if pair.draft else None,
+            draft=pair.draft_names,
             device=str(pair.device),
             dtype=pair.precision,
             threads=pair.threads,
             load_s=pair.load_s,
-            weight_bytes=pair.target.weight_bytes + (pair.draft.weight_bytes if pair.draft else 0),
+            weight_bytes=sum(loaded.weight_bytes for loaded in (pair.target, *pair.drafts)),
             results=tuple(results),
             memory=memory,
             perplexity=self._perplexity,
@@ -239,7 +239,7 @@ def _refuse_early(plan: Plan) -> None:
     for configuration in parse_configurations(plan.compare, plan.settings):
         chosen = configuration.settings
         trained = loader.trained_drafters(chosen) if needs_weights(chosen) else NO_TRAINED
-        check_settings(chosen, pair.draft is not None, trained)
+        check_settings(chosen, pair.draft is not None, trained, draft_models=dict.fromkeys(pair.drafts, True))
 
 
 def _method_settings(configuration: Configuration) -> dict[str, Any]:

@@ -27,6 +27,7 @@ def find(
     """Find models that Ollama, LM Studio, llama.cpp and the hub's client keep here, and the pairs they make.
 
     They are read where they lie and never copied. Two models with the same tokens make a pair: the smaller one drafts.
+    Where there is none, a much smaller one with other tokens drafts, and its guesses are translated.
     """
     from specchat.config import load_catalog
     from specchat.models.find.pairs import find_pairs
@@ -68,8 +69,8 @@ def _add(catalog: Catalog, found: FoundPair) -> str:
         new = NewPair(catalog, Path(scratch))
         new.names = {model.path: model.name for model in models}
         new.sampling = found.target.sampling
-        draft = str(found.draft.path) if found.draft else None
-        pair = new.pair(found.name, str(found.target.path), draft, _summary(found))
+        drafts = [str(found.draft.path)] if found.draft else []
+        pair = new.pair(found.name, str(found.target.path), drafts, _summary(found))
     if pair is None:
         raise WeightsError("; ".join(new.problems))
     file = write_pair(pair, tuple(new.fresh))
@@ -81,6 +82,7 @@ def _summary(pair: FoundPair) -> str:
     from specchat.engine.protocol.text import one_line
 
     drafted = f", drafted for by {pair.draft.name}" if pair.draft else ", drafts looked up in the text"
+    drafted += ", which has other tokens: its guesses are translated" if pair.translated else ""
     programs = dict.fromkeys(model.program for model in (pair.target, pair.draft) if model)
     return one_line(f"{pair.target.name}{drafted} · {', '.join(programs)}")
 
@@ -106,6 +108,7 @@ def _as_object(pair: FoundPair) -> dict[str, Any]:
         "free_bytes": pair.free_bytes,
         "fits": pair.fits,
         "added": pair.added,
+        "translated": pair.translated,
     }
 
 

@@ -43,7 +43,14 @@ def print_json(catalog: Catalog) -> None:
         models.append(about)
     drafters = [_about_drafter(one) for one in listed_drafters(catalog, methods_with_weights())]
     pairs = [
-        {"name": pair.name, "target": pair.target, "draft": pair.draft, "summary": pair.summary, "notes": pair.notes}
+        {
+            "name": pair.name,
+            "target": pair.target,
+            "draft": pair.draft,
+            "drafts": list(pair.drafts),
+            "summary": pair.summary,
+            "notes": pair.notes,
+        }
         for pair in catalog.pairs.values()
     ]
     typer.echo(

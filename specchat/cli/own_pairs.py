@@ -21,7 +21,9 @@ OwnName = Annotated[str, typer.Argument(help="the name of your pair, or of your 
 def add(
     name: OwnName,
     target: Annotated[str, typer.Option("--target", help=_WHAT)],
-    draft: Annotated[str | None, typer.Option("--draft", help="what drafts for it, likewise")] = None,
+    drafts: Annotated[
+        list[str] | None, typer.Option("--draft", help="what drafts for it, likewise; again for another draft model")
+    ] = None,
     summary: Annotated[str, typer.Option("--summary", help="a line about it", show_default=False)] = "",
     drafter: Annotated[str | None, typer.Option("--drafter", help=_CHECKPOINT)] = None,
 ) -> None:
@@ -30,7 +32,7 @@ def add(
     With --drafter: add a published EAGLE-3 checkpoint as a trained drafter of this name for the target.
     """
     if drafter is not None:
-        _add_drafter(name, target, drafter, draft)
+        _add_drafter(name, target, drafter, bool(drafts))
         return
     from specchat.config import load_catalog
     from specchat.config.own_pairs import write_pair
@@ -38,7 +40,7 @@ def add(
 
     with TemporaryDirectory() as scratch:
         adoption = NewPair(load_catalog(), Path(scratch))
-        pair = adoption.pair(name, target, draft, summary)
+        pair = adoption.pair(name, target, drafts or (), summary)
     for remark in adoption.remarks:
         typer.echo(f"note: {remark}", err=True)
     if pair is None:
@@ -46,15 +48,15 @@ def add(
             typer.echo(f"specchat: {problem}", err=True)
         raise typer.Exit(2)
     file = write_pair(pair, tuple(adoption.fresh))
-    typer.echo(f"added {name} ({' ← '.join(model.name for model in adoption.models)}) to {file}")
+    typer.echo(f"added {name} ({' ← '.join(filter(None, [pair.target, ' + '.join(pair.drafts)]))}) to {file}")
 
 
-def _add_drafter(name: str, target: str, source: str, draft: str | None) -> None:
+def _add_drafter(name: str, target: str, source: str, with_draft: bool) -> None:
     from specchat.config import load_catalog
     from specchat.errors import UsageError
     from specchat.models.published_drafter import add_published
 
-    if draft is not None:
+    if with_draft:
         raise UsageError("--drafter adds a trained drafter and --draft a pair; add one after the other")
     catalog = load_catalog()
     model = catalog.model(catalog.pairs[target].target if target in catalog.pairs else target)

@@ -36,8 +36,8 @@ def judged(info: PairInfo) -> PairInfo:
     catalog = load_catalog()
     pair = catalog.pair(info.name)
     settings = settings_of(pair)
-    same_tokens = choose(settings.drafter, settings).needs_same_tokens
-    fit = check_pair(catalog.models_of(pair), settings.dtype, same_tokens=same_tokens)
+    alike = choose(settings.drafter, settings).draft_models(pair.draft or "", same_tokens=True)
+    fit = check_pair(catalog.models_of(pair), settings.dtype, alike=alike)
     return replace(
         info,
         needed_bytes=fit.needed_bytes,
@@ -81,10 +81,15 @@ def pairs_elsewhere() -> list[PairInfo]:
     """Every pair of the catalog, for an engine on a machine we cannot look at."""
     return [
         PairInfo(
-            pair.name, pair.target, pair.draft, "elsewhere", summary=visible(pair.summary), notes=visible(pair.notes)
+            pair.name, pair.target, _drafts(pair), "elsewhere", summary=visible(pair.summary), notes=visible(pair.notes)
         )
         for pair in load_catalog().pairs.values()
     ]
+
+
+def _drafts(pair: PairSpec) -> str | None:
+    """The names of its draft models as one text; None where there are none."""
+    return " + ".join(pair.drafts) or None
 
 
 def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> PairInfo:
@@ -92,7 +97,7 @@ def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> Pair
     return PairInfo(
         name=pair.name,
         target=pair.target,
-        draft=pair.draft,
+        draft=_drafts(pair),
         state=_together({state.kind for state in states}),
         download_bytes=_left(states),
         summary=visible(pair.summary),

@@ -28,7 +28,8 @@ def write_pair(pair: PairSpec, models: tuple[ModelSpec, ...]) -> Path:
         for model in models:
             for key, value in _model_table(model).items():
                 put(document, ("models", model.name), key, value)
-        for key, value in {"target": pair.target, "draft": pair.draft, "summary": pair.summary}.items():
+        drafts = {"draft": pair.draft} if len(pair.drafts) < 2 else {"drafts": list(pair.drafts)}
+        for key, value in {"target": pair.target, **drafts, "summary": pair.summary}.items():
             if value:
                 put(document, ("pairs", pair.name), key, value)
         for key, value in pair.own.items():
@@ -52,9 +53,13 @@ def forget_pair(name: str) -> tuple[str, ...]:
         raise UsageError(f"{name} came with specchat; only pairs of your own can be forgotten")
     written = parse(users_models())[1].get("models", {})
     own = [model.name for model in catalog.models_of(pair) if model.name in written]
-    needed = {model for one in catalog.pairs.values() if one.name != name for model in (one.target, one.draft)}
+    needed = {model for one in catalog.pairs.values() if one.name != name for model in one.models}
     needed |= {drafter.target for drafter in catalog.drafters.values()}
-    needed |= {model for one in _shipped_pairs().values() for model in (one["target"], one.get("draft"))}
+    needed |= {
+        model
+        for one in _shipped_pairs().values()
+        for model in (one["target"], one.get("draft"), *one.get("drafts", ()))
+    }
     gone = tuple(model for model in own if model not in needed)
 
     def change(document: Document) -> None:

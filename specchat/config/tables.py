@@ -156,7 +156,7 @@ def read_pairs(
 
 def _pair(place: Place, name: str, table: dict[str, Any], shipped: Mapping[str, PairSpec] | None) -> PairSpec:
     place.named(name)
-    kinds = {"target": str, "draft": str, "defaults": dict, "summary": str, "notes": str}
+    kinds = {"target": str, "draft": str, "drafts": list, "defaults": dict, "summary": str, "notes": str}
     said = place.read(table, kinds)
     inner = place.inside(place.table + ".defaults")
     if "pair" in (given := said.pop("defaults", {})):
@@ -164,9 +164,22 @@ def _pair(place: Place, name: str, table: dict[str, Any], shipped: Mapping[str, 
     settings = inner.settings(given)
     if "target" not in said:
         return replace(_tuned(place, name, said, shipped or {}), own=settings)
+    said["drafts"] = _drafts(place, said.pop("draft", None), said.pop("drafts", None))
     if shipped is None:
         return PairSpec(name=name, defaults=settings, **said)
     return PairSpec(name=name, own=settings, yours=True, **said)
+
+
+def _drafts(place: Place, one: str | None, several: list[Any] | None) -> tuple[str, ...]:
+    """The draft models: `draft` names one, `drafts` several, the one that is used unless another is asked for first."""
+    if several is None:
+        return () if one is None else (one,)
+    if one is not None:
+        raise place.error("draft", f"= {short(one)} cannot stand beside drafts; write it as one of them")
+    names = tuple(place.typed("drafts", name, str) for name in several)
+    if len(set(names)) < len(names):
+        raise place.error("drafts", f"names {short(next(n for n in names if names.count(n) > 1))} twice")
+    return names
 
 
 def _tuned(place: Place, name: str, said: dict[str, Any], shipped: Mapping[str, PairSpec]) -> PairSpec:
@@ -179,8 +192,11 @@ def _tuned(place: Place, name: str, said: dict[str, Any], shipped: Mapping[str, 
 
 
 def refuse_unknown_models(place: Place, pair: PairSpec, models: Mapping[str, ModelSpec]) -> None:
-    for key, model in (("target", pair.target), ("draft", pair.draft)):
-        if model is not None and model not in models:
+    if pair.target not in models:
+        raise place.error("target", f"= {short(pair.target)} is no model{nearest(pair.target, models)}")
+    for model in pair.drafts:
+        if model not in models:
+            key = "draft" if len(pair.drafts) == 1 else "drafts"
             raise place.error(key, f"= {short(model)} is no model{nearest(model, models)}")
 
 

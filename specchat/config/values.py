@@ -119,18 +119,29 @@ WeightsSpec = ModelSpec | DrafterSpec
 class PairSpec:
     """A target, what drafts for it, and the settings it starts with.
 
-    `defaults` are those it was shipped with, `own` those that the user wrote for it. `yours` says that the user's
-    models.toml defines the pair, rather than only its settings.
+    A drafter uses the first of `drafts`, the draft models, unless its option `model` names another. `defaults` are the
+    settings it was shipped with, `own` those that the user wrote for it. `yours` says that the user's models.toml
+    defines the pair, rather than only its settings.
     """
 
     name: str
     target: str
-    draft: str | None = None
+    drafts: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     summary: str = ""
     notes: str = ""
     own: Mapping[str, Any] = field(default_factory=dict)
     yours: bool = False
+
+    @property
+    def draft(self) -> str | None:
+        """The first draft model, if there is one."""
+        return self.drafts[0] if self.drafts else None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The target, then the draft models."""
+        return (self.target, *self.drafts)
 
 
 @dataclass(frozen=True)
@@ -165,13 +176,12 @@ class Catalog:
         return self.pairs[name]
 
     def models_of(self, pair: PairSpec) -> tuple[ModelSpec, ...]:
-        """The pair's target and, where it has one, its draft model; each once."""
-        names = dict.fromkeys(name for name in (pair.target, pair.draft) if name)
-        return tuple(self.model(name) for name in names)
+        """The pair's target and its draft models; each once."""
+        return tuple(self.model(name) for name in dict.fromkeys(pair.models))
 
     def pairs_using(self, model: str) -> tuple[PairSpec, ...]:
         """The pairs in which this model is target or draft."""
-        return tuple(pair for pair in self.pairs.values() if model in (pair.target, pair.draft))
+        return tuple(pair for pair in self.pairs.values() if model in pair.models)
 
     def drafters_for(self, model: str) -> tuple[DrafterSpec, ...]:
         """The trained drafters that name this model as their target."""

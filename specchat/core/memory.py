@@ -39,12 +39,12 @@ class PairMemory:
     said about every node until the round is over.
 
     Args:
-        draft: the draft model, where there is one.
+        drafts: the draft models, as far as they draft.
         law_bytes: what every node carries besides, such as the law that a draw was drawn from.
     """
 
     target: Model
-    draft: Model | None = None
+    drafts: tuple[Model, ...] = ()
     law_bytes: int = 0
 
     def round_bytes(self, nodes: int, tokens: int, riders: int = 0) -> int:
@@ -71,7 +71,7 @@ class PairMemory:
 
     @property
     def _models(self) -> Sequence[Model]:
-        return [self.target] if self.draft is None else [self.target, self.draft]
+        return [self.target, *self.drafts]
 
     def _caches(self, tokens: int, longest: int | None = None) -> int:
         return sum(model.cache_bytes(tokens, longest) for model in self._models)
@@ -81,6 +81,6 @@ class PairMemory:
 
     def _round(self, nodes: int, tokens: int, riders: int) -> int:
         taken = self.target.pass_bytes(1 + nodes + riders, tokens) + nodes * self.law_bytes
-        if self.draft is not None and nodes:
-            taken += self.draft.pass_bytes(nodes, tokens)
+        if nodes:
+            taken += sum(draft.pass_bytes(nodes, tokens) for draft in self.drafts)
         return taken + _LAWS_BYTES * self.target.vocab_size

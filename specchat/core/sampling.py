@@ -123,6 +123,16 @@ class Counts:
                 self._amounts.append(0.0)
             self._amounts[place] += 1.0
 
+    def often(self, tokens: Sequence[int], path: Sequence[int] = ()) -> list[float]:
+        """How often reply and path hold each of these tokens; −1 for those that not even the prompt holds."""
+        place_of, amounts = self._place.get, self._amounts
+        found = [-1.0 if (place := place_of(token)) is None else amounts[place] for token in tokens]
+        for token in path:
+            if token in tokens:
+                at = tokens.index(token)
+                found[at] = max(found[at], 0.0) + 1.0
+        return found
+
     def seen(self, path: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
         """The different tokens of text and path, and how often each is in reply and path: (n,) int64, (n,) float32."""
         ids, amounts = self._ids[:], self._amounts[:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -49,6 +49,14 @@ class Guess(NamedTuple):
     def as_point(self) -> Guess:
         """The same guess without a claim about how its token was drawn."""
         return self if self.kind is DrawKind.POINT else self._replace(kind=DrawKind.POINT)
+
+
+_new_tuple = tuple.__new__
+
+
+def point(token: int, logprob: float | None, proposer: str, q: Tensor | None = None) -> Guess:
+    """A point guess, made quicker than by the class: drafters make thousands in a round. `q`, where given, is (V,)."""
+    return _new_tuple(Guess, (token, DrawKind.POINT, q, logprob, proposer, None))
 
 
 class Draw(NamedTuple):
@@ -129,11 +137,33 @@ class TokenTree:
 
     def path(self, node: int) -> tuple[int, ...]:
         """Nodes from the root's child down to `node`, `node` included; empty for the root."""
-        return tuple(reversed(list(self._upwards(node))))
+        found: list[int] = []
+        while node:
+            found.append(node)
+            node = self.parents[node]
+        found.reverse()
+        return tuple(found)
 
     def path_tokens(self, node: int) -> list[int]:
         """Tokens of `path(node)`: what would follow the root."""
-        return [self.tokens[n] for n in self.path(node)]
+        found: list[int] = []
+        while node:
+            found.append(self.tokens[node])
+            node = self.parents[node]
+        found.reverse()
+        return found
+
+    def above(self, nodes: Iterable[int], known: Container[int]) -> list[int]:
+        """These nodes and those on the ways to them, the root included, without the known ones: ascending.
+
+        What is above a known node must be known.
+        """
+        found: set[int] = set()
+        for node in nodes:
+            while node >= 0 and node not in known and node not in found:
+                found.add(node)
+                node = self.parents[node]
+        return sorted(found)
 
     def follow(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """The nodes along these tokens from the root, as far as the tree has them."""
@@ -146,8 +176,3 @@ class TokenTree:
             path.append(child)
             node = child
         return tuple(path)
-
-    def _upwards(self, node: int) -> Iterator[int]:
-        while node != ROOT:
-            yield node
-            node = self.parents[node]

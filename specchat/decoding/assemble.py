@@ -57,9 +57,9 @@ def assemble(
         CombinationError: parts that cannot be right together.
         UsageError: a method or an option that does not exist.
     """
-    check_settings(settings, draft is not None, resources.trained, resources.datastores, resources.same_tokens)
+    check_settings(settings, draft is not None, resources.trained, resources.datastores, resources.draft_models)
     choice = choose_drafter(settings)
-    engines = nested_engines(settings, resources)
+    engines = nested_engines(settings)
     parts = Parts(target, draft, resources=resources, make_engine=engines, make_network=trained_network)
     feed = (DrafterCache() if drafters is None else drafters).get(choice, lambda: parts.build(choice))
     speculator = Speculator(
@@ -67,18 +67,19 @@ def assemble(
         drafter=feed.drafter,
         policy=_policy(settings, target),
         rule=_rule(settings, target, resources),
-        controller=_controller(settings, costs, pair_memory(settings, target, draft), resources.memory),
+        controller=_controller(
+            settings, costs, pair_memory(settings, target, parts.drafts_of(choice)), resources.memory
+        ),
     )
     speculator.feed = feed
     return speculator
 
 
-def nested_engines(settings: Settings, resources: PairResources) -> EngineFactory:
+def nested_engines(settings: Settings) -> EngineFactory:
     """Makes engines that draft for another: methods have the user's options, and are those that the drafter names."""
 
-    inner = dataclasses.replace(resources.keeping(None), trained=NO_TRAINED)
-
-    def make(changes: Mapping[str, Any], model: Model, draft: Model | None) -> Engine:
+    def make(changes: Mapping[str, Any], model: Model, draft: Model | None, resources: PairResources) -> Engine:
+        inner = dataclasses.replace(resources.keeping(None), trained=NO_TRAINED)
         return assemble(settings.but({**_NESTED, **changes}), model, draft, resources=inner)
 
     return make
@@ -89,12 +90,11 @@ def sampling(settings: Settings) -> Sampling:
     return Sampling(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(Sampling)})
 
 
-def pair_memory(settings: Settings, target: Model, draft: Model | None) -> PairMemory:
-    """What reading and writing with these settings takes besides weights."""
+def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...]) -> PairMemory:
+    """What reading and writing with these settings takes besides weights, where these draft models are used."""
     rule = ACCEPTANCE_RULES[settings.rule].load()
-    drafting = draft if choose_drafter(settings).needs_draft_model else None
-    carries_law = drafting is not None and (rule.wants_q or rule.wanted is not DrawKind.POINT)
-    return PairMemory(target, drafting, 8 * target.vocab_size if carries_law else 0)
+    carries_law = bool(drafts) and (rule.wants_q or rule.wanted is not DrawKind.POINT)
+    return PairMemory(target, drafts, 8 * target.vocab_size if carries_law else 0)
 
 
 def _controller(settings: Settings, costs: Costs | None, memory: PairMemory, limit: MemoryLimit | None) -> Controller:

@@ -6,7 +6,7 @@ may ask for sampled draws, which no rule does at temperature 0.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from specchat.controllers.choice import choose_controllers
 from specchat.decoding.families import methods
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import DrafterChoice, choose, choose_drafter
-from specchat.errors import CombinationError, UsageError, nearest
+from specchat.errors import CombinationError, UsageError, nearest, short
 from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -39,14 +39,15 @@ def check_settings(
     has_draft_model: bool,
     trained: TrainedDrafters = NO_TRAINED,
     datastores: Datastores | None = None,
-    same_tokens: bool = True,
+    draft_models: Mapping[str, bool] | None = None,
 ) -> None:
     """Refuse unknown methods, unknown options, and parts that do not fit; says what is nearest and works.
 
     Args:
         trained: the drafters that were trained for the target.
         datastores: those with the target's tokens; None before its tokens are known, and then nothing is said of them.
-        same_tokens: whether the draft model's tokens are the target's.
+        draft_models: the pair's, by name, the first one first, and whether each has the target's tokens; None where
+            nothing is known of them.
 
     Raises:
         CombinationError: parts that cannot be right together.
@@ -67,8 +68,8 @@ def check_settings(
             f"drafter {makers[0]!r} makes a network of its own, which the limit memory = {settings.memory!r} does not "
             "count; nearest that works: drafter 'layer_skip', or no limit"
         )
-    if not same_tokens:
-        _check_tokens(settings)
+    if draft_models is not None and has_draft_model:
+        _check_draft_models(settings, draft_models)
     for choice in _with_weights(chosen):
         trained.choose(choice.name, choice.options.weights)
     for choice in chosen.leaves():
@@ -78,19 +79,26 @@ def check_settings(
         _check_rule(settings)
 
 
-def _check_tokens(settings: Settings) -> None:
-    """Refuse a drafter for which the draft model's tokens must be the target's, as they are not.
+def _check_draft_models(settings: Settings, known: Mapping[str, bool]) -> None:
+    """Refuse a drafter that names a draft model the pair has not, or one whose tokens must be the target's and are not.
 
     Raises:
         CombinationError: with the reason, and what goes over from one model's tokens to the other's.
     """
-    chosen = choose(settings.drafter, settings)
-    name = next((choice.name for choice in chosen.leaves() if choice.method.needs_same_tokens), None)
-    if name is not None:
-        raise CombinationError(
-            f"drafter {name!r} needs a draft model with the target's tokens, and pair {settings.pair!r} has "
-            "one with others; nearest that works: drafter 'cross_vocabulary'"
-        )
+    first = next(iter(known))
+    for choice in choose(settings.drafter, settings).leaves():
+        for name in choice.draft_models(first):
+            if name not in known:
+                raise CombinationError(
+                    f"{choice.name}.model = {short(name)} is no draft model of pair {settings.pair!r}"
+                    f"{nearest(name, known)}"
+                )
+            if choice.method.needs_same_tokens and not known[name]:
+                which = f"{short(name)}, which has others" if len(known) > 1 else "one with others"
+                raise CombinationError(
+                    f"drafter {choice.name!r} needs a draft model with the target's tokens, and pair "
+                    f"{settings.pair!r} has {which}; nearest that works: drafter 'cross_vocabulary'"
+                )
 
 
 def needs_weights(settings: Settings) -> bool:
@@ -126,19 +134,14 @@ def losslessness(settings: Settings) -> Losslessness:
 
 
 def draw_kinds(choice: DrafterChoice) -> Collection[DrawKind]:
-    """The kinds of draws that a drafter promises to make with these options, from what its class declares.
-
-    Drafters of one name draw with the same noise, so where two members that sample share a name no law can be relied
-    on.
-    """
+    """The kinds of draws that a drafter promises to make with these options, from what its class declares."""
     from specchat.core.tree import DrawKind
 
     members = [draw_kinds(member) for member in choice.members]
     declared = getattr(choice.method.load(), "draw_kinds", None)
     kinds = frozenset({DrawKind.POINT}) if declared is None else frozenset(declared(choice.options, members))
     assert kinds <= set(DrawKind), f"drafter {choice.name!r} declares kinds of draws that do not exist: {kinds}"
-    sampling = [part.name for part in choice.all() if part is not choice and not part.members and _samples(part)]
-    return kinds if len(set(sampling)) == len(sampling) else frozenset({DrawKind.POINT})
+    return kinds
 
 
 def keeps_draws(policy: Method, kind: DrawKind) -> bool:
@@ -151,10 +154,6 @@ def keeps_draws(policy: Method, kind: DrawKind) -> bool:
 
 def _with_weights(choice: DrafterChoice) -> list[DrafterChoice]:
     return [part for part in choice.leaves() if part.method.needs_weights]
-
-
-def _samples(choice: DrafterChoice) -> bool:
-    return len(draw_kinds(choice)) > 1
 
 
 def _check_options(settings: Settings) -> None:

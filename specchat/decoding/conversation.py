@@ -140,7 +140,7 @@ class Conversation:
         """Use these settings from the next round on; refuses what does not fit and then changes nothing."""
         resources = self._resources
         check_settings(
-            settings, self._draft is not None, resources.trained, resources.datastores, resources.same_tokens
+            settings, self._draft is not None, resources.trained, resources.datastores, resources.draft_models
         )
         self._settings = settings
 

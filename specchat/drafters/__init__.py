@@ -2,6 +2,7 @@
 
 from specchat.drafters.options import (
     CascadeOptions,
+    CrossVocabularyOptions,
     DatastoreOptions,
     DraftModelOptions,
     EarlyExitOptions,
@@ -49,6 +50,7 @@ DRAFTERS = Table(
         "specchat.drafters.cross_vocabulary:CrossVocabulary",
         "a draft model with other tokens guesses level by level, and its guesses are translated",
         "OmniDraft arXiv:2507.02659",
+        options=CrossVocabularyOptions,
         requires=(ANY_DRAFT_MODEL,),
     ),
     Method(

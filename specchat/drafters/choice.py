@@ -46,6 +46,18 @@ class DrafterChoice:
         """Whether it, or a member, uses a draft model that must have the target's tokens."""
         return any(choice.method.needs_same_tokens for choice in self.leaves())
 
+    def draft_models(self, first: str, *, same_tokens: bool = False) -> frozenset[str]:
+        """Names of the draft models that it and its members use.
+
+        Args:
+            first: the name of the one that is used where options name none.
+            same_tokens: only those whose tokens must be the target's.
+        """
+        users = (
+            c for c in self.leaves() if (c.method.needs_same_tokens if same_tokens else c.method.needs_draft_model)
+        )
+        return frozenset(choice.options.model or first for choice in users)
+
     @property
     def runs_a_network(self) -> bool:
         """Whether guesses of it, or of a member, cost passes of a network."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
 from specchat.core.request import Rider
 from specchat.core.round import Round
@@ -15,10 +16,10 @@ from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters.likeliest_tokens import LikeliestTokens, likeliest_tokens_of
+from specchat.drafters.options import CrossVocabularyOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import coupled
 from specchat.drafters.points_alone import points_alone
-from specchat.registry import NoOptions
 from specchat.structures.token_translation import LONGEST_NGRAM, TokenTranslation
 from specchat.structures.translated_text import TranslatedText
 
@@ -55,8 +56,9 @@ class CrossVocabulary:
     use, become that guess, with the product of their probabilities, which the first of them then lacks. So the
     probabilities of the guesses at a node never add up to more than 1.
 
-    Guesses are points; above temperature 0 they are those that win with the target's own noise. Penalties are left out
-    of account. With a draft model that has the target's tokens it drafts as `draft_model` does.
+    Guesses are points; above temperature 0 they are those that win with the target's own noise. The chat's penalties
+    hold for what a guess is among the target's tokens. With a draft model that has the target's tokens it drafts as
+    `draft_model` does.
 
     Reference: Ramakrishnan et al., OmniDraft: A Cross-vocabulary, Online Adaptive Drafter for On-device Speculative
     Decoding, arXiv:2507.02659. Differs: nothing is trained; one draft token may stand for several of the target's; an
@@ -68,7 +70,7 @@ class CrossVocabulary:
     text_tap: StateTap | None = None
     draw_kinds = staticmethod(points_alone)
 
-    def __init__(self, options: NoOptions, parts: Parts) -> None:
+    def __init__(self, options: CrossVocabularyOptions, parts: Parts) -> None:
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
@@ -185,9 +187,14 @@ class CrossVocabulary:
         if place.owed:
             candidates = {place.owed[0]: _Candidate(0.0, (), place.owed[1:])}
         else:
-            # Without noise the likeliest stay the likeliest; a token's first translation takes some 50 µs.
-            candidates = self._candidates(place.node, width + 2 if context.sampling.greedy else _CANDIDATES)
+            # Without noise and penalties the likeliest stay the likeliest.
+            ordered = context.sampling.greedy and not context.sampling.penalised
+            candidates = self._candidates(place.node, width + 2 if ordered else _CANDIDATES)
         tokens, logprobs = np.array([[*candidates]]), np.array([[one.logprob for one in candidates.values()]])
+        if context.sampling.penalised and not place.owed and candidates:
+            totals = np.array([self._said[place.node].total])
+            about = context.sampling, context.counts, [path]
+            tokens, logprobs = penalised_candidates(tokens, logprobs, totals, *about)
         if not context.sampling.greedy and candidates:
             tokens, logprobs = coupled(tokens, logprobs, [position], context)
         order = np.argsort(-logprobs[0], kind="stable")[:width]

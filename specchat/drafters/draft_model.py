@@ -6,19 +6,18 @@ import math
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from specchat.core.context import Context
 from specchat.core.noise import Stream
+from specchat.core.reading import Reading
 from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.sampling import Law, penalise
+from specchat.core.sampling import Law
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
-from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters.likeliest_tokens import LikeliestTokens, likeliest_tokens_of
+from specchat.drafters.likeliest_tokens import LikeliestTokens, likeliest_tokens_of, penalised_likeliest_tokens
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
@@ -63,7 +62,7 @@ class DraftModel:
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
         self._tree: TokenTree | None = None
-        self._logits: dict[int, Tensor] = {}
+        self._readings: dict[int, Reading] = {}  # node → the pass that read it
         self._best: dict[int, LikeliestTokens] = {}
 
     @property
@@ -106,7 +105,7 @@ class DraftModel:
     def sureness(self, tree: TokenTree, node: int) -> float | None:
         """The probability of the token it holds likeliest after a node; None where it has not read the node."""
         said = self._best.get(node) if self._tree is tree else None
-        return None if said is None else math.exp(float(said[1][0]))
+        return None if said is None else math.exp(float(said.logprobs[0]))
 
     def close(self) -> None:
         """Forget the tree; the model is the pair's."""
@@ -115,22 +114,26 @@ class DraftModel:
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
             return [self._drawn(tree, node, width, context) for node in nodes]
-        tokens, logprobs = self._likeliest_tokens(tree, nodes, context)
-        if self._drawing != "top" and not context.sampling.greedy:  # the noise counts nothing at temperature 0
-            positions = [context.position(tree, node) for node in nodes]
-            tokens, logprobs = coupled(tokens, logprobs, positions, context)
-        points = points_of(tokens, logprobs, width, self._name)
+        noisy = self._drawing != "top" and not context.sampling.greedy  # the noise counts nothing at temperature 0
+        if not (noisy or context.sampling.penalised):
+            points: Proposal = [self._best[node].points(width, self._name) for node in nodes]
+        else:
+            tokens, logprobs = self._likeliest_tokens(tree, nodes, context)
+            if noisy:
+                positions = [context.position(tree, node) for node in nodes]
+                tokens, logprobs = coupled(tokens, logprobs, positions, context)
+            points = points_of(tokens, logprobs, width, self._name)
         if not context.wants_q:
             return points
         return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
 
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
-        unread = sorted({n for node in frontier for n in (0, *tree.path(node))} - self._logits.keys())
+        unread = tree.above(frontier, self._best)
         if unread:
             reading = self._model.read(tree, unread)
+            self._readings |= dict.fromkeys(unread, reading)
             # A draft model may have rows of padding that the target's table has not: they are never proposed.
-            self._logits |= {node: reading.after(node)[: self._vocab_size] for node in unread}
             for node, said in zip(unread, likeliest_tokens_of(reading, _CANDIDATES), strict=True):
                 said.logprobs[said.tokens >= self._vocab_size] = -np.inf
                 self._best[node] = said
@@ -138,24 +141,20 @@ class DraftModel:
     def _likeliest_tokens(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
         if not context.sampling.penalised:
-            tokens, logprobs = zip(*(self._best[node] for node in frontier), strict=True)
-            return np.stack(tokens), np.stack(logprobs)
-        rows = [
-            penalise(self._logits[node], context.sampling, context.counts, tree.path_tokens(node)) for node in frontier
-        ]
-        values, best = best_tokens(torch.log_softmax(torch.stack(rows), dim=-1), min(_CANDIDATES, self._vocab_size))
-        return best.cpu().numpy(), values.cpu().double().numpy()
+            said = [self._best[node] for node in frontier]
+            return np.stack([one.tokens for one in said]), np.stack([one.logprobs for one in said])
+        return penalised_likeliest_tokens(tree, frontier, [self._best[node] for node in frontier], context)
 
     def _drawn(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
         """Draws from q with the drafter's own noise: independent ones, or without replacement."""
-        law = context.law_after(tree, node, self._logits[node])
+        law = context.law_after(tree, node, self._logits(node))
         q = law.dense(context.vocab_size)
         tokens = self._sampled(law, node, width, context, context.position(tree, node))
         return [Guess(t, context.wanted, q, float(q[t].log()), self._name) for t in tokens]
 
     def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
         """The same points with the draft's law there."""
-        q = context.law_after(tree, node, self._logits[node]).dense(context.vocab_size)
+        q = context.law_after(tree, node, self._logits(node)).dense(context.vocab_size)
         return [point._replace(q=q) for point in points]
 
     def _sampled(self, law: Law, node: int, width: int, context: Context, position: int) -> list[int]:
@@ -166,4 +165,8 @@ class DraftModel:
 
     def _forget_tree(self) -> None:
         self._tree = None
-        self._logits, self._best = {}, {}
+        self._readings, self._best = {}, {}
+
+    def _logits(self, node: int) -> Tensor:
+        """(V,) logits after a node, of the target's tokens alone."""
+        return self._readings[node].after(node)[: self._vocab_size]

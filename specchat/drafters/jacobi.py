@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
 from specchat.core.reading import Reading
 from specchat.core.request import Rider
@@ -26,6 +28,15 @@ _CANDIDATES = 16
 """How many of the likeliest tokens after a guess are considered for the next place."""
 
 
+class _Said(NamedTuple):
+    """What the target holds likely at some places: (n, C) tokens, the likeliest first, and their log-probabilities, and
+    (n,) what makes logits of these."""
+
+    tokens: Tokens
+    logprobs: Scores
+    totals: Scores
+
+
 class Jacobi:
     """Keeps a guess for each of the next places; every pass replaces all of them by what the target says after them.
 
@@ -36,8 +47,8 @@ class Jacobi:
 
     Reference: Santilli et al., Accelerating Transformer Inference for Translation via Parallel Decoding,
     arXiv:2305.10427. Differs: the line moves along with the text instead of standing until a block of it is done;
-    several candidates for one place become siblings; above temperature 0 guesses are coupled with the target's draws.
-    Penalties are left out of account.
+    several candidates for one place become siblings; above temperature 0 guesses are coupled with the target's draws;
+    penalties are those of the text and the line up to the place.
     """
 
     taps: Sequence[int] = ()
@@ -49,9 +60,9 @@ class Jacobi:
         self._embeddings = EmbeddingRows(parts.target.embed)
         self._places = options.window
         self._rates = LearntRates()  # by place and rank
-        self._noisy = False
+        self._noisy, self._scored = False, False  # whether noise, and whether log-probabilities decide about the order
         self._tree: TokenTree | None = None
-        self._said: tuple[Tokens, Scores] | None = None  # (n, C) each: what the last pass said for the first n places
+        self._said: _Said | None = None  # what the last pass said for the first places
         self._line: list[list[int]] = []  # the candidates of these places, the best first
         self._riding = 0
 
@@ -65,6 +76,7 @@ class Jacobi:
         if self._tree is not tree:
             self._forget()
             self._tree, self._noisy = tree, not context.sampling.greedy
+            self._scored = self._noisy or context.sampling.penalised
             self._line = self._candidates(context)
         return [self._guesses(tree, node, width) for node in frontier]
 
@@ -102,11 +114,25 @@ class Jacobi:
         """For each place that something was said about, the candidates in order."""
         if self._said is None:
             return []
-        tokens, logprobs = self._said
+        if context.sampling.penalised:
+            return self._penalised(self._said, context)
+        tokens, logprobs, _ = self._said
         if self._noisy:
             positions = [len(context.history) + place for place in range(len(tokens))]
             tokens, _ = coupled(tokens, logprobs, positions, context)
         line: list[list[int]] = tokens.tolist()
+        return line
+
+    def _penalised(self, said: _Said, context: Context) -> list[list[int]]:
+        """The candidates place by place: what stands before a place is penalised there."""
+        line: list[list[int]] = []
+        for place, row in enumerate(zip(*said, strict=True)):
+            tokens, logprobs, totals = (part[None] for part in row)
+            path = [candidates[0] for candidates in line]
+            tokens, logprobs = penalised_candidates(tokens, logprobs, totals, context.sampling, context.counts, [path])
+            if self._noisy:
+                tokens, _ = coupled(tokens, logprobs, [len(context.history) + place], context)
+            line.append(tokens[0].tolist())
         return line
 
     def _guesses(self, tree: TokenTree, node: int, width: int) -> list[Guess]:
@@ -123,7 +149,7 @@ class Jacobi:
         learnt = min(rank, 1)
         return self._rates.rate((place, learnt), claimed=0.3 ** (1 + learnt)) * 0.5 ** (rank - learnt)
 
-    def _read(self, round: Round) -> tuple[Tokens, Scores] | None:
+    def _read(self, round: Round) -> _Said | None:
         """What was said about the places behind the emitted tokens, after the line's nodes and riders there."""
         reading, nodes = round.reading, self._nodes(round.tree)
         standing = [node for node in (ROOT, *nodes) if node in reading.alive]
@@ -136,22 +162,23 @@ class Jacobi:
             and len(standing) > len(nodes)
         ):
             riders = range(max(0, len(round.emitted) - len(standing)), self._riding)
-        return _likely(reading, rows, riders, self._noisy) if rows or riders else None
+        return _likely(reading, rows, riders, self._scored) if rows or riders else None
 
 
-def _likely(reading: Reading, nodes: Sequence[int], riders: Sequence[int], noisy: bool) -> tuple[Tokens, Scores]:
-    """(n, C) tokens after nodes and then riders, the likeliest first, and their log-probabilities where needed."""
+def _likely(reading: Reading, nodes: Sequence[int], riders: Sequence[int], scored: bool) -> _Said:
+    """What the target holds likely after nodes and then riders; log-probabilities only where they are needed."""
     count = min(_CANDIDATES, reading.logits.shape[1])
     best = [
         *(reading.best_after(nodes, count) if nodes else ()),
         *(reading.best_after_riders(riders, count) if riders else ()),
     ]
-    if not noisy:
-        return np.array(best), np.zeros((len(best), count))
+    if not scored:
+        return _Said(np.array(best), np.zeros((len(best), count)), np.zeros(len(best)))
     rows = [reading.logits[[reading.row(node) for node in nodes]]]
     if riders:
         assert reading.rider_logits is not None, "they rode along"
         rows.append(reading.rider_logits[list(riders)])
-    logprobs = torch.log_softmax(torch.cat(rows).float(), dim=-1)
-    values = logprobs.gather(1, torch.tensor(best, device=logprobs.device))
-    return np.array(best), values.cpu().double().numpy()
+    logits = torch.cat(rows).float()
+    totals = torch.logsumexp(logits, dim=-1).double()
+    values = logits.gather(1, torch.tensor(best, device=logits.device)).double() - totals[:, None]
+    return _Said(np.array(best), values.cpu().numpy(), totals.cpu().numpy())

@@ -7,11 +7,10 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import NamedTuple
 
 from torch import Tensor
 
-from specchat.core.tree import DrawKind, Guess
+from specchat.core.tree import DrawKind, Guess, point
 from specchat.drafters.choice import DrafterChoice
 from specchat.structures.learnt_rates import LearntRates
 
@@ -52,19 +51,23 @@ class MergedGuesses:
 
     def any_as_likely(self, said: Said, least: float) -> bool:
         """Whether one of these points is at least so likely."""
-        return any(self._probability(candidate) >= least for candidate in _by_token(said))
+        rate = self._trust.rate
+        return any(rate(cell, claimed) >= least for _, cell, claimed, _ in _by_token(said))
 
     def merged(self, path: tuple[int, ...], said: Said, width: int) -> list[Guess]:
         """Up to `width` guesses for the node at this path."""
-        draws = [guess for guess in _in_turn(said) if guess.kind is not DrawKind.POINT]
+        draws: list[Guess] = []
+        if any(guess.kind is not DrawKind.POINT for guesses in said for guess in guesses):
+            draws = [guess for guess in _in_turn(said) if guess.kind is not DrawKind.POINT]
         candidates = _by_token(said)
         self._said[path] = candidates
         if draws and candidates:
             draws = draws[: max(1, width // 2)]
-        believed = [(self._probability(candidate), candidate) for candidate in candidates]
+        rate = self._trust.rate
+        believed = [(rate(candidate[1], candidate[2]), candidate) for candidate in candidates]
         believed.sort(key=_first, reverse=True)
         points = [
-            Guess(token, q=q, logprob=math.log(probability), proposer=_names(cell))
+            point(token, math.log(probability), _names(cell), q)
             for probability, (token, cell, _, q) in believed[: max(0, width - len(draws))]
         ]
         return [*draws[:width], *points] if draws else points
@@ -73,25 +76,17 @@ class MergedGuesses:
         """Count which of this round's points were right, and forget them."""
         for place, following in enumerate(emitted):
             for candidate in self._said.get(tuple(emitted[:place]), ()):
-                self._trust.count(candidate.cell, candidate.token == following)
+                self._trust.count(candidate[1], candidate[0] == following)
         self.forget_round()
 
     def forget_round(self) -> None:
         """Forget this round's guesses; what was learnt stays."""
         self._said.clear()
 
-    def _probability(self, candidate: _Candidate) -> float:
-        return self._trust.rate(candidate.cell, candidate.claimed)
 
-
-class _Candidate(NamedTuple):
-    """A token that points propose at one node: by whom, how surely, what they make its probability, and the law of the
-    first of them that names one."""
-
-    token: int
-    cell: Cell
-    claimed: float
-    q: Tensor | None = None
+_Candidate = tuple[int, Cell, float, Tensor | None]
+"""A token that points propose at one node: by whom, how surely, what they make its probability, and the law of the
+first of them that names one. There are hundreds in a round, so it is a plain tuple."""
 
 
 def _in_turn(said: Said) -> Iterator[Guess]:
@@ -108,17 +103,22 @@ def _by_token(said: Said) -> list[_Candidate]:
     """The points of all members, merged by token, in the order they were first said."""
     found: dict[int, _Candidate] = {}
     for guesses in said:
-        for rank, guess in enumerate(guesses):
-            if guess.kind is not DrawKind.POINT:
+        for rank, (token, kind, q, logprob, proposer, _) in enumerate(guesses):
+            if kind is not DrawKind.POINT:
                 continue
-            claim = 0.5 ** (rank + 1) if guess.logprob is None else min(1.0, math.exp(guess.logprob))
-            cell: Cell = ((guess.proposer, _sureness(claim)),)
-            q = guess.q
-            if (before := found.get(guess.token)) is not None:
-                cell, claim = before.cell + cell, max(before.claimed, claim)
-                q = q if before.q is None else before.q
-            found[guess.token] = _Candidate(guess.token, cell, claim, q)
+            claim = 0.5 ** (rank + 1) if logprob is None else min(1.0, math.exp(logprob))
+            cell = _cell(proposer, _sureness(claim))
+            if token in found:
+                _, cell_before, claim_before, q_before = found[token]
+                cell, claim = cell_before + cell, max(claim_before, claim)
+                q = q if q_before is None else q_before
+            found[token] = (token, cell, claim, q)
     return list(found.values())
+
+
+@lru_cache(maxsize=1024)
+def _cell(proposer: str, sureness: int) -> Cell:
+    return ((proposer, sureness),)
 
 
 def _sureness(probability: float) -> int:

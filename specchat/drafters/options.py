@@ -15,6 +15,11 @@ def trained_weights() -> Any:
     return option("", "which trained drafter to use, by name; the newest for the target where it is empty")
 
 
+def which_draft_model() -> Any:
+    """The option `model`, which every method that uses a draft model has."""
+    return option("", "which of the pair's draft models to use, by name; the first where it is empty")
+
+
 @dataclass(frozen=True)
 class PromptLookupOptions:
     """Options of `prompt_lookup`."""
@@ -39,6 +44,14 @@ class DraftModelOptions:
         "auto is coupled when the temperature is above 0",
         choices=("auto", "top", "coupled"),
     )
+    model: str = which_draft_model()
+
+
+@dataclass(frozen=True)
+class CrossVocabularyOptions:
+    """Options of `cross_vocabulary`."""
+
+    model: str = which_draft_model()
 
 
 @dataclass(frozen=True)
@@ -187,6 +200,7 @@ class RetrievedContextOptions:
     refresh: int = option(
         256, "the part of the text is chosen anew after so many tokens", unit="tokens", minimum=1, maximum=65536
     )
+    model: str = which_draft_model()
 
 
 @dataclass(frozen=True)
@@ -241,7 +255,7 @@ class SeveralOptions:
 
     of: str = option(
         "suffix,token_recycling",
-        "drafters that grow a tree each, with commas or + between them: draft_model+hydra+suffix",
+        "drafters that grow a tree each, with commas or + between them: draft_model+draft_model(model=NAME)+suffix",
     )
 
     def __post_init__(self) -> None:

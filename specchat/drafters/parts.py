@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +22,34 @@ from specchat.settings import Settings
 if TYPE_CHECKING:
     from specchat.config.datastore_files import Datastores
 
-EngineFactory = Callable[[Mapping[str, Any], Model, Model | None], Engine]
-"""(settings by name, the model that writes, its draft model) → an engine of its own."""
+EngineFactory = Callable[[Mapping[str, Any], Model, Model | None, "PairResources"], Engine]
+"""(settings by name, the model that writes, its draft model, what else there is) → an engine of its own."""
 
 NetworkFactory = Callable[[Weights, TrainedDrafter, int], TrainedNetwork]
 """(target, trained weights, how many frequent tokens) → the network."""
 
 
 @dataclass(frozen=True)
+class FurtherDraft:
+    """A draft model of a pair besides its first.
+
+    Args:
+        vocabulary: its tokens; the target's own object where they are the same.
+    """
+
+    model: Model
+    vocabulary: TokenTable | None = None
+
+
+@dataclass(frozen=True)
 class PairResources:
-    """What a pair has for its drafters besides models, and how much memory they may take.
+    """What a pair has for its drafters besides target and first draft model, and how much memory they may take.
 
     Args:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model; one object where they are the
             same.
+        draft_name: the draft model's name.
+        further: the draft models after it, by name.
         trained: drafters that were trained for the target.
         datastores: those with the target's tokens; None where none were looked for.
         keep: called with every drafter that is built, and the name under which its state is kept.
@@ -45,6 +59,8 @@ class PairResources:
 
     vocabulary: TokenTable | None = None
     draft_vocabulary: TokenTable | None = None
+    draft_name: str = ""
+    further: Mapping[str, FurtherDraft] = field(default_factory=dict)
     trained: TrainedDrafters = NO_TRAINED
     datastores: Datastores | None = None
     keep: Callable[[str, Drafter], None] | None = None
@@ -62,6 +78,18 @@ class PairResources:
         """Whether the tokens of the draft model, if there is one, are the target's."""
         return self.differing_tables is None
 
+    @property
+    def draft_models(self) -> dict[str, bool]:
+        """The draft models by name, the first one first, and whether each has the target's tokens."""
+        first = {self.draft_name: self.same_tokens}
+        return first | {name: self.drafting_with(name).same_tokens for name in self.further}
+
+    def drafting_with(self, name: str) -> PairResources:
+        """The same for a drafter that uses the draft model called so."""
+        if name not in self.further:
+            return self
+        return dataclasses.replace(self, draft_name=name, draft_vocabulary=self.further[name].vocabulary)
+
     def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
         """The same with another keeper of drafters' states; None: none are kept, and drafters begin untaught."""
         return dataclasses.replace(self, keep=keep)
@@ -77,7 +105,7 @@ class Parts:
 
     Args:
         target: the target's weights. Its cache is not the drafter's to touch: it takes a twin or a view.
-        draft_model: the pair's, if it has one.
+        draft_model: the pair's, if it has one; of several the one that this drafter's options name.
         choices: the drafters that this one is made of, as its options name them.
         resources: what else the pair has.
         name: the drafter's, in its family's table.
@@ -118,6 +146,8 @@ class Parts:
         method, label = choice.method, f"{self.label}/{place}.{choice.name}"
         trained = self.resources.trained.choose(choice.name, choice.options.weights) if method.needs_weights else None
         parts = dataclasses.replace(self, choices=choice.members, name=choice.name, label=label, trained=trained)
+        if method.needs_draft_model and not choice.members:
+            parts = parts._drafting_with(choice.options.model)
         drafter: Drafter = method.load()(choice.options, parts)
         if self.resources.keep is not None:
             self.resources.keep(trained.name if trained else choice.name, drafter)
@@ -130,15 +160,38 @@ class Parts:
         one a twin: the same weights with a cache of its own.
         """
         built: list[Drafter] = []
-        taken = False
+        taken: set[str] = set()
         for place, choice in enumerate(self.choices):
-            parts = self
-            if choice.needs_draft_model and taken:
-                assert self.draft_model is not None, "assemble refuses a drafter whose members lack a draft model"
-                parts = dataclasses.replace(self, draft_model=self.draft_model.twin())
-            taken = taken or choice.needs_draft_model
-            built.append(parts.build(choice, place))
+            used = choice.draft_models(self.resources.draft_name)
+            built.append(self._with_twins(used & taken).build(choice, place))
+            taken |= used
         return built
+
+    def drafts_of(self, choice: DrafterChoice) -> tuple[Model, ...]:
+        """The draft models that a drafter and its members use."""
+        used = choice.draft_models(self.resources.draft_name)
+        first = {} if self.draft_model is None else {self.resources.draft_name: self.draft_model}
+        models = first | {name: one.model for name, one in self.resources.further.items()}
+        return tuple(model for name, model in models.items() if name in used)
+
+    def _with_twins(self, names: Collection[str]) -> Parts:
+        """The same with draft models that have caches of their own in place of these."""
+        further = {
+            name: dataclasses.replace(one, model=one.model.twin()) if name in names else one
+            for name, one in self.resources.further.items()
+        }
+        first = self.draft_model
+        if first is not None and self.resources.draft_name in names:
+            first = first.twin()
+        resources = dataclasses.replace(self.resources, further=further)
+        return dataclasses.replace(self, draft_model=first, resources=resources)
+
+    def _drafting_with(self, name: str) -> Parts:
+        """The same for a drafter that uses the draft model called so; where the name is empty, the first."""
+        if name not in self.resources.further:
+            return self
+        model = self.resources.further[name].model
+        return dataclasses.replace(self, draft_model=model, resources=self.resources.drafting_with(name))
 
     def member(self, name: str, place: int = 0) -> Drafter:
         """A drafter that this one always has inside, with default options."""
@@ -167,4 +220,4 @@ class Parts:
         silent.
         """
         assert self.make_engine is not None, "assemble hands out engines"
-        return self.make_engine(settings, model, draft)
+        return self.make_engine(settings, model, draft, self.resources)

@@ -13,7 +13,7 @@ from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.sampling import total_of
 from specchat.core.seams import Proposal
-from specchat.core.tree import Guess
+from specchat.core.tree import point
 from specchat.core.truncation import truncate
 
 _SURENESS = 0.5
@@ -47,10 +47,6 @@ def points_of(tokens: Tokens, logprobs: Scores, width: int, proposer: str) -> Pr
     """For each node its first `width` tokens as points, the best first; those that cannot be are left out."""
     rows = zip(tokens[:, :width].tolist(), logprobs[:, :width].tolist(), strict=True)
     return [
-        [
-            Guess(token, logprob=logprob, proposer=proposer)
-            for token, logprob in zip(*row, strict=True)
-            if logprob > -math.inf
-        ]
+        [point(token, logprob, proposer) for token, logprob in zip(*row, strict=True) if logprob > -math.inf]
         for row in rows
     ]

@@ -60,10 +60,11 @@ class SparseContext:
         self._name, self._noise = parts.name, parts.noise
         self._options = options
         self._view = parts.target.twin()
-        self._draft = parts.draft_model if below.needs_draft_model else None
+        self._drafts = parts.drafts_of(below)
         inner = {"drafter": below.name, "nodes": options.ahead, "depth": options.ahead, "width": 1}
         given = {f"{below.name}.{option}": value for option, value in options.members[0].given}
-        self._engine = parts.engine({**inner, "method_options": given}, self._view, self._draft)
+        draft = parts.draft_model if self._drafts else None
+        self._engine = parts.engine({**inner, "method_options": given}, self._view, draft)
         self._chunks = TextChunks(parts.target.layers // 2, _CHUNK_TOKENS)
         self.text_tap = StateTap(frozenset({parts.target.layers // 2}), self._chunks.take)
         self._chosen_at = 0  # tokens of the text when the part was chosen
@@ -73,8 +74,8 @@ class SparseContext:
 
     @property
     def passes(self) -> int:
-        """Forward passes of the sparse model, and of the draft model below it."""
-        return self._view.counters.passes + (self._draft.counters.passes if self._draft else 0)
+        """Forward passes of the sparse model, and of the draft models below it."""
+        return self._view.counters.passes + sum(draft.counters.passes for draft in self._drafts)
 
     def start(self, history: Sequence[int]) -> None:
         """Choose the part of the text, and let the inner engine read what the target does not hold."""

@@ -11,7 +11,7 @@ from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
-from specchat.core.tree import Guess, TokenTree
+from specchat.core.tree import Guess, TokenTree, point
 from specchat.drafters.options import TokenRecyclingOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
@@ -71,7 +71,7 @@ class TokenRecycling:
 
     def _guesses(self, token: int, logprobs: Sequence[float]) -> list[Guess]:
         ranked = zip(self._successors.after(token), logprobs, strict=False)
-        return [Guess(successor, logprob=logprob, proposer="token_recycling") for successor, logprob in ranked]
+        return [point(successor, logprob, "token_recycling") for successor, logprob in ranked]
 
     def _count_ranks(self, text: Sequence[int]) -> None:
         for token, following in itertools.pairwise(text):

@@ -11,18 +11,15 @@ import torch
 from specchat.core.context import Context
 from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.sampling import penalise
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
-from specchat.core.top_tokens import best_tokens
 from specchat.core.trained_network import Guessed
-from specchat.core.tree import Guess, TokenTree
+from specchat.core.tree import Guess, TokenTree, point
+from specchat.drafters.likeliest_tokens import LikeliestTokens, penalised_likeliest_tokens
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
 from specchat.drafters.points_alone import points_alone
-
-_CANDIDATES = 64
 
 
 class TrainedNetworkDrafter:
@@ -83,7 +80,7 @@ class TrainedNetworkDrafter:
 
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
-        unread = {node for leaf in frontier for node in (0, *tree.path(leaf))} - self._said.keys()
+        unread = tree.above(frontier, self._said)
         for _, nodes in groupby(sorted(unread, key=lambda node: (tree.depths[node], node)), tree.depths.__getitem__):
             level = list(nodes)
             said = self._network.read(tree, level)
@@ -107,7 +104,7 @@ class TrainedNetworkDrafter:
         """What the network itself holds likeliest after a node, which needs no array of all nodes' tokens."""
         said, row = self._said[node]
         best = zip(said.tokens[row, :width].tolist(), said.logprobs[row, :width].tolist(), strict=True)
-        return [Guess(token, logprob=logprob, proposer=self._name) for token, logprob in best]
+        return [point(token, logprob, self._name) for token, logprob in best]
 
     def _likeliest_tokens(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
@@ -117,12 +114,13 @@ class TrainedNetworkDrafter:
                 np.stack([said.tokens[row] for said, row in found]),
                 np.stack([said.logprobs[row] for said, row in found], dtype=np.float64),
             )
-        rows = [
-            penalise(self._logits(node), context.sampling, context.counts, tree.path_tokens(node)) for node in nodes
-        ]
-        count = min(_CANDIDATES, self._said[nodes[0]][0].tokens.shape[1])
-        values, best = best_tokens(torch.log_softmax(torch.stack(rows), dim=-1), count)
-        return best.numpy(), values.double().numpy()
+        return penalised_likeliest_tokens(tree, nodes, [self._likeliest_after(node) for node in nodes], context)
+
+    def _likeliest_after(self, node: int) -> LikeliestTokens:
+        """What the network holds likeliest after a node; the likeliest token is the one with the highest logit."""
+        said, row = self._said[node]
+        logprobs = said.logprobs[row].astype(np.float64)
+        return LikeliestTokens(said.tokens[row], logprobs, float(said.logits[row].numpy().max()) - float(logprobs[0]))
 
     def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
         """The same points with the network's law there."""

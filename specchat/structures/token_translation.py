@@ -22,6 +22,8 @@ class TokenTranslation:
 
     def __init__(self, tables: tuple[TokenTable, TokenTable] | None) -> None:
         self._tables = tables
+        # Once for a pair, since encoding a token's text takes as long as all else that is done for it.
+        self._named = {} if tables is None else _by_spelling(tables[0])
         self._to_own: dict[int, tuple[int, ...]] = {}
         self._to_draft: dict[int, tuple[int, ...]] = {}
         self._ngrams: dict[tuple[int, ...], int] = {}
@@ -82,6 +84,8 @@ class TokenTranslation:
         if token >= self._other.size:
             return ()
         spelt = self._other.token_spelling(token)
+        if (named := self._named.get(spelt)) is not None:
+            return (named,)
         try:
             found = tuple(self._own.encode(spelt.decode())) if spelt else ()
         except UnicodeDecodeError:
@@ -89,6 +93,24 @@ class TokenTranslation:
         if token in self._other.eos_ids and len(found) != 1:
             return (min(self._own.eos_ids),) if self._own.eos_ids else ()
         return found if _spell(self._own, found) == spelt else ()
+
+
+def _by_spelling(table: TokenTable) -> dict[bytes, int]:
+    """The ordinary tokens that spell whole characters, by their spelling; of equals the first."""
+    found: dict[bytes, int] = {}
+    for token in range(table.size):
+        spelt = table.token_bytes(token)
+        if spelt and _whole_characters(spelt):
+            found.setdefault(spelt, token)
+    return found
+
+
+def _whole_characters(spelt: bytes) -> bool:
+    try:
+        spelt.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _spell(table: TokenTable, tokens: Sequence[int]) -> bytes:

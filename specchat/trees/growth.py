@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.trees.guess_probabilities import acceptance_probabilities, probability_once_drawn
+from specchat.trees.guess_probabilities import acceptance_probabilities, point_probability, probability_once_drawn
 
 
-@dataclass
+@dataclass(slots=True)
 class _Place:
     """A place below `parent` that its worth competes for; several point guesses of one token share it."""
 
@@ -45,6 +46,7 @@ class Growth:
         self._decay = decay
         self._places: list[_Place] = []
         self._ranked: list[float] = []  # the N largest worths, negative: the largest first
+        self._beaten = -1.0  # the N-th largest worth, where there are so many
         self._value: dict[int, float] = {ROOT: 1.0}  # what a sure child of this node would be worth
 
     @property
@@ -66,6 +68,8 @@ class Growth:
         Returns:
             Rank among the guesses → node, of the nodes that are new.
         """
+        if not [guess for guess in guesses if guess.kind is not DrawKind.POINT]:
+            return self._consider_points(parent, guesses)
         value, size = self._value[parent] * self._decay, len(self.tree)
         points: dict[int, _Place] = {}
         new: dict[int, int] = {}
@@ -86,6 +90,29 @@ class Growth:
                     points[guess.token] = place
         return new
 
+    def _consider_points(self, parent: int, guesses: Sequence[Guess]) -> dict[int, int]:
+        """The same where no guess is a sampled draw: most are beaten, and that is told first."""
+        value = self._value[parent] * self._decay
+        points: dict[int, _Place] = {}
+        new: dict[int, int] = {}
+        # A little below what is beaten: the rounding of the logarithm decides nothing.
+        least = math.log(self._beaten / value) - 1e-6 if 0.0 < self._beaten < value else -math.inf
+        for rank, guess in enumerate(guesses):
+            if guess.logprob is not None and guess.logprob < least and guess.token not in points:
+                continue
+            worth = value * point_probability(guess, rank)
+            if guess.token in points:
+                points[guess.token].guesses.append(guess)
+                self.tree.add(parent, guess)
+            elif worth > self._beaten and self._pays(worth):
+                points[guess.token] = self._take_place(worth, parent, guess)
+                size = len(self.tree)
+                child = self.tree.add(parent, guess)
+                self._value[child] = max(worth, self._value.get(child, 0.0))
+                if child == size:
+                    new[rank] = child
+        return new
+
     def best_tree(self) -> TokenTree:
         """The places that earn their rows, of equals the earlier ones, as a frozen tree.
 
@@ -93,7 +120,7 @@ class Growth:
         """
         if not self._places:
             return self.tree.freeze()
-        order = sorted(range(len(self._places)), key=lambda i: (-self._places[i].worth, i))[: self._budget.nodes]
+        order = sorted(range(len(self._places)), key=lambda i: -self._places[i].worth)[: self._budget.nodes]
         paying = itertools.takewhile(
             lambda at: self._places[at[1]].worth >= self._budget.price(at[0]), enumerate(order, 1)
         )
@@ -122,4 +149,6 @@ class Growth:
         self._places.append(place)
         bisect.insort(self._ranked, -worth)
         del self._ranked[self._budget.nodes :]
+        if len(self._ranked) == self._budget.nodes:
+            self._beaten = -self._ranked[-1]
         return place

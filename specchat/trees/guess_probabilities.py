@@ -19,7 +19,7 @@ def acceptance_probabilities(guesses: Sequence[Guess]) -> list[float]:
     left = 1.0
     for rank, guess in enumerate(guesses):
         if guess.kind is DrawKind.POINT:
-            found.append(_probability(guess, rank))
+            found.append(point_probability(guess, rank))
         else:
             found.append(left)
             left *= 1.0 - probability_once_drawn(guesses, rank)
@@ -32,15 +32,16 @@ def probability_once_drawn(guesses: Sequence[Guess], rank: int) -> float:
     For a draw without replacement that is its probability among the tokens its proposer had not drawn before.
     """
     guess = guesses[rank]
-    probability = _probability(guess, rank)
+    probability = point_probability(guess, rank)
     if guess.kind is not DrawKind.WOR:
         return probability
     earlier = [i for i in range(rank) if guesses[i].kind is DrawKind.WOR and guesses[i].proposer == guess.proposer]
-    left = 1.0 - sum(_probability(guesses[i], i) for i in earlier)
+    left = 1.0 - sum(point_probability(guesses[i], i) for i in earlier)
     return min(1.0, probability / left) if left > probability else 1.0
 
 
-def _probability(guess: Guess, rank: int) -> float:
+def point_probability(guess: Guess, rank: int) -> float:
+    """The probability that its drafter gives a guess; see `acceptance_probabilities` for one that gives none."""
     if guess.logprob is not None:
         return min(1.0, math.exp(guess.logprob))
     return 0.5 ** (rank + 1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,10 +77,13 @@ class RsdS:
         while growth.room > 0 and (level := [beam for beam in level if growth.may_have_children(beam.node)]):
             nodes = [beam.node for beam in level]
             proposal = drafter.propose(growth.tree, nodes, width, context)
-            slots = torch.arange(width) + width * torch.tensor(nodes)[:, None]
-            gumbels = noise.gumbel(Stream.DRAFT, context.position(growth.tree, nodes[0]), slots).tolist()
+            gumbels: Iterable[Sequence[float]] = itertools.repeat((0.0,) * width)
+            if any(guess.kind is DrawKind.WOR for guesses in proposal for guess in guesses):
+                slots = torch.arange(width) + width * torch.tensor(nodes)[:, None]
+                gumbels = noise.gumbel(Stream.DRAFT, context.position(growth.tree, nodes[0]), slots).tolist()
             children = [
-                _scored(beam, guesses[:width], own) for beam, guesses, own in zip(level, proposal, gumbels, strict=True)
+                _scored(beam, guesses[:width], own)
+                for beam, guesses, own in zip(level, proposal, gumbels, strict=False)
             ]
             level = _survivors(growth, nodes, children, min(beams, growth.room))
         return growth.best_tree()
@@ -110,7 +114,7 @@ def _scored(parent: _Beam, guesses: Sequence[Guess], gumbels: Sequence[float]) -
     """The guesses below a node with their scores: perturbed ones for draws, plain log-probabilities for points.
 
     Args:
-        gumbels: standard Gumbel noise, one for each guess.
+        gumbels: standard Gumbel noise, one for each guess; only draws need it.
     """
     score, left = parent.score, 1.0
     for rank, (guess, gumbel) in enumerate(zip(guesses, gumbels, strict=False)):

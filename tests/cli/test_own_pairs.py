@@ -24,6 +24,7 @@ from specchat.decoding.combinations import check_settings
 from specchat.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
+OTHERS = ["<s>", "a", "c", "b", "d"]
 
 
 def run(*arguments: str, answer: str | None = None):
@@ -46,6 +47,27 @@ def test_a_file_of_ones_own_becomes_a_pair_that_the_catalog_knows(tmp_path):
     assert model.sources == (PathSource(tmp_path / "My Model.gguf"),)
     assert (model.context_tokens, model.parameters) == (2048, 1152)
     assert settings_of(pair).drafter == "suffix"
+
+
+def test_several_draft_models_are_written_listed_used_and_forgotten(tmp_path):
+    places = {name: str(gguf(tmp_path / f"{name}.gguf")) for name in "tab"} | {
+        "c": str(gguf(tmp_path / "c.gguf", OTHERS))
+    }
+    drafts = [word for name in "abc" for word in ("--draft", places[name])]
+    assert add("mine", "--target", places["t"], *drafts) == []
+    pair = load_catalog().pair("mine")
+    assert (pair.target, pair.drafts) == ("t", ("a", "b", "c"))
+    assert 'drafts = ["a", "b", "c"]' in users_models().read_text()
+    of = {"merge.of": "suffix,draft_model,draft_model(model=b),cross_vocabulary(model=c)"}
+    assert settings_of(pair).method_options == of
+    check_settings(settings_of(pair), True, draft_models={"a": True, "b": True, "c": False})
+    (info,) = (info for info in known_pairs() if info.name == "mine")
+    assert info.draft == "a + b + c"
+    assert judged(info).refusal == ""
+    (listed,) = (one for one in json.loads(run("list", "--output", "json").stdout)["pairs"] if one["name"] == "mine")
+    assert listed["drafts"] == ["a", "b", "c"]
+    run("forget", "mine", "--yes")
+    assert not {"t", "a", "b", "c"} & set(load_catalog().models)
 
 
 def test_a_draft_model_is_looked_at_and_used(tmp_path):

@@ -142,10 +142,25 @@ def test_a_model_that_cannot_be_meant_so_is_refused_by_file_table_key_and_value(
     assert "\n" not in str(error.value)
 
 
+def test_a_pair_may_name_several_draft_models_and_the_first_is_the_one_that_is_used():
+    write("models.toml", '[pairs.p]\ntarget = "scripted"\ndrafts = ["scripted-draft", "smollm3-3b"]\n')
+    catalog = config.load_catalog()
+    pair = catalog.pair("p")
+    assert (pair.draft, pair.drafts) == ("scripted-draft", ("scripted-draft", "smollm3-3b"))
+    assert [model.name for model in catalog.models_of(pair)] == ["scripted", "scripted-draft", "smollm3-3b"]
+    assert pair in catalog.pairs_using("smollm3-3b")
+    assert catalog.pair("scripted").drafts == ("scripted-draft",)
+
+
 PAIRS_REFUSED = [
     ("", ["[pairs.p] target is missing"]),
     ('target = "smollm3"', ["line 2", "target = 'smollm3' is no model", "did you mean 'smollm3-3b'"]),
     ('target = "scripted"\ndraft = "scriptd"', ["line 3", "draft = 'scriptd'", "did you mean 'scripted'"]),
+    ('target = "scripted"\ndrafts = ["scripted-draft", "scriptd"]', ["line 3", "drafts = 'scriptd'", "'scripted'"]),
+    ('target = "scripted"\ndrafts = ["scripted", "scripted"]', ["line 3", "drafts names 'scripted' twice"]),
+    ('target = "scripted"\ndrafts = ["scripted", 3]', ["line 3", "drafts = 3 is not a text"]),
+    ('target = "scripted"\ndrafts = "scripted"', ["line 3", "drafts = 'scripted' is not a list"]),
+    ('target = "scripted"\ndraft = "a"\ndrafts = ["b"]', ["line 3", "draft = 'a' cannot stand beside drafts"]),
     ('target = "scripted"\ndrafter = "x"', ["line 3", "drafter = 'x'", "did you mean 'draft'"]),
     ('target = "scripted"\n[pairs.p.defaults]\ndept = 3', ["line 4", "setting 'dept'", "did you mean 'depth'"]),
     ('target = "scripted"\ndefaults = { depth = 99 }', ["line 3", "depth = 99", "1 to 64"]),

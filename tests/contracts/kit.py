@@ -51,7 +51,7 @@ def make_drafter(method: Method, draft: Model | None = None, vocab_size: int = V
         target,
         draft,
         resources=resources,
-        make_engine=nested_engines(settings, resources),
+        make_engine=nested_engines(settings),
         make_network=trained_network,
     ).build(choose(method.name, settings))
 

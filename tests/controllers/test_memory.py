@@ -106,7 +106,8 @@ def limited(pair, limit, **settings):
 )
 def test_a_limit_is_never_exceeded_and_trees_shrink_with_it(settings, pair):
     kept = 4 * WIDE_V
-    least = PairMemory(*pair()).round_bytes(0, 20) + kept
+    target, draft = pair()
+    least = PairMemory(target, (draft,)).round_bytes(0, 20) + kept
     planned = []
     for more in (0, 300_000, 600_000, 1_200_000, 1 << 40):
         peak, nodes = limited(pair, least + more, **settings)

@@ -5,20 +5,30 @@ from __future__ import annotations
 import math
 
 import pytest
-from contracts.kit import Always, Letters, context_for, make_policy, make_rule, speak
+from contracts.kit import (
+    Always,
+    Letters,
+    V,
+    context_for,
+    make_policy,
+    make_rule,
+    scripted_draft,
+    scripted_target,
+    speak,
+)
 from two_vocabularies import COARSE, FINE, LETTERS, PAIRS, TEXT, Pieces, writer
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.trained_drafters import NO_TRAINED
 from specchat.core.budget import Budget
-from specchat.core.sampling import Sampling
+from specchat.core.sampling import Sampling, penalise
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
+from specchat.drafters.options import CrossVocabularyOptions
 from specchat.drafters.parts import PairResources, Parts
 from specchat.errors import CombinationError
-from specchat.registry import NoOptions
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
@@ -26,7 +36,7 @@ from specchat.trees import TREE_POLICIES
 def drafter_of(own, other, draft=None):
     target = writer(own)
     parts = Parts(target, draft or writer(other), resources=PairResources(own, other))
-    return target, DRAFTERS["cross_vocabulary"].load()(NoOptions(), parts)
+    return target, DRAFTERS["cross_vocabulary"].load()(CrossVocabularyOptions(), parts)
 
 
 def engine(target, drafter, policy="chain", budget=Budget(6, 6, 2)):  # noqa: B008
@@ -148,13 +158,17 @@ def test_nothing_is_proposed_where_the_text_ends_within_a_character():
     halves = Pieces([])
     halves.pieces = [*halves.pieces, "é".encode()[:1], "é".encode()[1:]]
     parts = Parts(writer(halves), writer(COARSE), resources=PairResources(halves, COARSE))
-    drafter = DRAFTERS["cross_vocabulary"].load()(NoOptions(), parts)
+    drafter = DRAFTERS["cross_vocabulary"].load()(CrossVocabularyOptions(), parts)
     prompt = [*halves.encode(TEXT), halves.size - 2]
     context = context_for(vocab_size=halves.size, prompt=prompt)
     drafter.start(prompt)
     assert drafter.propose(TokenTree(context.root, halves.size), [ROOT], 2, context) == [()]
     context.emit([halves.size - 1])
     assert len(drafter.propose(TokenTree(context.root, halves.size), [ROOT], 2, context)) == 1
+
+
+OTHERS = {"": False}
+"""Draft models with tokens that are not the target's."""
 
 
 @pytest.mark.parametrize("drafter", ["draft_model", "merge"])
@@ -164,9 +178,9 @@ def test_drafters_that_need_the_targets_tokens_are_refused_by_name_and_pointed_h
     with pytest.raises(
         CombinationError, match=r"'draft_model' needs .* nearest that works: drafter 'cross_vocabulary'"
     ):
-        check_settings(settings, True, NO_TRAINED, same_tokens=False)
-    check_settings(settings.but({"drafter": "cross_vocabulary"}), True, NO_TRAINED, same_tokens=False)
-    check_settings(settings.but({"drafter": "suffix"}), True, NO_TRAINED, same_tokens=False)
+        check_settings(settings, True, NO_TRAINED, draft_models=OTHERS)
+    check_settings(settings.but({"drafter": "cross_vocabulary"}), True, NO_TRAINED, draft_models=OTHERS)
+    check_settings(settings.but({"drafter": "suffix"}), True, NO_TRAINED, draft_models=OTHERS)
     with pytest.raises(CombinationError, match="needs a draft model"):
         check_settings(settings.but({"drafter": "cross_vocabulary"}), False, NO_TRAINED)
 
@@ -176,3 +190,32 @@ def test_pairs_know_from_their_tables_whether_tokens_are_the_same():
     assert PairResources(same, same).same_tokens
     assert PairResources(same).same_tokens
     assert not PairResources(same, Letters()).same_tokens
+
+
+class Shifted(Letters):
+    """The letters under other numbers."""
+
+    def token_bytes(self, token):
+        return super().token_bytes((token + 1) % self.size)
+
+    def encode(self, text):
+        return [(token - 1) % self.size for token in super().encode(text)]
+
+
+def test_guesses_follow_the_penalties_of_the_chat():
+    own, other = Letters(), Shifted()
+    draft = scripted_draft()
+    parts = Parts(scripted_target(), draft, resources=PairResources(own, other))
+    drafter = DRAFTERS["cross_vocabulary"].load()(CrossVocabularyOptions(), parts)
+    sampling = Sampling(repetition_penalty=4.0)
+    context = context_for(sampling)
+    drafter.start(context.history)
+    tree = TokenTree(context.root, V)
+    (guesses,) = drafter.propose(tree, [ROOT], 4, context)
+    twin = draft.twin()
+    text = other.encode("".join(own.token_bytes(token).decode() for token in context.history))
+    twin.prefill(text[:-1])
+    said = twin.read(TokenTree(text[-1], V).freeze()).after(ROOT).roll(1)  # by the target's numbers
+    expected = penalise(said, sampling, context.counts).argsort(descending=True)[:4].tolist()
+    assert [guess.token for guess in guesses] == expected
+    assert said.argsort(descending=True)[:4].tolist() != expected, "penalties would not show"

@@ -38,7 +38,15 @@ def engine(target, drafter, budget, policy="chain"):
     return Speculator(target, drafter, *parts)
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.8)], ids=["greedy", "warm"])
+SAMPLINGS = [
+    Sampling(),
+    Sampling(temperature=0.8),
+    Sampling(repetition_penalty=1.5),
+    Sampling(temperature=0.8, repetition_penalty=1.5, frequency_penalty=0.5),
+]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "warm", "greedy penalised", "warm penalised"])
 def test_where_places_do_not_depend_on_each_other_one_pass_is_enough_for_all(sampling):
     """Above temperature 0 too, since guesses are drawn with the target's own noise."""
     target = by_place()

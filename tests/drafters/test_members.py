@@ -6,10 +6,12 @@ import pytest
 from contracts.kit import PROMPT, Letters, collect, converse, reply, scripted_draft, scripted_target
 from contracts.table_plugins import listed
 
+from specchat.core.noise import Noise
 from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings, draw_kinds
 from specchat.drafters.choice import choose, choose_drafter
 from specchat.drafters.members import Member, parse_members
+from specchat.drafters.parts import Parts
 from specchat.errors import CombinationError, UsageError
 from specchat.settings import Settings
 
@@ -110,11 +112,12 @@ def test_a_wrapper_promises_what_it_declares_and_not_what_its_members_promise():
     }
 
 
-def test_members_that_would_sample_with_the_same_noise_promise_points_alone():
-    alone = settings(merge__of="draft_model+suffix")
-    both = settings(merge__of="draft_model+first", first__of="prompt_lookup+draft_model")
-    assert DrawKind.IID in draw_kinds(choose("merge", alone))
-    assert draw_kinds(choose("merge", both)) == {DrawKind.POINT}
+def test_members_of_one_name_sample_with_noise_of_their_own_so_their_draws_keep_their_kinds():
+    chosen = choose("merge", settings(merge__of="draft_model+first", first__of="prompt_lookup+draft_model"))
+    assert DrawKind.IID in draw_kinds(chosen)
+    one, wrapper = Parts(scripted_target(), scripted_draft()).build(chosen).members
+    noises = [member._noise(Noise(7)) for member in (one, wrapper.members[1])]
+    assert noises[0] != noises[1]
 
 
 def test_a_change_of_a_members_own_options_is_another_drafter():

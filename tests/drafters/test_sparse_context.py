@@ -9,7 +9,7 @@ from contracts.models import V as NETWORK_V
 
 from specchat.decoding.assemble import nested_engines
 from specchat.drafters.choice import choose
-from specchat.drafters.parts import NO_RESOURCES, Parts
+from specchat.drafters.parts import Parts
 from specchat.errors import CombinationError, UsageError
 from specchat.models.other.scripted import ScriptedModel, random_says
 from specchat.settings import Settings
@@ -53,7 +53,7 @@ def test_acceptance_falls_with_the_budget_where_what_lies_far_back_matters():
 
 def drafter_over(target, **given):
     settings = Settings().but(options(**given))
-    parts = Parts(target, scripted_draft(), label="0", make_engine=nested_engines(settings, NO_RESOURCES))
+    parts = Parts(target, scripted_draft(), label="0", make_engine=nested_engines(settings))
     return parts.build(choose("sparse_context", settings))
 
 

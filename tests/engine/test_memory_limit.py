@@ -33,12 +33,12 @@ def loaded() -> Loaded:
 
 def test_a_limit_that_is_too_low_is_refused_with_the_least_that_works_and_that_works():
     with pytest.raises(MemoryLimitTooLow, match="memory = 40MB is too little for pair 'smol'") as refused:
-        limit_memory(Settings().but({"memory": "40MB"}), CPU, loaded(), loaded())
+        limit_memory(Settings().but({"memory": "40MB"}), CPU, loaded(), [loaded()])
     assert refused.value.exit_code == 2
     found = re.search(r": (\w+) is the least that works", str(refused.value))
     assert found is not None
     target, draft = loaded(), loaded()
-    limit, notes = limit_memory(Settings().but({"memory": found[1]}), CPU, target, draft)
+    limit, notes = limit_memory(Settings().but({"memory": found[1]}), CPU, target, [draft])
     assert notes == (f"context limited to {target.model.context_tokens} tokens by memory = {found[1]}",)
     assert 512 <= target.model.context_tokens == draft.model.context_tokens < 500_000
     assert limit.base_bytes < limit.bytes
@@ -46,9 +46,9 @@ def test_a_limit_that_is_too_low_is_refused_with_the_least_that_works_and_that_w
 
 def test_a_generous_limit_leaves_the_context_alone_and_none_is_what_the_machine_has_free():
     target = loaded()
-    limit, notes = limit_memory(Settings().but({"memory": "100GB"}), CPU, target, None)
+    limit, notes = limit_memory(Settings().but({"memory": "100GB"}), CPU, target, [])
     assert (limit.bytes, notes, target.model.context_tokens) == (100 * 10**9, (), 500_000)
-    unlimited, notes = limit_memory(Settings(), CPU, target, None)
+    unlimited, notes = limit_memory(Settings(), CPU, target, [])
     assert unlimited.bytes > unlimited.base_bytes
     assert notes == ()
 

@@ -54,6 +54,30 @@ def test_models_with_the_same_tokens_share_their_vocabulary(monkeypatch):
     assert resources.same_tokens
 
 
+def test_every_draft_model_of_a_pair_is_loaded_and_known_by_its_name(monkeypatch):
+    def load(self, spec, device, settings, say, beside=None):
+        model = load_scripted(spec, "draft" if beside else "target").model
+        words = "ba" if spec.name == "scripted" and beside else "ab"
+        return Loaded(spec.name, model, Table(*words), frozenset(), 7, "float32")
+
+    monkeypatch.setattr(Loader, "_load", load)
+    catalog = load_catalog()
+    pair = replace(catalog.pair("scripted"), drafts=("scripted-draft", "scripted"))
+    loader = Loader(replace(catalog, pairs={"scripted": pair}), lambda event: None, lambda: False)
+    loaded_pair = loader.load(Settings().but({"pair": "scripted", "drafter": "draft_model"}))
+    assert [draft.name for draft in loaded_pair.drafts] == ["scripted-draft", "scripted"]
+    assert loaded_pair.resources.draft_models == {"scripted-draft": True, "scripted": False}
+    assert ready_message(loaded_pair, spoken(loaded_pair)).draft == "scripted-draft + scripted"
+    options = {"drafter": "draft_model", "method_options": {"draft_model.model": "scripted"}}
+    settings = Settings().but({"pair": "scripted", **options})
+    with pytest.raises(TokenizerMismatch, match="2 tokens"):
+        loader.load(settings)
+
+
+def spoken(pair):
+    return Conversation(pair.target.model, pair.draft.model, pair.vocabulary, Settings(), resources=pair.resources)
+
+
 @pytest.mark.parametrize("of", ["draft_model", "suffix,draft_model"])
 def test_a_drafter_that_needs_the_same_tokens_refuses_others(monkeypatch, of):
     with pytest.raises(TokenizerMismatch, match=r"2 tokens of their tables differ, such as 'a' \(0 and 1\)"):

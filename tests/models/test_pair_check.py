@@ -125,10 +125,20 @@ def test_a_draft_model_with_other_tokens_is_refused_by_name_number_and_example(t
 
 def test_where_the_drafter_translates_other_tokens_are_a_remark(tmp_path):
     models = [spec("t", gguf(tmp_path / "t.gguf")), spec("d", gguf(tmp_path / "d.gguf", OTHERS))]
-    fit = check_pair(models, same_tokens=False)
-    assert (fit.trouble, fit.refusals, fit.other_tokens) == ("", (), True)
+    fit = check_pair(models, alike=())
+    assert (fit.trouble, fit.refusals, fit.other_tokens) == ("", (), ("d",))
     assert fit.remarks == ("d drafts for t through 'cross_vocabulary': 3 tokens of their tables differ, such as 'b'",)
-    assert not check_pair([models[0], models[0]], same_tokens=False).other_tokens
+    assert not check_pair([models[0], models[0]], alike=()).other_tokens
+
+
+def test_each_of_several_draft_models_is_compared_with_the_target(tmp_path):
+    models = [spec(name, gguf(tmp_path / f"{name}.gguf")) for name in ("t", "a")]
+    models += [spec(name, gguf(tmp_path / f"{name}.gguf", OTHERS)) for name in ("b", "c")]
+    fit = check_pair(models, alike=("a", "b"))
+    assert fit.refusals == ("b cannot draft for t: 3 tokens of their tables differ, such as 'b'",)
+    assert fit.remarks[0].startswith("c drafts for t through 'cross_vocabulary'")
+    assert fit.other_tokens == ("b", "c")
+    assert fit.needed_bytes == sum(check_pair([model]).needed_bytes for model in models)
 
 
 def test_a_model_without_weights_drafts_for_no_other(tmp_path):

@@ -808,6 +808,23 @@ MUTATIONS = (
         "[False]",
         GOODPUT,
     ),
+    # -------------------------------------------------------------------------------------- several draft models
+    Mutation(
+        "several draft models",
+        "drafts with the first whatever is named",
+        "drafters/parts.py",
+        "if name not in self.resources.further:\n            return self\n        model",
+        "if True:\n            return self\n        model",
+        ("tests/drafters/test_several_models.py", "-k", "wrappers"),
+    ),
+    Mutation(
+        "several draft models",
+        "lets two members share one cache",
+        "drafters/parts.py",
+        "self._with_twins(used & taken)",
+        "self",
+        ("tests/drafters/test_several_models.py", "-k", "cache_for_each"),
+    ),
     # ------------------------------------------------------------------------------------------ early pruning
     Mutation(
         "pruning",

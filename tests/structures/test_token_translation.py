@@ -67,3 +67,15 @@ def test_an_end_token_without_a_counterpart_is_the_targets_own_end():
     own.eos_ids, other.eos_ids = frozenset({3}), frozenset({0})
     own.encode = lambda text: []
     assert TokenTranslation((own, other)).own_tokens(0) == (3,)
+
+
+def test_a_token_that_both_have_is_found_without_encoding_its_text():
+    class Silent(Pieces):
+        def encode(self, text):
+            raise AssertionError(f"{text!r} was encoded")
+
+    own, other = Silent(["th", "the "]), Pieces(["the ", "e", "th"])
+    translation = TokenTranslation((own, other))
+    for token in range(other.size):
+        (found,) = translation.own_tokens(token)
+        assert own.token_bytes(found) == other.token_bytes(token)

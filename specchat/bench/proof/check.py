@@ -48,7 +48,7 @@ def prove(settings: Settings, effort: Effort, say: Callable[[str], None] = lambd
     return Proof(
         pair=pair.name,
         target=pair.target.name,
-        draft=pair.draft.name if pair.draft else None,
+        draft=pair.draft_names,
         precision=pair.precision,
         device=str(pair.device),
         settings={name: getattr(settings, name) for name in names},

@@ -45,7 +45,7 @@ def ready_message(pair: LoadedPair, conversation: Conversation) -> events.Ready:
     return events.Ready(
         pair=pair.name,
         target=pair.target.name,
-        draft=pair.draft.name if pair.draft else None,
+        draft=pair.draft_names,
         device=str(pair.device),
         dtype=pair.precision,
         threads=pair.threads,

@@ -11,7 +11,7 @@ import torch
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import Vocabulary
-from specchat.drafters.parts import PairResources
+from specchat.drafters.parts import FurtherDraft, PairResources
 from specchat.models.machine import threads_for
 from specchat.models.model_loading import Loaded
 from specchat.models.own.decoder import Decoder
@@ -21,11 +21,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class LoadedDraft:
+    """A draft model besides a pair's first.
+
+    Args:
+        vocabulary: its tokens where they are not the target's.
+    """
+
+    loaded: Loaded
+    vocabulary: Vocabulary | None = None
+
+
+@dataclass(frozen=True)
 class LoadedPair:
     """A target, its draft model if it has one, and how they were loaded.
 
     Args:
         draft_vocabulary: the draft model's tokens where they are not the target's.
+        further: the draft models after that one.
     """
 
     name: str
@@ -41,6 +54,7 @@ class LoadedPair:
     draft_vocabulary: Vocabulary | None = None
     datastores: Datastores | None = None
     memory: MemoryLimit | None = None
+    further: tuple[LoadedDraft, ...] = ()
 
     def using(self, threads: int) -> LoadedPair:
         """The same models with so many threads; 0 chooses.
@@ -49,11 +63,22 @@ class LoadedPair:
         second thread takes longer than the work (0.3 ms a round).
         """
         threads = threads_for(threads)
-        for loaded in (self.target, self.draft):
-            if loaded is not None and isinstance(loaded.model, Decoder):
+        for loaded in (self.target, *self.drafts):
+            if isinstance(loaded.model, Decoder):
                 loaded.model.network.threads = threads
         torch.set_num_threads(1 if self.target.kernels == "native" else threads)
         return dataclasses.replace(self, threads=threads)
+
+    @property
+    def drafts(self) -> tuple[Loaded, ...]:
+        """Its draft models, the first one first."""
+        first = () if self.draft is None else (self.draft,)
+        return (*first, *(one.loaded for one in self.further))
+
+    @property
+    def draft_names(self) -> str | None:
+        """The names of its draft models as one text; None where there are none."""
+        return " + ".join(draft.name for draft in self.drafts) or None
 
     @property
     def resources(self) -> PairResources:
@@ -62,8 +87,13 @@ class LoadedPair:
         return PairResources(
             self.vocabulary,
             other,
-            self.trained,
-            self.datastores,
+            self.draft.name if self.draft else "",
+            further={
+                one.loaded.name: FurtherDraft(one.loaded.model, one.vocabulary or self.vocabulary)
+                for one in self.further
+            },
+            trained=self.trained,
+            datastores=self.datastores,
             memory=self.memory,
             prunable=self.target.prunable,
         )
@@ -71,7 +101,7 @@ class LoadedPair:
     @property
     def key(self) -> str:
         """What the plain speed depends on."""
-        names = f"{self.target.name}+{self.draft.name}" if self.draft else self.target.name
+        names = "+".join(loaded.name for loaded in (self.target, *self.drafts))
         return f"{names}|{self.device}|{self.precision}|{self.target.kernels}|{self.threads}"
 
     @property

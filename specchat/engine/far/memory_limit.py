@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -39,7 +40,7 @@ def refuse_by_size(name: str, path: Path, settings: Settings) -> None:
 
 
 def limit_memory(
-    settings: Settings, device: torch.device, target: Loaded, draft: Loaded | None
+    settings: Settings, device: torch.device, target: Loaded, drafts: Sequence[Loaded]
 ) -> tuple[MemoryLimit, tuple[str, ...]]:
     """What the models may take, and a note where the context had to be limited for it, which then is done.
 
@@ -52,7 +53,7 @@ def limit_memory(
     stated = parse_memory(settings.memory)
     if not stated:
         return MemoryLimit(base + (available_bytes(device) or 1 << 50), base, watch_peak(device)), ()
-    pair = PairMemory(target.model, draft.model if draft else None)
+    pair = PairMemory(target.model, tuple(draft.model for draft in drafts))
     tokens = pair.most_tokens(stated - base)
     if not tokens:
         least = memory_text(base + pair.plain_bytes(LEAST_TOKENS))
@@ -62,6 +63,6 @@ def limit_memory(
     notes: tuple[str, ...] = ()
     if tokens < target.model.context_tokens:
         notes = (f"context limited to {tokens} tokens by memory = {settings.memory}",)
-    for model in [target.model] if draft is None else [target.model, draft.model]:
+    for model in (target.model, *(draft.model for draft in drafts)):
         model.limit_context_(min(tokens, model.context_tokens))
     return MemoryLimit(stated, base, watch_peak(device)), notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -19,7 +19,7 @@ from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.drafters.choice import choose
 from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
-from specchat.engine.far.loaded_pair import LoadedPair
+from specchat.engine.far.loaded_pair import LoadedDraft, LoadedPair
 from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
 from specchat.engine.protocol.events import Event, Loading
 from specchat.errors import TokenizerMismatch
@@ -47,39 +47,34 @@ class Loader:
         torch.set_num_threads(threads_for(settings.threads))
         pair = self.catalog.pair(settings.pair)
         device = choose_device(settings.device)
-        specs = [self.catalog.model(name) for name in (pair.target, pair.draft) if name is not None]
+        specs = [self.catalog.model(name) for name in pair.models]
         for spec in specs:
             if not spec.scripted:
                 fetch.fetch(spec, self._report, self.cancelled)
-        translating = not choose(settings.drafter, settings).needs_same_tokens
-        if len(specs) == 2 and not translating:
-            _refuse_strangers(specs)
+        alike = choose(settings.drafter, settings).draft_models(pair.draft or "", same_tokens=True)
+        _refuse_strangers(specs, alike)
         trained = self.trained_drafters(settings)
         progress = ReadingProgress(self.emit, self.times, load_key(settings))
-        target, draft, draft_vocabulary = self._load(specs[0], device, settings, progress.say), None, None
-        if len(specs) == 2:
-            draft = self._load(specs[1], device, settings, progress.say, beside=target)
-            if not translating:
-                compare_tokenizers(target, draft)
-            elif differing_tokens(target, draft):
-                draft_vocabulary = self._vocabulary(draft)
+        target = self._load(specs[0], device, settings, progress.say)
+        drafts = [self._load_draft(spec, device, settings, progress.say, target, alike) for spec in specs[1:]]
         vocabulary = self._vocabulary(target)
         _set_aside()
-        memory, limited = limit_memory(settings, device, target, draft)
+        memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts])
         progress.ended()
         return LoadedPair(
             name=pair.name,
             target=target,
-            draft=draft,
+            draft=drafts[0].loaded if drafts else None,
             vocabulary=vocabulary,
             device=device,
             precision=target.precision,
-            notes=[note for one in (target, draft) if one is not None for note in one.notes] + list(limited),
+            notes=[note for one in (target, *(one.loaded for one in drafts)) for note in one.notes] + list(limited),
             load_s=time.perf_counter() - began,
             trained=trained,
-            draft_vocabulary=draft_vocabulary,
+            draft_vocabulary=drafts[0].vocabulary if drafts else None,
             datastores=Datastores(target.name, cache(partial(table_sha256, vocabulary))),
             memory=memory,
+            further=tuple(drafts[1:]),
         ).using(settings.threads)
 
     def trained_drafters(self, settings: Settings) -> TrainedDrafters:
@@ -122,6 +117,27 @@ class Loader:
 
         return load_model(spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside)
 
+    def _load_draft(
+        self,
+        spec: ModelSpec,
+        device: torch.device,
+        settings: Settings,
+        say: Callable[[str], None],
+        target: Loaded,
+        alike: Collection[str],
+    ) -> LoadedDraft:
+        """A draft model, with its tokens where they are not the target's, which those in `alike` must have.
+
+        Raises:
+            TokenizerMismatch: it has others all the same.
+        """
+        loaded = self._load(spec, device, settings, say, beside=target)
+        if spec.name in alike:
+            compare_tokenizers(target, loaded)
+        elif differing_tokens(target, loaded):
+            return LoadedDraft(loaded, self._vocabulary(loaded))
+        return LoadedDraft(loaded)
+
     def _vocabulary(self, model: Loaded) -> Vocabulary:
         if model.tokenizer is None:
             return ScriptedVocabulary()
@@ -139,13 +155,17 @@ def _set_aside() -> None:
     gc.freeze()
 
 
-def _refuse_strangers(models: list[ModelSpec]) -> None:
+def _refuse_strangers(models: list[ModelSpec], alike: Collection[str]) -> None:
     """Refuse a draft model with other tokens by what the files say: reading the weights first would take long.
+
+    Args:
+        models: the target, then the draft models.
+        alike: names of those whose tokens must be the target's.
 
     Raises:
         TokenizerMismatch: with how many tokens differ, and one of them.
     """
-    fit = check_pair(models)
+    fit = check_pair(models, alike=alike)
     if fit.trouble == "tokens":
         raise TokenizerMismatch(
             f"{fit.refusals[0]}; nearest that works: drafter 'cross_vocabulary', or a draft model of the same family"

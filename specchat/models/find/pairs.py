@@ -1,4 +1,4 @@
-"""The pairs that found models make: a target, and the smallest model with the same tokens that drafts for it."""
+"""The pairs that found models make: a target, and the smallest model that drafts for it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from specchat.models.inspect.pair_check import check_pair
 _SMALLER = 0.5
 """A draft model has at most this share of the target's parameters: a larger one takes longer than it saves."""
 
+_MUCH_SMALLER = 0.25
+"""The same of a draft model with other tokens, of whose guesses some are lost in translation."""
+
 MOST_MODELS = 500
 
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
@@ -33,6 +36,7 @@ class FoundPair:
         disk_bytes: of its files, which stay where they are.
         needed_bytes, free_bytes: main memory; None where it is not known, or where a graphics card has its own.
         added: the pair that it is already, if it was added before.
+        translated: whether the draft model has other tokens than the target, so that its guesses are translated.
     """
 
     name: str
@@ -42,6 +46,7 @@ class FoundPair:
     needed_bytes: int | None
     free_bytes: int | None
     added: str = ""
+    translated: bool = False
 
     @property
     def fits(self) -> bool | None:
@@ -53,7 +58,8 @@ class FoundPair:
 
 @dataclass(frozen=True)
 class Findings:
-    """Pairs to choose from, those with a draft model first, and the models that cannot run, with the reason."""
+    """Pairs to choose from and the models that cannot run, with the reason. Pairs with a draft model come first, those
+    whose tokens are the same before the others."""
 
     pairs: tuple[FoundPair, ...]
     refused: tuple[tuple[FoundModel, str], ...]
@@ -81,7 +87,7 @@ def find_pairs(catalog: Catalog, models: Iterable[FoundModel]) -> Findings:
         except WeightsError as error:
             refused.append((found, str(error)))
     drafts = {one.found.path: _draft_for(one, seen) for one in seen}
-    order = sorted(seen, key=lambda one: (drafts[one.found.path] is None, -one.parameters, one.found.name))
+    order = sorted(seen, key=lambda one: (_kind(one, drafts[one.found.path]), -one.parameters, one.found.name))
     free = None if has_graphics_card() else free_bytes()
     taken = set(catalog.pairs)
     pairs = [_pair(catalog, one, drafts[one.found.path], free, taken) for one in order]
@@ -118,9 +124,15 @@ def _look_at(found: FoundModel) -> _Seen:
 
 
 def _draft_for(target: _Seen, models: Sequence[_Seen]) -> _Seen | None:
-    """The smallest model with the target's tokens that is small enough."""
-    fitting = [one for one in models if one.tokens == target.tokens and one.parameters <= _SMALLER * target.parameters]
+    """The smallest model with the target's tokens that is small enough; without one, the smallest with others."""
+    alike = [one for one in models if one.tokens == target.tokens and one.parameters <= _SMALLER * target.parameters]
+    fitting = alike or [one for one in models if one.parameters <= _MUCH_SMALLER * target.parameters]
     return min(fitting, key=lambda one: (one.parameters, one.disk_bytes, one.found.name), default=None)
+
+
+def _kind(target: _Seen, draft: _Seen | None) -> int:
+    """0 for a draft model with the same tokens, 1 for one with others, 2 for none."""
+    return 2 if draft is None else int(draft.tokens != target.tokens)
 
 
 def _pair(catalog: Catalog, target: _Seen, draft: _Seen | None, free: int | None, taken: set[str]) -> FoundPair:
@@ -139,6 +151,7 @@ def _pair(catalog: Catalog, target: _Seen, draft: _Seen | None, free: int | None
         needed_bytes=None if None in needed else sum(size or 0 for size in needed),
         free_bytes=free,
         added=added,
+        translated=_kind(target, draft) == 1,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ from specchat.settings import GREEDY
 _REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w./-]+\.gguf))?", re.ASCII)
 
 _LOOKED_UP = {"drafter": "suffix", "policy": "best_first", "controller": "goodput", "width": 2, "depth": 8, "nodes": 8}
-_DRAFTED = _LOOKED_UP | {"drafter": "merge", "method_options": {"merge.of": "suffix,draft_model"}}
-_TRANSLATED = _LOOKED_UP | {"drafter": "merge", "method_options": {"merge.of": "suffix,cross_vocabulary"}}
 
 
 @dataclass
@@ -40,28 +38,37 @@ class NewPair:
     remarks: list[str] = field(default_factory=list)
     sampling: Mapping[str, Any] = field(default_factory=dict)  # what another program recommends for the target
     names: Mapping[Path, str] = field(default_factory=dict)  # of files whose own names say nothing
-    _other_tokens: bool = False  # whether the draft model's tokens are not the target's
+    _other_tokens: tuple[str, ...] = ()  # draft models whose tokens are not the target's
     _places: dict[str, Path] = field(default_factory=dict)  # of models that are elsewhere: what was fetched to look at
 
-    def pair(self, name: str, target: str, draft: str | None, summary: str = "") -> PairSpec | None:
-        """The pair of these two; None where there are problems. Each is named as a file, a folder, a repository
+    def pair(self, name: str, target: str, drafts: Sequence[str] = (), summary: str = "") -> PairSpec | None:
+        """The pair of these models; None where there are problems. Each is named as a file, a folder, a repository
         (`owner/name`, or `owner/name/file.gguf`) or a model that is known.
         """
         self._accept_name(name)
-        for text in (target, draft):
-            if text:
-                try:
-                    self.models.append(self._known(text) or self._named(self._model(text), text))
-                except SpecchatError as error:
-                    self.problems.append(str(error))
+        for text in (target, *drafts):
+            try:
+                self.models.append(self._known(text) or self._named(self._model(text), text))
+            except SpecchatError as error:
+                self.problems.append(str(error))
         if not self.problems:
             self._judge()
         if self.problems:
             return None
-        names = [model.name for model in self.models]
-        drafting = _LOOKED_UP if not draft else _TRANSLATED if self._other_tokens else _DRAFTED
-        own = {**drafting, **self._sampling(self.models[0])}
-        return PairSpec(name, names[0], names[1] if draft else None, summary=summary, own=own, yours=True)
+        names = tuple(dict.fromkeys(model.name for model in self.models[1:]))
+        own = {**self._drafting(names), **self._sampling(self.models[0])}
+        return PairSpec(name, self.models[0].name, names, summary=summary, own=own, yours=True)
+
+    def _drafting(self, drafts: Sequence[str]) -> Mapping[str, Any]:
+        """How to speculate with these draft models: the text is looked into first, then all of them are asked."""
+        if not drafts:
+            return _LOOKED_UP
+        methods = ["cross_vocabulary" if name in self._other_tokens else "draft_model" for name in drafts]
+        others = [f"{method}(model={name})" for method, name in zip(methods[1:], drafts[1:], strict=True)]
+        return _LOOKED_UP | {
+            "drafter": "merge",
+            "method_options": {"merge.of": ",".join(["suffix", methods[0], *others])},
+        }
 
     def _sampling(self, target: ModelSpec) -> Mapping[str, Any]:
         """How a chat samples from it: as a pair that came with specchat does, else as its files recommend."""
@@ -79,7 +86,7 @@ class NewPair:
             self.problems.append(f"a pair is called {name!r} already{way}")
 
     def _judge(self) -> None:
-        fit = check_pair(self.models, places=self._places, same_tokens=False)
+        fit = check_pair(self.models, places=self._places, alike=())
         self._other_tokens = fit.other_tokens
         self.problems += fit.refusals
         self.remarks += fit.remarks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,14 +23,14 @@ class PairCheck:
 
     `refusals` say why it cannot work, `trouble` what they are about, `remarks` what is slower than it could be.
     `needed_bytes` is the main memory that a processor would take for it, None where sizes are not known.
-    `other_tokens` says whether the draft model's tokens are known not to be the target's.
+    `other_tokens` names the draft models whose tokens are known not to be the target's.
     """
 
     trouble: Trouble = ""
     refusals: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     needed_bytes: int | None = None
-    other_tokens: bool = False
+    other_tokens: tuple[str, ...] = ()
 
 
 def check_pair(
@@ -38,19 +38,19 @@ def check_pair(
     dtype: str = "auto",
     places: Mapping[str, Path] | None = None,
     *,
-    same_tokens: bool = True,
+    alike: Collection[str] | None = None,
 ) -> PairCheck:
-    """How a target and, if there are two, its draft model fit this machine and each other.
+    """How a target and, if there are more, its draft models fit this machine and each other.
 
     Args:
         places: where to look at models, by name, whose weights are not here.
-        same_tokens: whether the draft model's tokens must be the target's; else it is a remark if they are not.
+        alike: names of the draft models whose tokens must be the target's, None for all; of the others it is a remark
+            if they are not.
     """
     trouble: Trouble = ""
     refusals: list[str] = []
     remarks: list[str] = []
     needed: list[int | None] = []
-    other_tokens = ""
     here: dict[str, Path] = {}
     for spec in models:
         try:
@@ -67,16 +67,19 @@ def check_pair(
         if seen is not None and seen.remark:
             remarks.append(f"{spec.name}: {seen.remark}")
         needed.append(_needed(spec, seen, dtype))
-    if len(models) == 2 and not refusals:
-        target, draft = models
-        other_tokens = _differing(target, draft, here)
-        if other_tokens and same_tokens:
-            refusals, trouble = [f"{draft.name} cannot draft for {target.name}: {other_tokens}"], "tokens"
-        elif other_tokens:
-            remarks.append(f"{draft.name} drafts for {target.name} through 'cross_vocabulary': {other_tokens}")
+    strangers: dict[str, str] = {}
+    if not refusals:
+        target, *drafts = models
+        strangers = {draft.name: how for draft in drafts if (how := _differing(target, draft, here))}
+    for name, how in strangers.items():
+        if alike is None or name in alike:
+            refusals.append(f"{name} cannot draft for {models[0].name}: {how}")
+            trouble = "tokens"
+        else:
+            remarks.append(f"{name} drafts for {models[0].name} through 'cross_vocabulary': {how}")
     known = [size for size in needed if size is not None]
     memory = sum(known) if len(known) == len(models) else None
-    return PairCheck(trouble, tuple(refusals), tuple(remarks), memory, bool(other_tokens))
+    return PairCheck(trouble, tuple(refusals), tuple(remarks), memory, tuple(strangers))
 
 
 def broken(spec: ModelSpec) -> str:

@@ -49,7 +49,11 @@ class AddPairScreen(ModalScreen[str | None]):
         with Vertical() as box:
             box.border_title = "add a pair"
             box.border_subtitle = "Enter adds it" + hint(self, "add_pair.close", "closes", " · ")
-            for id, label in (("target", "target"), ("draft", "draft model, or nothing"), ("name", "name")):
+            for id, label in (
+                ("target", "target"),
+                ("draft", "draft model, or nothing; several with ; between them"),
+                ("name", "name"),
+            ):
                 yield TintedText([(label, "dim")])
                 yield Input(id=id, select_on_focus=False)
             yield TintedText([(_HELP, "dim")], id="said")
@@ -81,8 +85,9 @@ class AddPairScreen(ModalScreen[str | None]):
             await self._process.end()
 
     async def _add(self) -> None:
-        name, draft = self._text("name"), self._text("draft")
-        words = ["models", "add", name, "--target", self._text("target"), *(["--draft", draft] if draft else [])]
+        drafts = [draft.strip() for draft in self._text("draft").split(";") if draft.strip()]
+        words = ["models", "add", self._text("name"), "--target", self._text("target")]
+        words += [word for draft in drafts for word in ("--draft", draft)]
         self._process = process = OwnProcess(self._command(*words))
         self._say([(f"looking at it … {hint(self, 'add_pair.close', 'stops')}", "bonus")])
         try:
@@ -90,7 +95,7 @@ class AddPairScreen(ModalScreen[str | None]):
         finally:
             self._process = None
         if added:
-            self.dismiss(name)
+            self.dismiss(self._text("name"))
         elif process.cancelled:
             self._say([("stopped; nothing was written", "dim")])
         else:

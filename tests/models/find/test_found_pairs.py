@@ -1,4 +1,4 @@
-"""Pairs are proposed where the token tables are the same, and what cannot run is named with the reason."""
+"""Which pairs are proposed: by tokens, then by size. What cannot run is named with the reason."""
 
 from __future__ import annotations
 
@@ -42,11 +42,29 @@ def test_a_model_of_nearly_the_same_size_drafts_for_none(tmp_path):
     assert proposed(model(tmp_path / "a.gguf", 3), model(tmp_path / "b.gguf", 4)) == {"a": None, "b": None}
 
 
-def test_other_tokens_or_another_order_of_them_make_no_pair(tmp_path):
+def test_a_draft_model_with_other_tokens_or_another_order_of_them_is_translated_and_must_be_much_smaller(tmp_path):
     one = model(tmp_path / "a.gguf", 9)
     other = model(tmp_path / "b.gguf", 1, [*TOKENS[:-1], "d"])
     turned = model(tmp_path / "c.gguf", 1, [TOKENS[0], *reversed(TOKENS[1:])])
-    assert proposed(one, other, turned) == {"a": None, "b": None, "c": None}
+    found = find_pairs(load_catalog(), [one, other, turned]).pairs
+    assert [(pair.target.name, pair.draft and pair.draft.name, pair.translated) for pair in found] == [
+        ("a", "b", True),
+        ("b", None, False),
+        ("c", None, False),
+    ]
+
+
+def test_a_draft_model_with_the_same_tokens_goes_before_a_smaller_one_with_others(tmp_path):
+    others = [*TOKENS[:-1], "d"]
+    large, middle, small = (
+        model(tmp_path / "l.gguf", 12),
+        model(tmp_path / "m.gguf", 4),
+        model(tmp_path / "s.gguf", 1, others),
+    )
+    lonely = model(tmp_path / "x.gguf", 20, [*TOKENS[:-1], "e"])
+    found = find_pairs(load_catalog(), [lonely, small, middle, large]).pairs
+    drafted = [(pair.target.name, pair.draft.name, pair.translated) for pair in found if pair.draft]
+    assert drafted == [("l", "m", False), ("x", "s", True)]
 
 
 def test_a_gguf_file_and_a_folder_with_the_same_tokens_make_a_pair(tmp_path):

@@ -1,0 +1,121 @@
+"""Measures what growing a tree costs the host beside the models' own passes: processor time, medians over rounds.
+
+    python bench/growth_work.py [--pair smol] [--drafters suffix,merge] [--policies chain] [--nodes 64] [--chat]
+
+Some drafters need a pair with a draft model. What counts is processor time of the drafting thread, less that of passes
+within models, so another busy process changes little. `--chat` samples as the pair's chats do, with their penalties;
+else rounds are greedy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, whichever is installed
+
+from specchat.bench.pair_setup import load_pair, prepare_environment
+from specchat.config import load_catalog, settings_of
+from specchat.errors import CombinationError
+from specchat.settings import GREEDY
+from specchat.trees import TREE_POLICIES
+
+WARM_UP = 12
+TEXT = "The quick brown fox jumps over the lazy dog, and the dog sleeps in the warm sun by the river. "
+
+
+class Clock:
+    """Processor time of this thread, with that spent within models apart."""
+
+    def __init__(self) -> None:
+        self.models_s = 0.0
+        self._inside = 0
+
+    def apart(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, its time counted as a model's."""
+
+        def timed(*arguments: Any, **named: Any) -> Any:
+            began = time.thread_time()
+            self._inside += 1
+            try:
+                return function(*arguments, **named)
+            finally:
+                self._inside -= 1
+                if not self._inside:
+                    self.models_s += time.thread_time() - began
+
+        return timed
+
+
+@contextmanager
+def models_apart(clock: Clock) -> Iterator[None]:
+    """Count what passes of models and steps of trained networks take as theirs."""
+    from specchat.models.learned.hydra_drafting import HydraDrafting
+    from specchat.models.own.decoder import Decoder
+
+    with ExitStack() as patches:
+        for owner, name in ((Decoder, "read"), (Decoder, "prefill"), (Decoder, "borrow"), (HydraDrafting, "read")):
+            patches.enter_context(patch.object(owner, name, clock.apart(getattr(owner, name))))
+        yield
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--pair", default="smol")
+    asked.add_argument("--drafters", default="suffix,token_recycling,merge,hydra")
+    asked.add_argument("--policies", default=",".join(TREE_POLICIES))
+    asked.add_argument("--nodes", type=int, default=64)
+    asked.add_argument("--rounds", type=int, default=20)
+    asked.add_argument("--chat", action="store_true")
+    measure(asked.parse_args())
+
+
+def measure(asked: argparse.Namespace) -> None:
+    prepare_environment(2)
+    from specchat.core.context import Context
+    from specchat.core.noise import Noise
+    from specchat.decoding.assemble import assemble, sampling
+
+    shape = {"nodes": asked.nodes, "depth": 16, "width": 8, "controller": "fixed", "threads": 2, "pair": asked.pair}
+    base = settings_of(load_catalog().pair(asked.pair), {} if asked.chat else GREEDY, shape)
+    pair = load_pair(base.but({"drafter": "none"}))
+    model, clock = pair.target.model, Clock()
+    prompt = pair.vocabulary.encode_chat([{"role": "user", "content": TEXT * 12 + "Repeat."}])
+    print(f"{asked.nodes} nodes, {'as the chat samples' if asked.chat else 'greedy'}: ms on the host, and nodes")
+    for drafter in asked.drafters.split(","):
+        for policy in asked.policies.split(","):
+            settings = base.but({"drafter": drafter, "policy": policy})
+            context = Context(prompt.copy(), len(prompt), model.vocab_size, sampling(settings), Noise(7))
+            draft = pair.draft.model if pair.draft else None
+            try:
+                speculator = assemble(settings, model, draft, resources=pair.resources)
+            except CombinationError as refused:
+                print(f"{drafter:16} {policy:12} {refused}")
+                continue
+            speculator.start(context.history)
+            grow, taken, nodes = speculator.policy.grow, [], []
+
+            def timed(*given: Any, grow: Any = grow, taken: list[float] = taken, nodes: list[int] = nodes) -> Any:
+                models_s, began = clock.models_s, time.thread_time()
+                tree = grow(*given)
+                taken.append(time.thread_time() - began - (clock.models_s - models_s))
+                nodes.append(len(tree) - 1)
+                return tree
+
+            with models_apart(clock), patch.object(speculator.policy, "grow", timed):
+                for _ in range(WARM_UP + asked.rounds):
+                    speculator.round(context)
+            median, most = (1e3 * figure(taken[WARM_UP:]) for figure in (statistics.median, max))
+            grown = f"{median:6.2f} ms  {statistics.median(nodes[WARM_UP:]):4.0f} nodes  at most {most:6.2f} ms"
+            print(f"{drafter:16} {policy:12} {grown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
