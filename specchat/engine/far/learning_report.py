@@ -8,6 +8,7 @@ from specchat.decoding.combinations import trained_in_use
 from specchat.engine.far.open_pair import OpenPair
 from specchat.engine.protocol import events
 from specchat.settings import Settings
+from specchat.structures.reply_buffer import MOST_BYTES
 
 
 def learning_report(pair: OpenPair, forget: bool) -> events.Learnt:
@@ -31,6 +32,7 @@ def learning_report(pair: OpenPair, forget: bool) -> events.Learnt:
         now=list(learnt.now),
         disk_bytes=kept.kept_bytes(name) if name else 0,
         freed_bytes=freed,
+        most_bytes=MOST_BYTES,
         why="" if name else _why_not(settings, trained),
     )
 

@@ -234,6 +234,7 @@ class Learnt(Struct, frozen=True, tag_field="type", tag="learnt"):
     now: list[Whole] = []
     disk_bytes: Whole = 0
     freed_bytes: Whole = 0  # by forgetting
+    most_bytes: Whole = 0  # that kept replies may take
     why: Words = ""  # what stands in the way, and what to do about it
 
 

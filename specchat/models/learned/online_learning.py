@@ -18,7 +18,7 @@ from specchat.models.learned.reply_windows import Window, windows_of
 from specchat.models.learned.unrolling import accepted_lengths, chain_loss
 from specchat.structures.reply_buffer import RecordedReply, ReplyBuffer
 
-LEARNING_RATE = 3e-4
+LEARNING_RATE = 1e-4
 STEPS = 3
 """Tokens that are guessed in a row while learning."""
 

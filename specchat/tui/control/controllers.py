@@ -15,6 +15,7 @@ from specchat.tui.control.engine_server import EngineServer
 from specchat.tui.control.engine_session import EngineSession, LinkFactory
 from specchat.tui.control.event_dispatch import EventDispatch
 from specchat.tui.control.event_pump import EventPump
+from specchat.tui.control.learning import LearningControl
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.control.prompt_controller import PromptController
 from specchat.tui.control.races import Races
@@ -116,6 +117,7 @@ class Controllers:
         self.served = ServedReplies(chat, self.session.send, lambda: self.races.on, self.pump.wake)
         self.server = EngineServer(chat, self.served, ports, server)
         self.context_limit = ContextLimit(chat, self.session, views, ports)
+        self.learning = LearningControl(chat, views, self.session, self.settings_files)
         self.current_chat = CurrentChat(chat, views, self.session, self.context_limit, self.archive, ports)
         self.actions = Actions(
             chat=chat,
@@ -134,6 +136,7 @@ class Controllers:
             show=self.show,
             server=self.server,
             clips=Clips(chat, self.session),
+            learning=self.learning,
             keys=keys,
         )
         self.starting_page = StartingPage(views, self.session, self.context_limit, ports, demo)

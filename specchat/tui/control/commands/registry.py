@@ -80,6 +80,12 @@ COMMANDS: dict[str, Command] = {
         Command("restart", "start the engine again", app_commands.restart),
         Command("demo", "watch a recorded chat", app_commands.demo),
         Command("serve", "let other programs use this engine, over HTTP", app_commands.serve, "[PORT|off]"),
+        Command(
+            "learn",
+            "let the drafter learn from your replies; what it has learnt",
+            app_commands.learn,
+            "[on|off|forget]",
+        ),
         Command("tour", "see the tour of the first start again", app_commands.tour),
         Command("log", "the end of the engine's log, and where it stands", app_commands.show_log),
         Command("exit", "leave", app_commands.exit_app, binding="quit"),
