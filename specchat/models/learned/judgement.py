@@ -12,7 +12,7 @@ from torch import Tensor
 DEPTH = 4
 """Guesses in the chains that are compared."""
 
-MOST_CHAINS = 2048
+MOST_CHAINS = 1024
 """So many of the most recent chains count."""
 
 _FEWEST_CHAINS = 128

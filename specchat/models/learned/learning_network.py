@@ -166,7 +166,7 @@ class LearningNetwork:
             saved = load(state)
             if bytes(saved.pop(_ORIGINAL).tolist()).hex() != self._sha256:
                 raise ValueError("it was learnt from other weights than those that are here now")
-            learner = OnlineLearner(self._load(), self._target)
+            learner = OnlineLearner(self._load(), self._target, self.depth)
             learner.restore(saved)
         except (SafetensorError, KeyError, RuntimeError) as error:
             raise ValueError(f"no learnt weights: {error}") from None
@@ -174,7 +174,7 @@ class LearningNetwork:
 
     def _learning(self) -> OnlineLearner:
         if self._learner is None:
-            self._learner = OnlineLearner(self._load(), self._target)
+            self._learner = OnlineLearner(self._load(), self._target, self.depth)
         return self._learner
 
     def _work(self, learner: OnlineLearner) -> Iterator[None]:

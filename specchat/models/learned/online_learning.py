@@ -57,13 +57,15 @@ class OnlineLearner:
     reply is judged before it is learnt from; there is one network, not one for each topic.
     """
 
-    def __init__(self, original: Any, target: Weights) -> None:
+    def __init__(self, original: Any, target: Weights, deepest: int) -> None:
         """Nothing learnt yet.
 
         Args:
             original: one of `models.learned.networks`, in float32.
             target: whose head further tokens are read from.
+            deepest: so many tokens it can guess in a row.
         """
+        self._steps, self._judged = min(STEPS, deepest), min(DEPTH, deepest)
         self.original = original
         self.network = _copy(original)
         self.buffer = ReplyBuffer()
@@ -82,7 +84,7 @@ class OnlineLearner:
         total, buffer = self._judgement.total, self.buffer
         return Learnt(
             self._replies, self._tokens, buffer.tokens, buffer.size_bytes, self._updates, self._went_back,
-            total.chains, total.before, total.now,
+            total.chains, total.before[: self._judged], total.now[: self._judged],
         )  # fmt: skip
 
     @property
@@ -155,10 +157,9 @@ class OnlineLearner:
         self._make_learnable(reply)
         found: list[tuple[Tensor, Tensor]] = []
         for window in windows_of(reply, ANCHORS):
-            batch = window.batch(DEPTH)
-            before, now = (
-                accepted_lengths(network, batch, self._columns, DEPTH) for network in (self.original, self.network)
-            )
+            batch = window.batch(self._judged)
+            networks = self.original, self.network
+            before, now = (accepted_lengths(each, batch, self._columns, self._judged) for each in networks)
             found.append((before, now))
             yield
         before, now = (torch.cat(lengths) for lengths in zip(*found, strict=True))
@@ -174,7 +175,7 @@ class OnlineLearner:
         for _ in range(WINDOWS):
             window = self._drawn(chance)
             self._make_learnable(window.reply)
-            loss, _ = chain_loss(self.network, window.batch(STEPS), self._columns, STEPS, chance)
+            loss, _ = chain_loss(self.network, window.batch(self._steps), self._columns, self._steps, chance)
             if loss.requires_grad:
                 (loss / WINDOWS).backward()  # type: ignore[no-untyped-call]
             yield

@@ -38,10 +38,10 @@ class ReplyRecorder:
         position = round.start - 1
         if not self._tokens:
             self._first = position
+        if len(self._tokens) >= MOST_REPLY_TOKENS:
+            return
         if position != self._first + len(self._tokens):  # a round was not shown here
             self.begin()
-            return
-        if len(self._tokens) >= MOST_REPLY_TOKENS:
             return
         path = (ROOT, *round.verdict.path)
         self._tokens += [round.tree.tokens[node] for node in path]
