@@ -9,6 +9,7 @@ GOODPUT = ("tests/controllers/test_goodput.py", "tests/controllers/test_goodput_
 MERGE = "tests/drafters/test_merge.py"
 EARLY_EXIT = "tests/drafters/test_early_exit.py"
 PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
+ONLINE = "tests/training/test_online_learning.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
 SEVERAL = ("tests/drafters/test_several_and_fuse.py", "tests/drafters/test_several_models.py")
@@ -824,6 +825,55 @@ MUTATIONS = (
         "rows = logits[[row_of[tree.parents[node]] for node in asked]]",
         "rows = self.target.head(hidden[[places[node] for node in asked]])",
         (PRUNING, "-k", "likely"),
+    ),
+    # ------------------------------------------------------------------------------------- learning from replies
+    Mutation(
+        "learning",
+        "takes the states of the next token",
+        "models/learned/reply_recorder.py",
+        "text.kept(first - 1, first - 1 + count)",
+        "text.kept(first, first + count)",
+        (ONLINE, "-k", "every_round"),
+    ),
+    Mutation(
+        "learning",
+        "learns from a reply before it is judged",
+        "models/learned/online_learning.py",
+        "        while self._new:\n",
+        "        yield from self._update()\n        while self._new:\n",
+        (ONLINE, "-k", "before_it_is_learnt"),
+    ),
+    Mutation(
+        "learning",
+        "keeps weights that do worse",
+        "models/learned/online_learning.py",
+        "if self._judgement.worse:",
+        "if self._judgement.worse and not self._updates:",
+        (ONLINE, "-k", "worse_goes_back"),
+    ),
+    Mutation(
+        "learning",
+        "records replies while it is off",
+        "models/learned/learning_network.py",
+        "        if self._wanted:\n",
+        "        if True:\n",
+        (ONLINE, "-k", "kept_while_learning_is_off"),
+    ),
+    Mutation(
+        "learning",
+        "changes the weights within a reply",
+        "models/learned/learning_network.py",
+        "return self._drafting.network.begin(history)",
+        "self._drafting = self._next or self._drafting\n        return self._drafting.network.begin(history)",
+        (ONLINE, "-k", "newest_weights"),
+    ),
+    Mutation(
+        "learning",
+        "keeps more than fits",
+        "structures/reply_buffer.py",
+        "while self.size_bytes > self.most_bytes:",
+        "if self.size_bytes > 2 * self.most_bytes:",
+        (ONLINE, "-k", "bounded"),
     ),
     # ------------------------------------------------------------------------------------------------ the round
     Mutation(

@@ -145,7 +145,7 @@ def test_the_text_is_the_same_with_learning_on_and_off(model, temperature):
     assert texts(True) == texts(False)
 
 
-def test_nothing_changes_within_a_reply(model, state):
+def test_a_reply_begins_with_the_newest_weights_and_nothing_changes_within_it(model, state):
     conversation, network = gone_on(model, state)
     before = network._drafting
     assert network._next is not None, "there are newer weights than those that draft"
@@ -174,6 +174,18 @@ def test_idle_work_stops_at_its_deadline_and_goes_on_later(model):
     assert pieces > online_learning.WINDOWS
     assert network.learnt.updates > 0
     assert not network.idle(time.monotonic() + 1)
+
+
+def test_a_reply_is_judged_before_it_is_learnt_from(model):
+    conversation, network = conversed(model)
+    network.learn(True)
+    for reply in range(2):
+        spoken(conversation, NARROW[reply:][:1], network)
+        chains, updates = network.learnt.chains, network.learnt.updates
+        while network.learnt.chains == chains:
+            network.idle(0.0)
+        assert network.learnt.updates == updates
+        idle(network)
 
 
 def test_learning_uses_one_thread_and_gives_the_others_back(model, monkeypatch):
