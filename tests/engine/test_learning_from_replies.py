@@ -114,7 +114,7 @@ def test_what_was_learnt_by_other_weights_is_not_used(monkeypatch):
     first = Session()
     first.reply()
     first.rest()
-    monkeypatch.setattr("specchat.models.learned.loading.LearningNetwork", renamed)
+    monkeypatch.setattr("specchat.models.learned.network_loading.LearningNetwork", renamed)
     second = Session()
     assert "learnt from other weights than those that are here now" in second.said[0]
     assert second.learnt().replies == 0

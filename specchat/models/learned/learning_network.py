@@ -17,7 +17,7 @@ from specchat.core.seams import Weights
 from specchat.core.states import TextStates
 from specchat.core.trained_network import Guessed, TrainedNetwork
 from specchat.core.tree import TokenTree
-from specchat.models.learned.ground import Ground
+from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.online_learning import OnlineLearner
 from specchat.models.learned.reply_recorder import ReplyRecorder
 from specchat.models.learned.text_inputs import TextInputs
@@ -30,7 +30,7 @@ class Drafting:
     """A network that drafts, and what it drafts with."""
 
     network: TrainedNetwork
-    ground: Ground
+    inputs: DraftingInputs
 
 
 class LearningNetwork:
@@ -95,7 +95,7 @@ class LearningNetwork:
         if self._next is not None:
             self._passes_before = self.passes
             self._drafting, self._next = self._next, None
-            self._drafting.ground.head.add(self._drafting.ground.text.tokens)
+            self._drafting.inputs.head.add(self._drafting.inputs.text.tokens)
         self._recorder.begin()
         self.begin(history)
 
@@ -113,7 +113,7 @@ class LearningNetwork:
 
     def reply_ended(self) -> None:
         """Keep the reply, to learn from it later."""
-        reply = self._recorder.taken(self._drafting.ground.text)
+        reply = self._recorder.taken(self._drafting.inputs.text)
         if reply is not None:
             self._learning().add(reply)
 
@@ -159,7 +159,7 @@ class LearningNetwork:
             self._learner = self._restored(state)
             self._renew(self._learner)
         elif forgotten is not None:
-            self._next = self._make(self._load(), self._drafting.ground.text)
+            self._next = self._make(self._load(), self._drafting.inputs.text)
 
     def _restored(self, state: bytes) -> OnlineLearner:
         try:
@@ -183,4 +183,4 @@ class LearningNetwork:
 
     def _renew(self, learner: OnlineLearner) -> None:
         """Make the learnt weights ready for drafting."""
-        self._next = self._make(learner.drafting_copy(), self._drafting.ground.text)
+        self._next = self._make(learner.drafting_copy(), self._drafting.inputs.text)
