@@ -16,7 +16,7 @@ from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.drafters.parts import PairResources
 from specchat.engine.far.kept_drafters import KeptDrafters
 from specchat.engine.far.learning_report import learning_report
-from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.transformers_model import ReferenceModel
 from specchat.settings import Settings
 
 NAME = "hydra-32-3-61-0.67"
