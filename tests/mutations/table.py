@@ -861,10 +861,10 @@ MUTATIONS = (
     ),
     Mutation(
         "learning",
-        "changes the weights within a reply",
+        "learns within a reply",
         "models/learned/learning_network.py",
-        "return self._drafting.network.begin(history)",
-        "self._drafting = self._next or self._drafting\n        return self._drafting.network.begin(history)",
+        "            self._recorder.observe(round)\n",
+        "            self._recorder.observe(round)\n            self.idle(0.0)\n",
         (ONLINE, "-k", "newest_weights"),
     ),
     Mutation(
