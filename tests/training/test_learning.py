@@ -11,6 +11,7 @@ from specchat.config.trained_drafters import read_drafter
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.errors import NotEnoughMemory, TrainingError
+from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
 from specchat.models.learned import losses
 from specchat.models.learned.losses import columns_of, divergence, followed, labels_of
 from specchat.models.learned.networks import NETWORKS, load_network, new_network
@@ -193,7 +194,7 @@ def test_learning_ends_where_it_no_longer_helps(model, shard, tmp_path, monkeypa
 
 
 def test_every_network_has_a_recipe():
-    assert RECIPES.keys() == NETWORKS.keys()
+    assert RECIPES.keys() == NETWORKS.keys() == TOKENS_LEARNT_PER_S.keys()
 
 
 def request(tmp_path, **changes):

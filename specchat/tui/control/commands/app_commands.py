@@ -23,6 +23,10 @@ async def learn(actions: Actions, argument: str) -> None:
     await actions.learning.run(argument)
 
 
+async def train(actions: Actions, argument: str) -> None:
+    await actions.trainings.train(argument)
+
+
 async def tour(actions: Actions, _: str) -> None:
     await actions.tour.start()
 

@@ -86,6 +86,12 @@ COMMANDS: dict[str, Command] = {
             app_commands.learn,
             "[on|off|forget]",
         ),
+        Command(
+            "train",
+            "train a drafter for this pair's model in the background; again shows how far it is",
+            app_commands.train,
+            "[stop|resume]",
+        ),
         Command("tour", "see the tour of the first start again", app_commands.tour),
         Command("log", "the end of the engine's log, and where it stands", app_commands.show_log),
         Command("exit", "leave", app_commands.exit_app, binding="quit"),
