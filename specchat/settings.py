@@ -71,6 +71,10 @@ class Settings:
         live=False,
         check=parse_memory,
     )
+    learn: bool = option(
+        False,
+        "let the trained drafter in use learn from your replies while the engine is idle; they stay on this machine",
+    )
     stop: tuple[str, ...] = ()
     method_options: Mapping[str, Any] = field(default_factory=dict)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.learnt import Learnt
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, LayerHook, PassRequest, Rider
 from specchat.core.round import Round
@@ -210,6 +211,22 @@ class IdleWorker(Protocol):
 
     def idle(self, deadline: float) -> bool:
         """Work until `time.monotonic()` reaches the deadline; whether there is more to do. Never called in a reply."""
+
+
+@runtime_checkable
+class LearnsFromReplies(KeepsState, IdleWorker, Protocol):
+    """A drafter that learns from the user's replies, where the user wants that. Its state is large, so that it is saved
+    after idle work and when the engine leaves, not after every reply."""
+
+    def learn(self, wanted: bool) -> None:
+        """Learn from replies from now on, or no longer; at first it does not. What was learnt stays in use."""
+
+    def reply_ended(self) -> None:
+        """A reply is over, and nobody waits for anything."""
+
+    @property
+    def learnt(self) -> Learnt:
+        """What it has learnt so far."""
 
 
 class TreePolicy(Protocol):

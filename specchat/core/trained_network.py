@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from specchat.core.learnt import Learnt
+from specchat.core.round import Round
 from specchat.core.states import TextStates
 from specchat.core.tree import TokenTree
 
@@ -40,8 +42,10 @@ class TrainedNetwork(Protocol):
     """Of the target, whose states it reads."""
     depth: int
     """Nodes of this depth and deeper it cannot be asked about."""
-    passes: int
-    """Forward passes so far."""
+
+    @property
+    def passes(self) -> int:
+        """Forward passes so far."""
 
     def take(self, states: TextStates) -> None:
         """States of the text; they come as `Drafter.text_tap` is given them."""
@@ -55,3 +59,35 @@ class TrainedNetwork(Protocol):
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """Read nodes of one depth, each once, after their parents: what probably follows each of them."""
+
+
+class LearningTrainedNetwork(TrainedNetwork, Protocol):
+    """A trained network that can go on learning from the user's replies.
+
+    What it learns is saved and restored as `KeepsState` says, and learnt as `IdleWorker` does.
+    """
+
+    def start(self, history: Sequence[int]) -> None:
+        """A reply begins behind this text: from here to its end the weights stay as they are."""
+
+    def learn(self, wanted: bool) -> None:
+        """Learn from replies from now on, or no longer."""
+
+    def observe(self, round: Round) -> None:
+        """A round of the reply is over."""
+
+    def reply_ended(self) -> None:
+        """The reply is over."""
+
+    @property
+    def learnt(self) -> Learnt:
+        """What was learnt so far."""
+
+    def idle(self, deadline: float) -> bool:
+        """Learn; see `IdleWorker`."""
+
+    def save_state(self) -> bytes:
+        """What was learnt; see `KeepsState`."""
+
+    def restore_state(self, state: bytes) -> None:
+        """Go on from what was learnt; see `KeepsState`."""

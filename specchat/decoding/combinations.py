@@ -112,6 +112,12 @@ def drafters_to_fetch(settings: Settings, trained: TrainedDrafters) -> list[str]
     return [name for choice in needed for name in trained.to_fetch(choice.name, choice.options.weights)]
 
 
+def trained_in_use(settings: Settings, trained: TrainedDrafters) -> list[str]:
+    """Names of the trained drafters that these settings draft with; the settings fit the pair."""
+    needed = _with_weights(choose_drafter(settings))
+    return [trained.choose(choice.name, choice.options.weights).name for choice in needed]
+
+
 def losslessness(settings: Settings) -> Losslessness:
     """What may be claimed for the text of settings that `check_settings` lets through.
 

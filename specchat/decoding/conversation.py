@@ -144,6 +144,10 @@ class Conversation:
         )
         self._settings = settings
 
+    def build_parts(self) -> None:
+        """Build what the settings in force ask for now, where the next reply would have to."""
+        self._current_speculator(None)
+
     def supply(self, resources: PairResources) -> None:
         """Build drafters from these from now on; those that were built stay."""
         self._resources = resources
@@ -162,19 +166,15 @@ class Conversation:
         return self._known(self.vocabulary.encode_chat(list(messages)))
 
     def encode_text(self, text: str) -> list[int]:
-        """A text as tokens, to go on with as it stands.
-
-        Raises:
-            ModelError: the tokenizer names a token for which the target has no row.
-        """
+        """A text as tokens, to go on with as it stands; raises as `encode` does."""
         return self._known(self.vocabulary.encode_text(text))
 
     def encode_reference(self, text: str) -> list[int]:
-        """A text as the tokens that a reply would write it with; raises as `encode_text` does."""
+        """A text as the tokens that a reply would write it with; raises as `encode` does."""
         return self._known(self.vocabulary.encode(text))
 
     def encode_begun(self, pieces: Sequence[str]) -> list[int]:
-        """The tokens that wrote these pieces of a reply; raises as `encode_text` does."""
+        """The tokens that wrote these pieces of a reply; raises as `encode` does."""
         return self._known(tokens_of(self.vocabulary, pieces))
 
     def _known(self, tokens: list[int]) -> list[int]:

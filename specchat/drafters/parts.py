@@ -13,7 +13,7 @@ from specchat.core.memory import MemoryLimit
 from specchat.core.network_pruning import Prunable
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Engine, Model, Weights
-from specchat.core.trained_network import TrainedNetwork
+from specchat.core.trained_network import LearningTrainedNetwork
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.choice import DrafterChoice, choose
 from specchat.errors import CombinationError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 EngineFactory = Callable[[Mapping[str, Any], Model, Model | None, "PairResources"], Engine]
 """(settings by name, the model that writes, its draft model, what else there is) → an engine of its own."""
 
-NetworkFactory = Callable[[Weights, TrainedDrafter, int], TrainedNetwork]
+NetworkFactory = Callable[[Weights, TrainedDrafter, int], LearningTrainedNetwork]
 """(target, trained weights, how many frequent tokens) → the network."""
 
 
@@ -197,7 +197,7 @@ class Parts:
         """A drafter that this one always has inside, with default options."""
         return self.build(choose(name, Settings()), place)
 
-    def network(self, tokens: int) -> TrainedNetwork:
+    def network(self, tokens: int) -> LearningTrainedNetwork:
         """The network of this drafter's trained weights, which guesses so many frequent tokens besides the text's."""
         assert self.trained is not None, "the table says that it needs weights"
         assert self.make_network is not None, "assemble hands out networks"

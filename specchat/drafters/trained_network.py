@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from specchat.core.context import Context
+from specchat.core.learnt import Learnt
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
@@ -53,7 +54,7 @@ class TrainedNetworkDrafter:
     def start(self, history: Sequence[int]) -> None:
         """Read what is known of the text, so that the first round does not pay for the prompt."""
         self._tree = None
-        self._network.begin(history)
+        self._network.start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """Nothing where states of the text are missing, and nothing where passes are not allowed."""
@@ -74,9 +75,35 @@ class TrainedNetworkDrafter:
     def observe(self, round: Round) -> None:
         """Forget the tree. What was accepted comes as states of the text."""
         self._tree = None
+        self._network.observe(round)
 
     def close(self) -> None:
         """Nothing to let go of: the network is its own."""
+
+    def learn(self, wanted: bool) -> None:
+        """Let the network learn from replies from now on, or no longer."""
+        self._network.learn(wanted)
+
+    def reply_ended(self) -> None:
+        """Keep what the reply can teach, if the network is to learn."""
+        self._network.reply_ended()
+
+    @property
+    def learnt(self) -> Learnt:
+        """What the network has learnt from replies."""
+        return self._network.learnt
+
+    def idle(self, deadline: float) -> bool:
+        """Let the network learn until the deadline."""
+        return self._network.idle(deadline)
+
+    def save_state(self) -> bytes:
+        """What the network has learnt."""
+        return self._network.save_state()
+
+    def restore_state(self, state: bytes) -> None:
+        """Draft with what was learnt from the next reply on."""
+        self._network.restore_state(state)
 
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""

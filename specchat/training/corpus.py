@@ -3,50 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from specchat.models.learned.batch import Batch
 from specchat.training.state_shards import StateShard
 
 _HELD_OUT = 20
 """One text in so many is never learnt from: progress is measured on those."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Some texts side by side, padded behind their ends.
-
-    Args:
-        features: (B, S, taps, d) float32.
-        tokens: (B, S) int64.
-        first: (B,) the first place from which something is drafted: the token in front of the last of the prompt.
-        last: (B,) the last place whose next token is known.
-        likeliest: (B, S, K) int64, the target's likeliest next tokens.
-        log_p: (B, S, K) logarithms of their sharpened probabilities.
-        rest: (B, S) the sharpened probability of all others.
-    """
-
-    features: Tensor
-    tokens: Tensor
-    first: Tensor
-    last: Tensor
-    likeliest: Tensor
-    log_p: Tensor
-    rest: Tensor
-
-    def to(self, device: torch.device) -> Batch:
-        return (
-            self if device.type == "cpu" else Batch(*(getattr(self, name).to(device) for name in self.__annotations__))
-        )
-
-    def drafted(self, step: int, anchors: int) -> Tensor:
-        """(B, A) bool, from which places the token `step` + 1 further on is one of the reply's."""
-        place = torch.arange(anchors, device=self.tokens.device)
-        begun, ended = self.first[:, None], self.last[:, None]
-        inside: Tensor = (place >= begun) & (place + step <= ended)
-        return inside
 
 
 class Corpus:

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from specchat.errors import TrainingError
+from specchat.models.learned.batch import Batch
+from specchat.models.learned.losses import columns_of
 from specchat.models.learned.networks import save_weights
+from specchat.models.learned.unrolling import Acceptance, acceptance, chain_loss
 from specchat.training.checkpoints import Standing, load_checkpoint, save_checkpoint
-from specchat.training.corpus import Batch, Corpus
+from specchat.training.corpus import Corpus
 from specchat.training.files import replacing
-from specchat.training.unrolling import Acceptance, acceptance, chain_loss
 
 TEXTS_PER_BATCH = 4
 _CHECKPOINT_S = 60.0
@@ -184,10 +186,3 @@ class Fitting:
 
     def _save(self) -> None:
         save_checkpoint(self._checkpoint, self.network, self._optimizer, self.standing, self._about)
-
-
-def columns_of(tokens: Tensor, vocab_size: int) -> Tensor:
-    """(V,) int64 the column of every token in the logits of a trimmed head, −1 for those it lacks."""
-    columns = torch.full((vocab_size,), -1, dtype=torch.int64, device=tokens.device)
-    columns[tokens] = torch.arange(len(tokens), device=tokens.device)
-    return columns

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from specchat.core.seams import Weights
+from specchat.models.learned.losses import columns_of
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.training.corpus import Corpus
-from specchat.training.fitting import columns_of
 
 
 def shared_with(target: Weights, corpus: Corpus, head_tokens: int) -> SharedWeights:

@@ -30,6 +30,8 @@ SOURCE = {"token": 0, "part": "user", "number": 1, "before": "so"}
 STARTED = started([Message("user", "hi")])
 FINISHED = ev.Finished(1, "end", "", stats_of(ROUNDS), 9.0)
 
+LEARNT = ev.Learnt("smol-hydra", True, chains=100, before=[40, 20], now=[50, 30])
+
 
 def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
     """The event's line with one value replaced, or without it where `to` is `...`."""
@@ -47,6 +49,8 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
+        (changed(LEARNT, "before", to=[9]), "two networks are compared at the same depths"),
+        (changed(LEARNT, "now", 0, to=101), "more chains are right than there are"),
         (changed(ROUND, "tree", "parents", 2, to=2), "parents come before their children"),
         (changed(ROUND, "tree", "parents", 2, to=-1), "parents come before their children"),
         (changed(ROUND, "tree", "parents", 0, to=0), "the root has a parent"),

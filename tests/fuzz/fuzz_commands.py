@@ -18,6 +18,7 @@ from specchat.engine.protocol.commands import (
     Compare,
     Count,
     Generate,
+    Learning,
     Load,
     Pace,
     Quit,
@@ -41,6 +42,8 @@ _COMMANDS: list[Command] = [
     Compare(4, _TALK, 7, [1, 2, 3], [1, 2, 4], {"temperature": 0.7}),
     Cancel(9),
     Statistics(),
+    Learning(),
+    Learning(forget=True),
 ]
 
 

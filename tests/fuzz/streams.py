@@ -37,6 +37,7 @@ def others() -> list[ev.Event]:
     return [
         changed,
         ev.Counted(1, 12, 8192),
+        ev.Learnt("smol-hydra", True, 2, 300, 300, 9, 0, 200, [90, 40], [99, 50], 6_000_000),
         ev.Compared(1, 3, "a", "b", 0.1, 0.2, True),
         totals,
         ev.Notice("so it is"),

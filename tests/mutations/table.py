@@ -9,6 +9,7 @@ GOODPUT = ("tests/controllers/test_goodput.py", "tests/controllers/test_goodput_
 MERGE = "tests/drafters/test_merge.py"
 EARLY_EXIT = "tests/drafters/test_early_exit.py"
 PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
+ONLINE = "tests/training/test_online_learning.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
 SEVERAL = ("tests/drafters/test_several_and_fuse.py", "tests/drafters/test_several_models.py")
@@ -843,6 +844,55 @@ MUTATIONS = (
         "rows = self.target.head(hidden[[places[node] for node in asked]])",
         (PRUNING, "-k", "likely"),
     ),
+    # ------------------------------------------------------------------------------------- learning from replies
+    Mutation(
+        "learning",
+        "takes the states of the next token",
+        "models/learned/reply_recorder.py",
+        "text.kept(first - 1, first - 1 + count)",
+        "text.kept(first, first + count)",
+        (ONLINE, "-k", "every_round"),
+    ),
+    Mutation(
+        "learning",
+        "learns from a reply before it is judged",
+        "models/learned/online_learning.py",
+        "        while self._new:\n",
+        "        yield from self._update()\n        while self._new:\n",
+        (ONLINE, "-k", "before_it_is_learnt"),
+    ),
+    Mutation(
+        "learning",
+        "keeps weights that do worse",
+        "models/learned/online_learning.py",
+        "if self._judgement.worse:",
+        "if self._judgement.worse and not self._updates:",
+        (ONLINE, "-k", "worse_goes_back"),
+    ),
+    Mutation(
+        "learning",
+        "records replies while it is off",
+        "models/learned/learning_network.py",
+        "        if self._wanted:\n",
+        "        if True:\n",
+        (ONLINE, "-k", "kept_while_learning_is_off"),
+    ),
+    Mutation(
+        "learning",
+        "learns within a reply",
+        "models/learned/learning_network.py",
+        "            self._recorder.observe(round)\n",
+        "            self._recorder.observe(round)\n            self.idle(0.0)\n",
+        (ONLINE, "-k", "newest_weights"),
+    ),
+    Mutation(
+        "learning",
+        "keeps more than fits",
+        "structures/reply_buffer.py",
+        "while self.size_bytes > self.most_bytes:",
+        "if self.size_bytes > 2 * self.most_bytes:",
+        (ONLINE, "-k", "bounded"),
+    ),
     # ------------------------------------------------------------------------------------------------ the round
     Mutation(
         "round",
@@ -864,7 +914,7 @@ MUTATIONS = (
     Mutation(
         "training",
         "learns deeper guesses of chains that were wrong",
-        "training/unrolling.py",
+        "models/learned/unrolling.py",
         "        going = going & batch.drafted(step, anchors)\n",
         "        going = batch.drafted(step, anchors)\n",
         UNROLLING,
@@ -872,7 +922,7 @@ MUTATIONS = (
     Mutation(
         "training",
         "takes the law of the place before as the label",
-        "training/unrolling.py",
+        "models/learned/unrolling.py",
         "places + step\n",
         "places + step - 1\n",
         UNROLLING,
@@ -880,7 +930,7 @@ MUTATIONS = (
     Mutation(
         "training",
         "counts a guess as right that is one place early",
-        "training/unrolling.py",
+        "models/learned/unrolling.py",
         "batch.tokens[rows, places + step + 1]",
         "batch.tokens[rows, places + step]",
         UNROLLING,
@@ -888,7 +938,7 @@ MUTATIONS = (
     Mutation(
         "training",
         "learns the likeliest token instead of the target's law",
-        "training/losses.py",
+        "models/learned/losses.py",
         "p = torch.where(places >= 0, log_p.exp(), 0.0)",
         "p = torch.where(places >= 0, (log_p >= log_p.max(dim=1, keepdim=True).values).to(rest.dtype), 0.0)",
         (LEARNING, "-k", "shares_out or loss_is_zero"),
@@ -896,7 +946,7 @@ MUTATIONS = (
     Mutation(
         "training",
         "gives each token of a trimmed head another one's column",
-        "training/fitting.py",
+        "models/learned/losses.py",
         "torch.arange(len(tokens), device=tokens.device)",
         "torch.arange(len(tokens), device=tokens.device).flip(0)",
         UNROLLING,

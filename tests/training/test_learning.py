@@ -12,22 +12,23 @@ from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.errors import NotEnoughMemory, TrainingError
 from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
+from specchat.models.learned import losses
+from specchat.models.learned.losses import columns_of, divergence, followed, labels_of
 from specchat.models.learned.networks import NETWORKS, load_network, new_network
 from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.learned.unrolling import acceptance, chain_loss
 from specchat.models.own.text_batch import TextBatch
-from specchat.training import fitting, job, losses, needs, text_writing
+from specchat.training import fitting, job, needs, text_writing
 from specchat.training.batch_writer import BatchWriter, Writing
 from specchat.training.corpus import Corpus
 from specchat.training.files import only_user
-from specchat.training.fitting import Fitting, Schedule, columns_of
+from specchat.training.fitting import Fitting, Schedule
 from specchat.training.job import Job
-from specchat.training.losses import divergence, followed, labels_of
 from specchat.training.recipes import RECIPES, STEPS
 from specchat.training.state_reading import StateReading
 from specchat.training.target_weights import shared_with
 from specchat.training.text_store import TrainingText
 from specchat.training.training_request import TrainingRequest
-from specchat.training.unrolling import acceptance, chain_loss
 
 
 def own_texts(model, count=60, reply=24):

@@ -4,13 +4,15 @@ import pytest
 import torch
 from training_kit import V, some_texts, target
 
+from specchat.models.learned.batch import Batch
+from specchat.models.learned.losses import columns_of
+from specchat.models.learned.unrolling import acceptance, chain_loss
 from specchat.training import fitting
 from specchat.training.checkpoints import Standing
-from specchat.training.corpus import Batch, Corpus
-from specchat.training.fitting import Fitting, columns_of
+from specchat.training.corpus import Corpus
+from specchat.training.fitting import Fitting
 from specchat.training.state_reading import StateReading
 from specchat.training.target_weights import shared_with
-from specchat.training.unrolling import acceptance, chain_loss
 
 WORDS, LENGTH, STEPS = 6, 9, 2
 ANCHORS = LENGTH - STEPS

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from specchat.config import load_catalog
 from specchat.decoding.conversation import Conversation
 from specchat.drafters.parts import PairResources
+from specchat.engine.far.background_priority import background_priority
 from specchat.engine.far.idle_measuring import IdleMeasuring
 from specchat.engine.far.kept_drafters import KeptDrafters
 from specchat.engine.far.loaded_pair import LoadedPair
@@ -35,7 +36,8 @@ class IdleTime:
         if self.measuring.due:
             self.measuring.measure(conversation, interrupted)
         else:
-            self.kept.work(interrupted)
+            with background_priority():
+                self.kept.work(interrupted)
 
     def resources(self, pair: LoadedPair) -> PairResources:
         """What the pair's drafters may be made from; those that learn are kept."""

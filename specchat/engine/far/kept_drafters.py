@@ -9,8 +9,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from specchat.config.drafter_states import DrafterStateFile
-from specchat.core.seams import Drafter, IdleWorker, KeepsState
+from specchat.config.drafter_states import DrafterStateFile, erase_state, kept_states
+from specchat.core.learnt import Learnt
+from specchat.core.seams import Drafter, IdleWorker, KeepsState, LearnsFromReplies
 from specchat.errors import SpecchatError
 
 SLICE_S = 0.02
@@ -37,6 +38,7 @@ class KeptDrafters:
         self._told: set[str] = set()
         self._drafters: list[tuple[str, weakref.ref[Drafter]]] = []
         self._saved: dict[str, str] = {}  # name → checksum of the state that was written or read last
+        self._learning = False
         self.due = False
         """Whether there may be idle work."""
 
@@ -47,17 +49,51 @@ class KeptDrafters:
         self._drafters = [*((n, ref) for n, ref in self._drafters if ref() is not None), (name, weakref.ref(drafter))]
         if isinstance(drafter, KeepsState):
             self._restore(name, drafter)
+        if isinstance(drafter, LearnsFromReplies):
+            drafter.learn(self._learning)
         self.due = True
+
+    def learn(self, wanted: bool) -> None:
+        """Let drafters learn from replies from now on, those that are built later too; or no longer."""
+        self._learning = wanted
+        for _, drafter in self._learners():
+            drafter.learn(wanted)
+        self.due = True
+
+    def learnt(self, name: str) -> Learnt | None:
+        """What the drafter called so has learnt from replies; None where it is not in use."""
+        return next((drafter.learnt for known, drafter in self._learners() if known == name), None)
+
+    def kept_bytes(self, name: str) -> int:
+        """What the drafter called so takes on the disk."""
+        file = self._file(name).file
+        return file.stat().st_size if file.is_file() else 0
+
+    def forget(self, name: str) -> int:
+        """Erase what the drafter called so has learnt, here and on the disk; how many bytes that freed.
+
+        Raises:
+            StoreError: a file cannot be removed.
+        """
+        freed = erase_state(name) if name in kept_states() else 0
+        self._saved.pop(name, None)
+        self._share(name, b"")
+        return freed
 
     def replied(self) -> None:
         """A reply has ended: save what was learnt from it; there may be idle work."""
-        self.save()
+        for _, learner in self._learners():
+            learner.reply_ended()
+        self._save_those(lambda drafter: not isinstance(drafter, LearnsFromReplies))
         self.due = any(isinstance(drafter, IdleWorker) for _, drafter in self._live())
 
     def save(self) -> None:
         """Write the states that have changed. What was erased from the disk meanwhile is forgotten here too."""
+        self._save_those(lambda drafter: True)
+
+    def _save_those(self, wanted: Callable[[Drafter], bool]) -> None:
         for name, drafter in self._live():
-            if isinstance(drafter, KeepsState):
+            if isinstance(drafter, KeepsState) and wanted(drafter):
                 try:
                     self._save(name, drafter)
                 except Exception as error:
@@ -89,6 +125,12 @@ class KeptDrafters:
     def _live(self) -> Iterator[tuple[str, Drafter]]:
         for name, ref in self._drafters:
             if (drafter := ref()) is not None:
+                yield name, drafter
+
+    def _learners(self) -> Iterator[tuple[str, LearnsFromReplies]]:
+        """The newest first."""
+        for name, drafter in reversed(list(self._live())):
+            if isinstance(drafter, LearnsFromReplies):
                 yield name, drafter
 
     def _file(self, name: str) -> DrafterStateFile:

@@ -62,6 +62,7 @@ class OpenPair:
             plain_rounds=True,
             drafters=goes_on.conversation.drafters if goes_on else None,
         )
+        idle.kept.learn(settings.learn)
         return OpenPair(loaded, conversation, idle, goes_on.comparing if goes_on else Comparing(loaded))
 
     def serves(self, settings: Settings) -> bool:

@@ -29,6 +29,7 @@ from specchat.engine.far.event_conversion import (
     started_message,
     stats_message,
 )
+from specchat.engine.far.learning_report import learning_report
 from specchat.engine.far.load_times import LoadTimes
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import free_memory
@@ -43,6 +44,7 @@ from specchat.engine.protocol.commands import (
     Compare,
     Count,
     Generate,
+    Learning,
     Load,
     Pace,
     Quit,
@@ -106,6 +108,8 @@ class Worker:
                     self._count(command)
                 case Compare():
                     self._emit(self._pair().compare(command))
+                case Learning():
+                    self._emit(learning_report(self._pair(), command.forget))
                 case Statistics():
                     self._emit(events.Totals(self._replies, stats_message(self._totals)))
         except Exception as error:
@@ -267,6 +271,7 @@ class Worker:
         except CombinationError:
             now.supply_drafters(Loader(load_catalog(), self._emit, lambda: False), settings)
             now.conversation.change(settings)
+        now.idle.kept.learn(settings.learn)
         claim = loss_message(now.conversation.losslessness)
         self._emit(events.Changed(settings_message(now.conversation.settings), claim))
 

@@ -19,6 +19,7 @@ from specchat.engine.protocol.events import (
     Finished,
     Header,
     Hello,
+    Learnt,
     Prefilled,
     Ready,
     RoundDone,
@@ -59,6 +60,9 @@ def check(message: Command | Event) -> None:
             _pieces(message)
         case Finished() | Totals():
             _stats(message.stats)
+        case Learnt():
+            _demand(len(message.before) == len(message.now), "two networks are compared at the same depths")
+            _demand(max([0, *message.before, *message.now]) <= message.chains, "more chains are right than there are")
         case Died():
             raise ValidationError("a died event is made on the near side, never sent")
         case _:

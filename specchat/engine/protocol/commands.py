@@ -105,8 +105,14 @@ class Statistics(Struct, frozen=True, tag_field="type", tag="statistics"):
     """Ask for totals since the pair was loaded. Answered by Totals."""
 
 
+class Learning(Struct, frozen=True, tag_field="type", tag="learning"):
+    """What has the drafter in use learnt from replies? With `forget` it forgets that first. Answered by Learnt."""
+
+    forget: bool = False
+
+
 class Quit(Struct, frozen=True, tag_field="type", tag="quit"):
     """Leave. Closing standard input means the same."""
 
 
-Command = Load | Generate | Cancel | Change | Pace | Count | Compare | Statistics | Quit
+Command = Load | Generate | Cancel | Change | Pace | Count | Compare | Statistics | Learning | Quit

@@ -214,6 +214,30 @@ class Totals(Struct, frozen=True, tag_field="type", tag="totals"):
     stats: Stats
 
 
+class Learnt(Struct, frozen=True, tag_field="type", tag="learnt"):
+    """Answer to Learning: what the trained drafter in use has learnt from replies.
+
+    `chains` counts places in recent replies from which guesses were compared before those replies were learnt from, and
+    `before` and `now` how many of them were right as far as each depth: by the weights as they were trained, and by
+    those that were in use.
+    """
+
+    drafter: Name = ""  # empty: none learns
+    learning: bool = False  # whether it does at present
+    replies: Whole = 0
+    tokens: Whole = 0
+    kept_tokens: Whole = 0  # of those, what can still be learnt from
+    updates: Whole = 0
+    went_back: Whole = 0  # times that what was learnt was dropped, since it did worse
+    chains: Whole = 0
+    before: list[Whole] = []
+    now: list[Whole] = []
+    disk_bytes: Whole = 0
+    freed_bytes: Whole = 0  # by forgetting
+    most_bytes: Whole = 0  # that kept replies may take
+    why: Words = ""  # what stands in the way, and what to do about it
+
+
 class Notice(Struct, frozen=True, tag_field="type", tag="notice"):
     """Something the user should know; nothing that was asked for failed."""
 
@@ -250,6 +274,7 @@ Event = (
     | Counted
     | Compared
     | Totals
+    | Learnt
     | Notice
     | Failed
     | Died

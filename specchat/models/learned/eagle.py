@@ -94,11 +94,11 @@ class Eagle(nn.Module):
         """(…, R) logits of the token that follows, for each of the shared tokens."""
         return self.shared.logits(unit(states, self.sizes.epsilon) * self.norm)
 
-    def states(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """What `unroll` takes the logits of: (B, S − steps, d) for each step."""
+    def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
+        """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives."""
         anchors = tokens.shape[1] - steps
         inputs, taken, found = (
-            self.fused(features[:, :anchors]),
+            fused[:, :anchors],
             self.of_tokens(self.shared.embed(tokens)),
             list[Step](),
         )
@@ -109,7 +109,7 @@ class Eagle(nn.Module):
 
     def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """Logits of every step at every place of some texts; see `Hydra.unroll`. Differentiable."""
-        return [self.logits(states) for states in self.states(features, tokens, steps)]
+        return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]
 
     def _step(self, inputs: Tensor, tokens: Tensor, first: int, before: list[Step]) -> Step:
         """One step at every place: each attends to the text's entries up to its own place, then to its own guesses.

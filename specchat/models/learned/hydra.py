@@ -62,10 +62,10 @@ class Hydra(nn.Module):
         """(…, R) logits of the token that follows, for each of the shared tokens."""
         return self.shared.logits(unit(states, self.sizes.epsilon) * self.norm)
 
-    def states(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """What `unroll` takes the logits of: (B, S − steps, d) for each step."""
+    def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
+        """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives."""
         anchors = tokens.shape[1] - steps
-        inputs, taken, found = self.fused(features[:, :anchors]), self.of_tokens(self.shared.embed(tokens)), []
+        inputs, taken, found = fused[:, :anchors], self.of_tokens(self.shared.embed(tokens)), []
         for step in range(1, steps + 1):
             found.append(self.step(inputs, taken[:, step : anchors + step]))
             if step < steps:
@@ -83,4 +83,4 @@ class Hydra(nn.Module):
             For each step k = 1 … `steps`, (B, S − steps, R): row t says what follows token t + k, drafted after token t
             was read. It is to be compared with the target's own logits at position t + k.
         """
-        return [self.logits(states) for states in self.states(features, tokens, steps)]
+        return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]

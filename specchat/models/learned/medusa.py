@@ -51,13 +51,13 @@ class Medusa(nn.Module):
         """(…, R) logits of the token that follows, for each of the shared tokens."""
         return self.shared.logits(unit(states, self.sizes.epsilon) * self.norm)
 
-    def states(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        """What `unroll` takes the logits of: (B, S − steps, d) for each step."""
+    def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
+        """What `unroll` takes the logits of: (B, S − steps, d) for each step; from (B, S, d) what `fused` gives."""
         assert 1 <= steps <= self.sizes.heads, f"{self.sizes.heads} heads guess no {steps} tokens"
         anchors = tokens.shape[1] - steps
         taken = self.of_tokens(self.shared.embed(tokens[:, 1 : anchors + 1]))
-        return list(self.step(self.fused(features[:, :anchors]), taken).unbind(-2)[:steps])
+        return list(self.step(fused[:, :anchors], taken).unbind(-2)[:steps])
 
     def unroll(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """Logits of every depth at every place of some texts; see `Hydra.unroll`. Differentiable."""
-        return [self.logits(states) for states in self.states(features, tokens, steps)]
+        return [self.logits(states) for states in self.states(self.fused(features), tokens, steps)]

@@ -16,9 +16,11 @@ from specchat.errors import ModelError
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.eagle_drafting import EagleDrafting
 from specchat.models.learned.hydra_drafting import HydraDrafting
+from specchat.models.learned.learning_network import Drafting, LearningNetwork
 from specchat.models.learned.medusa_drafting import MedusaDrafting
 from specchat.models.learned.networks import load_network
 from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.learned.sizes import Sizes
 from specchat.models.learned.text_inputs import TextInputs
 from specchat.models.learned.token_inputs import TokenInputs
 from specchat.models.learned.trimmed_head import HeadProduct, TorchHead, TrimmedHead
@@ -33,7 +35,7 @@ _LEARNT_TOKENS = 2048
 _DRAFTING: dict[str, Any] = {"hydra": HydraDrafting, "medusa": MedusaDrafting, "eagle": EagleDrafting}
 
 
-def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> TrainedNetwork:
+def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> LearningNetwork:
     """The network of a trained drafter. It works on the processor; through the compiled kernels where the target does.
 
     Args:
@@ -48,20 +50,28 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Tr
     def share(guessable: Tensor) -> SharedWeights:
         return SharedWeights.of(target, guessable[:tokens])
 
-    network = load_network(trained.method, trained.options, trained.weights, share)
-    sizes = network.sizes
-    if sizes.hidden != target.hidden_size or sizes.taps[-1] >= target.layers:
-        raise ModelError(
-            f"trained drafter {trained.name!r} reads states of {sizes.hidden} numbers after layers up to "
-            f"{sizes.taps[-1]}; the target has {target.hidden_size} and {target.layers} layers"
-        )
+    def load() -> Any:
+        network = load_network(trained.method, trained.options, trained.weights, share)
+        _check_sizes(trained, network.sizes, target)
+        return network
+
     native = isinstance(target, Decoder) and isinstance(target.network, NativeNetwork)
-    head = _native(network) if native else partial(TorchHead, network.norm, sizes.epsilon)
-    return drafting(trained.method, network, target, head)
+
+    def make(network: Any, text: TextInputs | None) -> Drafting:
+        head = _native(network) if native else partial(TorchHead, network.norm, network.sizes.epsilon)
+        return drafting(trained.method, network, target, head, text)
+
+    return LearningNetwork(load, make, target, trained.sha256)
 
 
-def drafting(method: str, network: Any, target: Weights, head: Callable[[], HeadProduct]) -> TrainedNetwork:
-    """A network with what it drafts with."""
+def drafting(
+    method: str, network: Any, target: Weights, head: Callable[[], HeadProduct], text: TextInputs | None = None
+) -> Drafting:
+    """A network with what it drafts with.
+
+    Args:
+        text: what a network with the same `fuse` knows of the text already.
+    """
 
     def of_tokens(some: list[int]) -> Tensor:
         rows: Tensor = network.of_tokens(network.shared.embed(torch.tensor(some)))
@@ -70,12 +80,20 @@ def drafting(method: str, network: Any, target: Weights, head: Callable[[], Head
     tokens = TokenInputs(of_tokens)
     tokens.within(network.shared.tokens[:_LEARNT_TOKENS].tolist())  # now, so that no round has to
     given = DraftingInputs(
-        TextInputs(network.sizes.taps, network.fused),
+        text or TextInputs(network.sizes.taps, network.fused),
         tokens,
         TrimmedHead(head, network.shared, None if network.shared.own_head else target),
     )
     made: TrainedNetwork = _DRAFTING[method](network, given)
-    return made
+    return Drafting(made, given)
+
+
+def _check_sizes(trained: TrainedDrafter, sizes: Sizes, target: Weights) -> None:
+    if sizes.hidden != target.hidden_size or sizes.taps[-1] >= target.layers:
+        raise ModelError(
+            f"trained drafter {trained.name!r} reads states of {sizes.hidden} numbers after layers up to "
+            f"{sizes.taps[-1]}; the target has {target.hidden_size} and {target.layers} layers"
+        )
 
 
 def _native(network: Any) -> Callable[[], HeadProduct]:

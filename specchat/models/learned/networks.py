@@ -41,7 +41,10 @@ class LearnedNetwork(Protocol):
     @property
     def sizes(self) -> Sizes: ...
 
-    def states(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
+    def fused(self, features: Tensor) -> Tensor:
+        """(…, d) what the first step takes of (…, taps, d) states of the target."""
+
+    def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """(B, S − steps, d) for each step: what `unroll` takes the logits of."""
 
     def logits(self, states: Tensor) -> Tensor:

@@ -65,6 +65,24 @@ class TextInputs:
         self._make_rows()
         return self._rows[first:end]
 
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The text as far as it is known."""
+        return self._text
+
+    def holds(self, first: int, tokens: Sequence[int]) -> bool:
+        """Whether the text has these tokens at this position."""
+        return self._text[first : first + len(tokens)] == list(tokens)
+
+    def kept(self, first: int, end: int) -> tuple[Tensor, Tensor]:
+        """(n, d) copies of the rows of these positions, and (n,) bool, which of them are known; the others are 0."""
+        known = torch.tensor([position not in self._skipped for position in range(first, end)])
+        rows = self.rows(first, end)
+        copies = torch.zeros(end - first, rows.shape[1])
+        copies[: len(rows)] = rows
+        copies[~known] = 0.0
+        return copies, known
+
     @torch.inference_mode()
     def _make_rows(self) -> None:
         """Make rows of the states that wait, in the order they came in; what goes on from what came before, with it."""

@@ -10,6 +10,7 @@ from specchat.tui.control.clips import Clips
 from specchat.tui.control.current_chat import CurrentChat
 from specchat.tui.control.engine_server import EngineServer
 from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.control.learning import LearningControl
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.control.races import Races
 from specchat.tui.control.show_mode import ShowMode
@@ -45,6 +46,7 @@ class Actions:
     show: ShowMode
     clips: Clips
     server: EngineServer
+    learning: LearningControl
     trainings: Trainings
     keys: Mapping[str, str]  # the user's own, by binding
 

@@ -16,6 +16,7 @@ from specchat.tui.control.engine_server import EngineServer
 from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.event_dispatch import EventDispatch
 from specchat.tui.control.event_pump import EventPump
+from specchat.tui.control.learning import LearningControl
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.control.prompt_controller import PromptController
 from specchat.tui.control.races import Races
@@ -107,6 +108,7 @@ class Controllers:
         self.server = EngineServer(chat, self.served, ports, setup.server)
         self.trainings = Trainings(chat, views, self.session, ports, setup.training, racing=lambda: self.races.on)
         self.context_limit = ContextLimit(chat, self.session, views, ports)
+        self.learning = LearningControl(chat, views, self.session, self.settings_files)
         self.current_chat = CurrentChat(chat, views, self.session, self.context_limit, self.archive, ports)
         self.actions = Actions(
             chat=chat,
@@ -126,6 +128,7 @@ class Controllers:
             server=self.server,
             trainings=self.trainings,
             clips=Clips(chat, self.session),
+            learning=self.learning,
             keys=keys,
         )
         self.starting_page = StartingPage(views, self.session, self.context_limit, ports, setup.demo)

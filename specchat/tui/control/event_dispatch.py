@@ -12,6 +12,7 @@ from specchat.engine.protocol.events import (
     Failed,
     Finished,
     Hello,
+    Learnt,
     Notice,
     Ready,
     Started,
@@ -85,8 +86,13 @@ class EventDispatch:
     async def _show_effects(self, event: Event, change: dict[str, object]) -> None:
         """Update the settings form and the remark for this event."""
         match event:
-            case Hello() | Changed() | Died():
+            case Hello() | Changed():
                 self._side.show_fields()
+            case Died():
+                self._side.show_fields()
+                self._actions.learning.failed()
+            case Learnt():
+                await self._actions.learning.answered(event)
             case Ready():
                 await self._on_ready(event)
             case Finished():
@@ -105,6 +111,8 @@ class EventDispatch:
                 if self._chat.engine.phase == "ready":
                     await self._note_load_failure(visible(event.message))
             case Failed():
+                if event.during == "learning":
+                    self._actions.learning.failed()
                 self._ports.notify(visible(event.message), "bad")
             case _:
                 pass

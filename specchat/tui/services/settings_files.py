@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specchat.config import load_catalog, settings_of, shipped_settings
-from specchat.config.settings_saving import Saved, save
+from specchat.config.settings_saving import Saved, save, set_general
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.state.session import Chat
@@ -33,6 +33,16 @@ class SettingsFiles:
             self.saved = settings_message(settings_of(pair))
         except SpecchatError:  # a pair of a recording, or a broken file: saving reports it
             return
+
+    def keep(self, name: str, value: Any) -> None:
+        """Let the next start have this value, for every pair; nothing is done where the engine runs elsewhere.
+
+        Raises:
+            ConfigError: the file cannot be read or written; it is as it was.
+        """
+        if self._here:
+            set_general(name, value)
+            self.read()
 
     def save(self, *, into_pair: bool) -> list[Saved]:
         """Save the settings that differ from those of the next start; returns the keys written to each file.

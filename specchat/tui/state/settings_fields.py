@@ -20,6 +20,7 @@ _SECTIONS = (
     ("sampling", ("temperature", "top_k", "top_p", "min_p", "seed", "max_tokens")),
     ("penalties", ("repetition_penalty", "presence_penalty", "frequency_penalty")),
     ("early pruning", ("prune_layer", "prune_keep")),
+    ("learning", ("learn",)),
     ("engine · needs a reload", ("dtype", "device", "kernels", "threads", "memory")),
 )
 

@@ -81,6 +81,12 @@ COMMANDS: dict[str, Command] = {
         Command("demo", "watch a recorded chat", app_commands.demo),
         Command("serve", "let other programs use this engine, over HTTP", app_commands.serve, "[PORT|off]"),
         Command(
+            "learn",
+            "let the drafter learn from your replies; what it has learnt",
+            app_commands.learn,
+            "[on|off|forget]",
+        ),
+        Command(
             "train",
             "train a drafter for this pair's model in the background; again shows how far it is",
             app_commands.train,

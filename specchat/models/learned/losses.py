@@ -76,3 +76,10 @@ def right(logits: Tensor, wanted: Tensor) -> Tensor:
     """(n,) bool, where the likeliest token is the wanted one."""
     hit: Tensor = logits.argmax(dim=1) == wanted
     return hit
+
+
+def columns_of(tokens: Tensor, vocab_size: int) -> Tensor:
+    """(V,) int64 the column of every token in the logits of a trimmed head, −1 for those it lacks."""
+    columns = torch.full((vocab_size,), -1, dtype=torch.int64, device=tokens.device)
+    columns[tokens] = torch.arange(len(tokens), device=tokens.device)
+    return columns

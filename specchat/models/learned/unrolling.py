@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specchat.models.learned.batch import Batch
+from specchat.models.learned.losses import divergence, followed, labels_of, right
 from specchat.models.learned.networks import LearnedNetwork
-from specchat.training.corpus import Batch
-from specchat.training.losses import divergence, followed, labels_of, right
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,11 @@ class Acceptance:
 
     right: tuple[int, ...]
     chains: int
+
+    @classmethod
+    def of(cls, lengths: Tensor, steps: int) -> Acceptance:
+        """What chains of so many steps come to, of which so many guesses each were right: (n,)."""
+        return cls(tuple(int((lengths >= step).sum()) for step in range(1, steps + 1)), len(lengths))
 
     @property
     def by_depth(self) -> tuple[float, ...]:
@@ -51,7 +56,7 @@ def chain_loss(
     Args:
         columns: (V,) the column of every token in the network's logits, −1 where it has none.
     """
-    states = network.states(batch.features, batch.tokens, steps)
+    states = network.states(_fused(network, batch), batch.tokens, steps)
     anchors = states[0].shape[1]
     going = batch.drafted(1, anchors)
     chains = int(going.sum())
@@ -70,17 +75,26 @@ def chain_loss(
     return total / max(1, chains), chains
 
 
-@torch.no_grad()
 def acceptance(network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int) -> Acceptance:
     """How many chains of guesses are what the text says, depth by depth. Chains cut off by the end count as wrong."""
-    states = network.states(batch.features, batch.tokens, steps)
-    going = batch.drafted(1, states[0].shape[1])
-    chains, counts = int(going.sum()), list[int]()
+    return Acceptance.of(accepted_lengths(network, batch, columns, steps), steps)
+
+
+@torch.no_grad()
+def accepted_lengths(network: LearnedNetwork, batch: Batch, columns: Tensor, steps: int) -> Tensor:
+    """(n,) int64, for each place from which something is drafted, how many guesses of its chain are right."""
+    states = network.states(_fused(network, batch), batch.tokens, steps)
+    going = begun = batch.drafted(1, states[0].shape[1])
+    lengths = torch.zeros_like(begun, dtype=torch.int64)
     for step, state in enumerate(states, 1):
         rows, places = (going & batch.drafted(step, going.shape[1])).nonzero(as_tuple=True)
         going = torch.zeros_like(going)
         if len(rows):
             wanted = columns[batch.tokens[rows, places + step + 1]]
             going[rows, places] = right(network.logits(state[rows, places]), wanted)
-        counts.append(int(going.sum()))
-    return Acceptance(tuple(counts), chains)
+        lengths += going
+    return lengths[begun]
+
+
+def _fused(network: LearnedNetwork, batch: Batch) -> Tensor:
+    return network.fused(batch.features) if batch.features.dim() == 4 else batch.features

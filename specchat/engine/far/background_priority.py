@@ -1,0 +1,25 @@
+"""Lets others go first while the engine works for nobody, where the system has a way back from that."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_CAN_GO_BACK = sys.platform == "linux"
+"""A thread that raised its niceness cannot lower it again. Linux's batch policy can be left, and takes turns later."""
+
+
+@contextmanager
+def background_priority() -> Iterator[None]:
+    """This thread waits its turn longer than those of other programs that answer somebody."""
+    if not _CAN_GO_BACK or os.sched_getscheduler(0) != os.SCHED_OTHER:
+        yield
+        return
+    parameters = os.sched_param(0)
+    os.sched_setscheduler(0, os.SCHED_BATCH, parameters)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, parameters)
