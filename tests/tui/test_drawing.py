@@ -208,6 +208,15 @@ async def test_what_a_key_draws_too_soon_is_drawn_later_without_an_event():
     await asyncio.wait_for(drawn.wait(), 10)
 
 
+async def test_an_event_does_not_wait_for_a_later_redraw():
+    ticked = asyncio.Event()
+    pump = EventPump(ticked.set, clock=lambda: 100.0, cost=lambda: 0.0)
+    pump.start()
+    pump.mark_drawn("clock", 3600.0)
+    pump.wake()
+    await asyncio.wait_for(ticked.wait(), 10)
+
+
 async def test_an_item_more_measures_nothing_that_stands_already(monkeypatch: pytest.MonkeyPatch):
     measured: list[Widget] = []
     model = Widget._get_box_model

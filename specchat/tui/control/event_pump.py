@@ -39,6 +39,7 @@ class EventPump:
         self._not_before = self._begun = 0.0
         self._drawn: dict[str, float] = {}  # when each part with a limited rate was last drawn
         self._redraw_at: float | None = None  # when the next of them has to be drawn; None: nothing is pending
+        self._redraw_timer: asyncio.TimerHandle | None = None  # an event that arrives before it does not wait for it
         self._spent: deque[tuple[float, float]] = deque()  # when a tick ended, and its cost
 
     def start(self) -> None:
@@ -88,6 +89,7 @@ class EventPump:
     def begin(self) -> bool:
         """Begin a tick; later events need another one. Returns whether a redraw was scheduled for it."""
         self._busy, self._tick_scheduled = True, False
+        self._disarm_redraw()
         self._begun = self._cost()
         owed, self._redraw_at = self._redraw_at is not None, None
         return owed
@@ -112,9 +114,20 @@ class EventPump:
             self._arm_redraw(self._clock())
 
     def _arm_redraw(self, now: float) -> None:
-        if self._redraw_at is not None and not self._tick_scheduled:
+        self._disarm_redraw()
+        if self._redraw_at is not None:
+            self._redraw_timer = asyncio.get_running_loop().call_later(max(0.0, self._redraw_at - now), self._redraw)
+
+    def _redraw(self) -> None:
+        self._redraw_timer = None
+        if not self._tick_scheduled:
             self._tick_scheduled = True
-            asyncio.get_running_loop().call_later(max(0.0, self._redraw_at - now), self._schedule_tick)
+            self._schedule_tick()
+
+    def _disarm_redraw(self) -> None:
+        if self._redraw_timer is not None:
+            self._redraw_timer.cancel()
+            self._redraw_timer = None
 
     def _schedule_tick(self) -> None:
         if self._busy:
