@@ -88,6 +88,8 @@ def open_chat(
     if (print_transcript or options.print_transcript) and (said := conversation(app.chat.turns)):
         typer.echo(said + "\n")
     _say_goodbye(app.control.archive)
+    if (training := app.chat.training) is not None and training.phase not in ("done", "failed"):
+        typer.echo(f"the training of {visible(training.request.name)} was stopped; /train resume goes on with it")
     return app.return_code or 0
 
 
