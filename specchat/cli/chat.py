@@ -41,7 +41,7 @@ from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.race_series import BenchQuestion
-from specchat.tui.state.training import TrainingChoices
+from specchat.tui.state.training import Training, TrainingChoices
 from specchat.tui.text.ascii import needs_ascii
 
 
@@ -88,6 +88,7 @@ def open_chat(
     if (print_transcript or options.print_transcript) and (said := conversation(app.chat.turns)):
         typer.echo(said + "\n")
     _say_goodbye(app.control.archive)
+    _say_training_stopped(app.chat.training)
     return app.return_code or 0
 
 
@@ -98,6 +99,12 @@ def _say_goodbye(archive: ChatArchive) -> None:
         typer.echo(f"specchat: not saved: {archive.problem}", err=True)
     elif kept is not None:
         typer.echo(f"{visible(kept[1])}\ngo on with it: specchat -r {kept[0]}")
+
+
+def _say_training_stopped(training: Training | None) -> None:
+    """How to go on with a training that ended with the app."""
+    if training is not None and training.phase not in ("done", "failed"):
+        typer.echo(f"the training of {visible(training.request.name)} was stopped; /train resume goes on with it")
 
 
 def open_replay(file: Path, *, mouse: bool = True, ascii: bool = False) -> None:

@@ -33,6 +33,9 @@ _HEAD_ROWS = 64
 
 _FRACTIONS = (0.1, 0.5, 0.9)
 
+_Read = tuple[Tensor, Tensor, Tensor, Tensor]
+"""States, likeliest tokens, logarithms of their probabilities and the probability of the rest, along one text."""
+
 
 def tapped_layers(layers: int) -> tuple[int, ...]:
     """The layers whose states are kept: an early one, the middle, a late one and the last."""
@@ -69,11 +72,11 @@ class StateReading:
         self._checksum = checksum
         self._folder = folder
 
-    def run(self, groups: Sequence[Sequence[TrainingText]], progress: Callable[[int], None]) -> list[str]:
+    def run(self, groups: Sequence[Sequence[TrainingText]], progress: Callable[[float], None]) -> list[str]:
         """Make every shard that is missing; returns what each was made from.
 
         Args:
-            progress: told how many shards are there; may raise to stop.
+            progress: told after every text how many shards are there, in parts too; may raise to stop.
 
         Raises:
             TrainingError: the disk has no room for them.
@@ -82,29 +85,22 @@ class StateReading:
         missing = [number for number, source in enumerate(sources) if not is_there(self._folder, number, source)]
         tokens = sum(len(text.tokens) for number in missing for text in groups[number])
         need_space(self._folder, tokens * bytes_of_token(len(self.layers), self._target.hidden_size), "the states")
-        for done, number in enumerate(missing):
-            progress(len(groups) - len(missing) + done)
-            write_shard(self.shard(groups[number]), shard_file(self._folder, number), sources[number])
+        for done, number in enumerate(missing, len(groups) - len(missing)):
+            texts = groups[number]
+            read = []
+            for place, text in enumerate(texts):
+                progress(done + place / len(texts))
+                read.append(self._read(text))
+            write_shard(_shard(texts, read), shard_file(self._folder, number), sources[number])
         progress(len(groups))
         return sources
 
     def shard(self, texts: Sequence[TrainingText]) -> StateShard:
         """What the target says along these texts."""
-        read = [self._read(text) for text in texts]
-        lengths = torch.tensor([0, *(len(text.tokens) for text in texts)])
-        states, likeliest, log_p, rest = (torch.cat(parts) for parts in zip(*read, strict=True))
-        return StateShard(
-            tokens=torch.tensor([token for text in texts for token in text.tokens]),
-            starts=lengths.cumsum(0),
-            replies=torch.tensor([len(text.prompt) for text in texts]),
-            states=states,
-            likeliest=likeliest,
-            log_p=log_p,
-            rest=rest,
-        )
+        return _shard(texts, [self._read(text) for text in texts])
 
     @torch.inference_mode()
-    def _read(self, text: TrainingText) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _read(self, text: TrainingText) -> _Read:
         """States and labels at every token of one text."""
         tokens, taken = text.tokens, list[TextStates]()
         self._target.prefill(())
@@ -132,3 +128,18 @@ def _unsaid(count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Labels where nothing is drafted: no token has any probability."""
     log_p = torch.full((count, LIKELIEST), -torch.inf, dtype=torch.float16)
     return torch.zeros(count, LIKELIEST, dtype=torch.int32), log_p, torch.zeros(count)
+
+
+def _shard(texts: Sequence[TrainingText], read: Sequence[_Read]) -> StateShard:
+    """The shard of some texts, from what was read along each."""
+    lengths = torch.tensor([0, *(len(text.tokens) for text in texts)])
+    states, likeliest, log_p, rest = (torch.cat(parts) for parts in zip(*read, strict=True))
+    return StateShard(
+        tokens=torch.tensor([token for text in texts for token in text.tokens]),
+        starts=lengths.cumsum(0),
+        replies=torch.tensor([len(text.prompt) for text in texts]),
+        states=states,
+        likeliest=likeliest,
+        log_p=log_p,
+        rest=rest,
+    )

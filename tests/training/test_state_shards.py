@@ -113,3 +113,10 @@ def test_a_disk_that_fills_up_leaves_no_half_shard(model, tmp_path):
     with pytest.raises(TrainingError, match="cannot be written"):
         write_shard(shard, tmp_path / "no such folder" / "00000.safetensors", "x")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_told_after_every_text(model, tmp_path):
+    told = []
+    texts = some_texts(6)
+    StateReading(model, CHECKSUM, tmp_path).run([texts[:4], texts[4:]], told.append)
+    assert told == [0, 0.25, 0.5, 0.75, 1, 1.5, 2]

@@ -13,6 +13,7 @@ import pytest
 from driving import Driver, driving, writing
 from fake import stats_of
 
+from specchat.cli.chat import _say_training_stopped
 from specchat.config import load_catalog, own_drafters_dir, settings_of
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Load
@@ -293,6 +294,12 @@ async def test_a_training_that_cannot_be_started_is_said(trainer):
         await d.say("/train")
         await d.pilot.press("enter")
         await d.until("smol-hydra was not trained: it could not be started: No such file or directory")
+
+
+@pytest.mark.parametrize(("phase", "said"), [("stopping", True), ("stopped", True), ("done", False), ("failed", False)])
+def test_leaving_says_how_to_go_on_with_a_training(capsys, phase, said):
+    _say_training_stopped(Training(REQUEST, phase))
+    assert ("the training of smol-hydra was stopped; /train resume" in capsys.readouterr().out) == said
 
 
 def test_a_training_goes_on_while_a_recording_is_played_in_place_of_the_chat():

@@ -50,7 +50,6 @@ class Trainings:
         self.runner = TrainingRunner(
             chat,
             here.unfinished if here else None,
-            notify=ports.notify,
             redraw=ports.redraw,
             run=ports.run_in_background,
             ended=self._on_end,

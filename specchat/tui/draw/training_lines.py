@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specchat.engine.protocol.text import visible
+from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import STAGES, Reached
 from specchat.engine.protocol.training_text import curve_lines, span, table_lines, verdict_line
 from specchat.tui.state.training import Training
@@ -18,7 +18,7 @@ _FEWEST_CURVE_LINES = 3
 
 def short_text(training: Training, *, wide: bool) -> Run:
     """How far it is, or how it ended: `▸ learning 42 % · τ 1.61 · 12 min`."""
-    name = visible(training.request.name)
+    name = one_line(training.request.name)
     match training.phase:
         case "failed":
             return ("✕ not trained: /train", "bad")
@@ -74,14 +74,14 @@ def _current(report: Reached, width: int) -> ScreenLine:
         line.append((f"  {span(report.left_s)} left", "text"))
     if report.stage != "learning" and report.says:
         gap = "  " if line else ""
-        line.append((gap + cut(visible(report.says), max(1, width - width_of(line) - len(gap))), "dim"))
+        line.append((gap + cut(one_line(report.says), max(1, width - width_of(line) - len(gap))), "dim"))
     return line
 
 
 def _past(report: Reached | None, width: int) -> ScreenLine:
     if report is None or report.stage in ("loading", "learning", "measuring"):
         return []
-    return [(cut(visible(report.says), width - _LABEL), "dim")] if report.says else []
+    return [(cut(one_line(report.says), width - _LABEL), "dim")] if report.says else []
 
 
 def _needs(training: Training, width: int) -> list[ScreenLine]:
@@ -117,10 +117,10 @@ def _curve(training: Training, width: int, room: int) -> list[ScreenLine]:
 
 
 def _outcome(training: Training, width: int) -> list[ScreenLine]:
-    name, pair = visible(training.request.name), visible(training.request.pair)
+    name, pair = one_line(training.request.name), one_line(training.request.pair)
     match training.phase:
         case "failed":
-            return _wrapped(f"✕ {visible(training.problem)}", "bad", width)
+            return _wrapped(f"✕ {one_line(training.problem)}", "bad", width)
         case "stopped" if training.trained is not None:
             kept = f"stopped; the best is kept as {name}, τ {training.trained.tau:.2f}; /train resume goes on"
             return _wrapped(kept, "text", width)
@@ -136,9 +136,9 @@ def _outcome(training: Training, width: int) -> list[ScreenLine]:
             return []
     judged = training.judged
     lines: list[ScreenLine] = [
-        [(line, "strong" if _names(line, judged.best) else "text")] for line in table_lines(judged)
+        [(one_line(text), "strong" if _names(text, judged.best) else "text")] for text in table_lines(judged)
     ]
-    lines += _wrapped(verdict_line(judged, name, pair), "good" if judged.best else "text", width)
+    lines += _wrapped(one_line(verdict_line(judged, name, pair)), "good" if judged.best else "text", width)
     if training.used:
         lines += _wrapped("used from now on", "good", width)
     elif judged.best and training.ended:
@@ -146,8 +146,8 @@ def _outcome(training: Training, width: int) -> list[ScreenLine]:
     return lines
 
 
-def _names(line: str, way: str) -> bool:
-    return bool(way) and line.startswith(f"{way}  ")
+def _names(text: str, way: str) -> bool:
+    return bool(way) and text.startswith(f"{way}  ")
 
 
 def _percent(report: Reached) -> str:

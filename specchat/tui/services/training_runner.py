@@ -12,7 +12,7 @@ from specchat.config.toml_editing import replace_text
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
-from specchat.tui.ports import Notify, Redraw, RunInBackground
+from specchat.tui.ports import Redraw, RunInBackground
 from specchat.tui.state.session import Chat
 from specchat.tui.state.training import Training, TrainingChoices
 from specchat.tui.system.own_process import OwnProcess, own_command
@@ -28,7 +28,6 @@ class TrainingRunner:
         chat: Chat,
         unfinished: Path | None,
         *,
-        notify: Notify,
         redraw: Redraw,
         run: RunInBackground,
         ended: Callable[[], None],
@@ -41,7 +40,7 @@ class TrainingRunner:
         """
         self.command: Callable[..., list[str]] = own_command
         self._chat, self._unfinished = chat, unfinished
-        self._notify, self._redraw, self._run, self._ended = notify, redraw, run, ended
+        self._redraw, self._run, self._ended = redraw, run, ended
         self._process: OwnProcess | None = None
 
     def start(self, request: TrainingChoices, *, resume: bool = False) -> None:
