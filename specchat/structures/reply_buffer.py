@@ -43,6 +43,7 @@ class RecordedReply:
 
     @property
     def size_bytes(self) -> int:
+        """Of all its tensors."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors().values())
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -76,10 +77,11 @@ class ReplyBuffer:
             self.size_bytes -= self._replies.popleft().size_bytes
 
     def lengths(self) -> list[int]:
+        """The tokens of each reply."""
         return [len(reply) for reply in self._replies]
 
     def saved(self) -> dict[str, Tensor]:
-        """All of it as tensors, one reply behind the other; none where there is no reply."""
+        """All of it: the (T, …) tensors of its replies, one behind the other, and their (n,) `lengths`; or nothing."""
         if not self._replies:
             return {}
         joined = {
@@ -90,7 +92,7 @@ class ReplyBuffer:
 
     @classmethod
     def restored(cls, saved: Mapping[str, Tensor]) -> ReplyBuffer:
-        """The buffer that `saved` made."""
+        """The buffer that was saved as these: (T, …) tensors of all replies and their (n,) `lengths`."""
         buffer = cls()
         if not saved:
             return buffer
