@@ -20,7 +20,7 @@ from specchat.decoding.combinations import check_settings
 from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
-from specchat.drafters.choice import choose_drafter
+from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.models.learned.loading import trained_network
 from specchat.registry import Method
@@ -67,7 +67,9 @@ def assemble(
         drafter=feed.drafter,
         policy=_policy(settings, target),
         rule=_rule(settings, target, resources),
-        controller=_controller(settings, costs, pair_memory(settings, target, draft), resources.memory),
+        controller=_controller(
+            settings, _of_these(costs, choice), pair_memory(settings, target, draft), resources.memory
+        ),
     )
     speculator.feed = feed
     return speculator
@@ -95,6 +97,11 @@ def pair_memory(settings: Settings, target: Model, draft: Model | None) -> PairM
     drafting = draft if choose_drafter(settings).needs_draft_model else None
     carries_law = drafting is not None and (rule.wants_q or rule.wanted is not DrawKind.POINT)
     return PairMemory(target, drafting, 8 * target.vocab_size if carries_law else 0)
+
+
+def _of_these(costs: Costs | None, choice: DrafterChoice) -> Costs | None:
+    """The costs without those of a draft model that the drafter does not use."""
+    return costs if costs is None or choice.needs_draft_model else dataclasses.replace(costs, draft=())
 
 
 def _controller(settings: Settings, costs: Costs | None, memory: PairMemory, limit: MemoryLimit | None) -> Controller:

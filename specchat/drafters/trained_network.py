@@ -63,7 +63,11 @@ class TrainedNetworkDrafter:
         if self._tree is not tree:
             self._tree, self._said = tree, {}
             self._ready = context.passes and self._network.begin(context.history)
-        nodes = [node for node in frontier if tree.depths[node] < self._network.depth] if self._ready else []
+        nodes = (
+            [node for node in frontier if tree.depths[node] < self._network.depth]
+            if self._ready and context.passes
+            else []
+        )
         if not nodes:
             return [() for _ in frontier]
         self._read(tree, nodes)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 DRAFTER = "tests/contracts/test_drafter_contract.py"
 GOODPUT = ("tests/controllers/test_goodput.py", "tests/controllers/test_goodput_riders.py")
+PASSES = ("tests/controllers/test_goodput_passes.py",)
 MERGE = "tests/drafters/test_merge.py"
 EARLY_EXIT = "tests/drafters/test_early_exit.py"
 PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
@@ -806,6 +807,30 @@ MUTATIONS = (
         "[False] * judged",
         "[False]",
         GOODPUT,
+    ),
+    Mutation(
+        "controller goodput",
+        "forgets what a pass of the draft model was measured to take",
+        "controllers/goodput.py",
+        "costs.draft[0][1] if costs is not None and costs.draft else 0.0",
+        "0.0",
+        PASSES,
+    ),
+    Mutation(
+        "controller goodput",
+        "takes levels that were looked up for passes",
+        "controllers/round_statistics.py",
+        "steps = round.draft_passes if self.passes else levels",
+        "steps = levels",
+        PASSES,
+    ),
+    Mutation(
+        "controller goodput",
+        "lets every pass be run that the budget is deep enough for",
+        "trees/growth.py",
+        "context.passes and most >= self._budget.pass_price",
+        "context.passes",
+        ("tests/contracts/test_policy_contract.py", "-k", "worth_its_pass"),
     ),
     # ------------------------------------------------------------------------------------------ early pruning
     Mutation(
