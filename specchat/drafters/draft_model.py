@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specchat.core.context import Context
 from specchat.core.noise import Stream
+from specchat.core.reading import Reading
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.sampling import Law, penalise
@@ -19,6 +20,7 @@ from specchat.core.states import StateTap
 from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.favourites import Favourites, favourites_of
+from specchat.drafters.frequent_head import FrequentHead, over_vocabulary
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
@@ -35,6 +37,8 @@ class DraftModel:
     when the *target's* own noise at that position is added to log q ("coupled"). Target and draft then lean the
     same way for the same reason and agree far more often, and the text cannot depend on it, because under `follow`
     it does not depend on the tree at all.
+
+    Of a large vocabulary only the tokens in use have rows of the head (`FrequentHead`); q is then a law of these.
 
     Reference: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, arXiv:2211.17192;
     Daliri, Musco, Suresh, Drafter-Invariant Speculative Decoding, arXiv:2408.07978.
@@ -62,8 +66,9 @@ class DraftModel:
         self._reads = reads
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
+        self._head = FrequentHead(parts.draft_model, options.trim, parts.vocab_size)
         self._tree: TokenTree | None = None
-        self._logits: dict[int, Tensor] = {}
+        self._readings: dict[int, Reading] = {}
         self._best: dict[int, Favourites] = {}
 
     @property
@@ -74,6 +79,7 @@ class DraftModel:
     def start(self, history: Sequence[int]) -> None:
         """Read the text up to the root, so that the first round does not pay for the prompt."""
         self._forget_tree()
+        self._head.start(history)
         text = self._reads(history[:-1])
         if len(text) < self._model.context_tokens:
             self._model.prefill(text)
@@ -99,6 +105,7 @@ class DraftModel:
 
     def observe(self, round: Round) -> None:
         """Keep the accepted path, found by tokens: it may leave this drafter's tree or end in unread nodes."""
+        self._head.learn(round.emitted)
         if self._tree is not None:
             self._model.keep(self._tree.follow(round.emitted))
             self._forget_tree()
@@ -111,6 +118,14 @@ class DraftModel:
     def close(self) -> None:
         """Forget the tree; the model is the pair's."""
         self._forget_tree()
+
+    def save_state(self) -> bytes:
+        """Which tokens the target used how often."""
+        return self._head.save_state()
+
+    def restore_state(self, state: bytes) -> None:
+        """Go on from what was saved; raises ValueError where that is none of this vocabulary."""
+        self._head.restore_state(state)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
@@ -126,11 +141,11 @@ class DraftModel:
 
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
-        unread = sorted({n for node in frontier for n in (0, *tree.path(node))} - self._logits.keys())
+        unread = sorted({n for node in frontier for n in (0, *tree.path(node))} - self._readings.keys())
         if unread:
-            reading = self._model.read(tree, unread)
+            reading = self._model.read(tree, unread, self._head.request)
+            self._readings |= dict.fromkeys(unread, reading)
             # A draft model may have rows of padding that the target's table has not: they are never proposed.
-            self._logits |= {node: reading.after(node)[: self._vocab_size] for node in unread}
             for node, said in zip(unread, favourites_of(reading, _CANDIDATES), strict=True):
                 said.logprobs[said.tokens >= self._vocab_size] = -np.inf
                 self._best[node] = said
@@ -141,22 +156,30 @@ class DraftModel:
             tokens, logprobs = zip(*(self._best[node] for node in frontier), strict=True)
             return np.stack(tokens), np.stack(logprobs)
         rows = [
-            penalise(self._logits[node], context.sampling, context.counts, tree.path_tokens(node)) for node in frontier
+            penalise(self._logits(node), context.sampling, context.counts, tree.path_tokens(node)) for node in frontier
         ]
         values, best = best_tokens(torch.log_softmax(torch.stack(rows), dim=-1), min(_CANDIDATES, self._vocab_size))
         return best.cpu().numpy(), values.cpu().double().numpy()
 
     def _drawn(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
         """Draws from q with the drafter's own noise: independent ones, or without replacement."""
-        law = context.law_after(tree, node, self._logits[node])
+        law = context.law_after(tree, node, self._logits(node))
         q = law.dense(context.vocab_size)
         tokens = self._sampled(law, node, width, context, context.position(tree, node))
         return [Guess(t, context.wanted, q, float(q[t].log()), self._name) for t in tokens]
 
     def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
         """The same points with the draft's law there."""
-        q = context.law_after(tree, node, self._logits[node]).dense(context.vocab_size)
+        q = context.law_after(tree, node, self._logits(node)).dense(context.vocab_size)
         return [point._replace(q=q) for point in points]
+
+    def _logits(self, node: int) -> Tensor:
+        """(V,) of a node that was read."""
+        reading = self._readings[node]
+        logits = reading.after(node)
+        if reading.tokens is None:
+            return logits[: self._vocab_size]
+        return over_vocabulary(reading.tokens, logits, self._vocab_size)
 
     def _sampled(self, law: Law, node: int, width: int, context: Context, position: int) -> list[int]:
         salt, noise = (context.round, node), self._noise(context.noise)
@@ -166,4 +189,4 @@ class DraftModel:
 
     def _forget_tree(self) -> None:
         self._tree = None
-        self._logits, self._best = {}, {}
+        self._readings, self._best = {}, {}

@@ -30,5 +30,9 @@ def favourites_of(reading: Reading, count: int) -> list[Favourites]:
     """For each node that was read its `count` likeliest tokens. One copy to the host each for tokens and values."""
     nodes, logits = reading.nodes, reading.logits
     best = torch.tensor(reading.best_after(nodes, min(count, logits.shape[1])))
-    values = logits.gather(1, best.to(logits.device)).float() - reading.totals_after(nodes)[:, None]
+    if reading.highest is None:
+        highest = logits.gather(1, best.to(logits.device))
+    else:
+        highest = reading.highest[[reading.row(node) for node in nodes], : best.shape[1]]
+    values = highest.float() - reading.totals_after(nodes)[:, None]
     return [Favourites(*row) for row in zip(best.numpy(), values.cpu().double().numpy(), strict=True)]

@@ -39,6 +39,13 @@ class DraftModelOptions:
         "auto is coupled when the temperature is above 0",
         choices=("auto", "top", "coupled"),
     )
+    trim: int = option(
+        32768,
+        "so many of the tokens that the target uses most can be guessed, besides those of the text: a smaller head is "
+        "quicker; 0 for all",
+        unit="tokens",
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True)

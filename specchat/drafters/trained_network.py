@@ -17,6 +17,7 @@ from specchat.core.states import StateTap
 from specchat.core.top_tokens import best_tokens
 from specchat.core.trained_network import Guessed
 from specchat.core.tree import Guess, TokenTree
+from specchat.drafters.frequent_head import over_vocabulary
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
@@ -136,6 +137,4 @@ class TrainedNetworkDrafter:
     def _logits(self, node: int) -> torch.Tensor:
         """(V,) logits after a node; what cannot be guessed is impossible."""
         said, row = self._said[node]
-        logits = torch.full((self._vocab_size,), -torch.inf)
-        logits[torch.from_numpy(said.possible)] = said.logits[row]
-        return logits
+        return over_vocabulary(torch.from_numpy(said.possible), said.logits[row], self._vocab_size)

@@ -13,15 +13,16 @@ from specchat.config.trained_drafters import TrainedDrafter
 from specchat.core.seams import Weights
 from specchat.core.trained_network import TrainedNetwork
 from specchat.errors import ModelError
+from specchat.models.base.torch_head import TorchHead
+from specchat.models.base.trimmed_head import HeadProduct, TrimmedHead
 from specchat.models.learned.eagle_drafting import EagleDrafting
 from specchat.models.learned.ground import Ground
 from specchat.models.learned.hydra_drafting import HydraDrafting
 from specchat.models.learned.medusa_drafting import MedusaDrafting
 from specchat.models.learned.networks import load_network
-from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.learned.shared_weights import SharedWeights, unit
 from specchat.models.learned.text_inputs import TextInputs
 from specchat.models.learned.token_inputs import TokenInputs
-from specchat.models.learned.trimmed_head import HeadProduct, TorchHead, TrimmedHead
 from specchat.models.native.arena import Arena
 from specchat.models.native.linear import NativeHead, NativeLinear, small_network_kernels
 from specchat.models.native.network import NativeNetwork
@@ -56,11 +57,11 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Tr
             f"{sizes.taps[-1]}; the target has {target.hidden_size} and {target.layers} layers"
         )
     native = isinstance(target, Decoder) and isinstance(target.network, NativeNetwork)
-    head = _native(network) if native else partial(TorchHead, network.norm, sizes.epsilon)
+    head = _native(network) if native else partial(TorchHead, lambda states: unit(states, sizes.epsilon) * network.norm)
     return drafting(trained.method, network, target, head)
 
 
-def drafting(method: str, network: Any, target: Weights, head: Callable[[], HeadProduct]) -> TrainedNetwork:
+def drafting(method: str, network: Any, target: Weights, head: Callable[[], HeadProduct[Tensor]]) -> TrainedNetwork:
     """A network with what it drafts with."""
 
     def of_tokens(some: list[int]) -> Tensor:
@@ -69,16 +70,14 @@ def drafting(method: str, network: Any, target: Weights, head: Callable[[], Head
 
     tokens = TokenInputs(of_tokens)
     tokens.within(network.shared.tokens[:_LEARNT_TOKENS].tolist())  # now, so that no round has to
-    ground = Ground(
-        TextInputs(network.sizes.taps, network.fused),
-        tokens,
-        TrimmedHead(head, network.shared, None if network.shared.own_head else target),
-    )
+    shared = network.shared
+    trimmed = TrimmedHead(head, shared.tokens, shared.head, None if shared.own_head else target.head_rows)
+    ground = Ground(TextInputs(network.sizes.taps, network.fused), tokens, trimmed)
     made: TrainedNetwork = _DRAFTING[method](network, ground)
     return made
 
 
-def _native(network: Any) -> Callable[[], HeadProduct]:
+def _native(network: Any) -> Callable[[], HeadProduct[Tensor]]:
     """Let the compiled kernels multiply for a network; what makes a head for it."""
     kernels, arena = small_network_kernels(), Arena()
     for name, module in list(network.named_children()):

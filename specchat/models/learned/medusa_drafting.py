@@ -40,7 +40,7 @@ class MedusaDrafting:
         if self._guessed is None:
             ground, entries = self._ground, len(self._text) - 1
             states = self._network.step(ground.text.rows(entries - 1, entries), ground.tokens.of(self._text[-1:]))
-            self._guessed = ground.head.guessed(states[0])
+            self._guessed = ground.guessed(states[0])
             self.passes += 1
         said, depths = self._guessed, [tree.depths[node] for node in nodes]
         return Guessed(said.tokens[depths], said.logprobs[depths], said.possible, said.logits[depths])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.reading import Counters, Reading
-from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
+from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest, Rider
 from specchat.core.states import StateTap
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan
@@ -105,7 +105,8 @@ class Decoder:
         plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
         watch = LayerWatch(plan, request, tree)
         hidden = self._run(plan, watch, request.riders)
-        said = self.network.head(hidden[plan.missing :] if plan.missing else hidden, self._drafts)
+        states = hidden[plan.missing :] if plan.missing else hidden
+        said = self.network.head(states, self._drafts) if request.head is None else request.head.after(states)
         self._text.rows.tree_read(plan)
         return watch.reading(said)
 
@@ -117,6 +118,11 @@ class Decoder:
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
         return self.network.head_rows(tokens)
+
+    @torch.inference_mode()
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head with rows for these tokens alone."""
+        return self.network.trimmed_head(tokens)
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the accepted path, forget the rest of the tree."""
