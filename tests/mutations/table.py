@@ -832,6 +832,31 @@ MUTATIONS = (
         "context.passes",
         ("tests/contracts/test_policy_contract.py", "-k", "worth_its_pass"),
     ),
+    # --------------------------------------------------------------------------------------------- trimmed head
+    Mutation(
+        "drafter draft_model",
+        "names the rows of a trimmed head instead of their tokens",
+        "models/base/trimmed_head.py",
+        "likeliest=tokens[said.likeliest.long()]",
+        "likeliest=said.likeliest.long()",
+        ("tests/drafters/test_trim.py",),
+    ),
+    Mutation(
+        "drafter draft_model",
+        "does not guess the text's own rare tokens",
+        "drafters/frequent_head.py",
+        "self._add(history)",
+        "pass",
+        ("tests/drafters/test_trim.py",),
+    ),
+    Mutation(
+        "drafter draft_model",
+        "copies another output of a block",
+        "models/native/gather.h",
+        "size_t lane = (size_t)(output % LANES)",
+        "size_t lane = (size_t)((output + 1) % LANES)",
+        ("tests/models/test_native_gathered_head.py",),
+    ),
     # ------------------------------------------------------------------------------------------ early pruning
     Mutation(
         "pruning",
