@@ -17,7 +17,7 @@ class FrequentHead:
 
     Frequent are the tokens that the target wrote most in this user's chats, and after them those with the lowest
     numbers: a tokenizer that is trained by merging pairs or by likelihood numbers its tokens by frequency. In English
-    prose and in Python the lowest 32 768 of Qwen2.5's 151 936 are 95 of 100 tokens.
+    prose and in Python the lowest 65 536 of Qwen2.5's 151 936 are 98 of 100 tokens, and with the text's own 99.
     """
 
     def __init__(self, model: Model, size: int, vocab_size: int) -> None:

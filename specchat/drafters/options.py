@@ -40,7 +40,7 @@ class DraftModelOptions:
         choices=("auto", "top", "coupled"),
     )
     trim: int = option(
-        32768,
+        65536,
         "so many of the tokens that the target uses most can be guessed, besides those of the text: a smaller head is "
         "quicker; 0 for all",
         unit="tokens",
