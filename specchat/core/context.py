@@ -42,6 +42,7 @@ class Context:
 
     @property
     def root(self) -> int:
+        """The last token of the text, which has been emitted and not read."""
         return self.history[-1]
 
     def position(self, tree: TokenTree, node: int) -> int:
