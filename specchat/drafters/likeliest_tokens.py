@@ -29,10 +29,10 @@ class LikeliestTokens(NamedTuple):
 def likeliest_tokens_of(reading: Reading, count: int) -> list[LikeliestTokens]:
     """For each node that was read its `count` likeliest tokens. One copy to the host each for tokens and values."""
     nodes, logits = reading.nodes, reading.logits
-    best = torch.tensor(reading.best_after(nodes, min(count, logits.shape[1])))
-    if reading.highest is None:
-        highest = logits.gather(1, best.to(logits.device))
+    if reading.likeliest is not None and reading.highest is not None and reading.totals is not None:
+        best = reading.likeliest[:, :count].cpu()
+        values = reading.highest[:, :count].double() - reading.totals[:, None]
     else:
-        highest = reading.highest[[reading.row(node) for node in nodes], : best.shape[1]]
-    values = highest.float() - reading.totals_after(nodes)[:, None]
-    return [LikeliestTokens(*row) for row in zip(best.numpy(), values.cpu().double().numpy(), strict=True)]
+        best = torch.tensor(reading.best_after(nodes, min(count, logits.shape[1])))
+        values = (logits.gather(1, best.to(logits.device)).float() - reading.totals_after(nodes)[:, None]).double()
+    return [LikeliestTokens(*row) for row in zip(best.numpy(), values.cpu().numpy(), strict=True)]

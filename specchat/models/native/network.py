@@ -107,7 +107,7 @@ class NativeNetwork:
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         hidden = as_floats(hidden)
         rows, vocab_size = hidden.shape[0], self.shape.vocab_size
-        said = HeadRoom(rows, vocab_size, totals=totals)
+        said = HeadRoom(rows, vocab_size, highest=totals, totals=totals)
         if rows:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
             self._kernels.head(self.threads, self._c, states, rows, said)
