@@ -38,6 +38,11 @@ class Goodput:
     depth, over the time predicted for drafting and verifying it. The best k is taken; where that is 0 the round is
     plain. With one acceptance rate a for all depths E(k) is (1 − a^(k+1)) / (1 − a).
 
+    Where a draft model gives probabilities, the depth is not fixed before drafting. A pass below a node of worth v is
+    expected to gain v times the acceptance rate, and takes the time in which recent rounds wrote so many tokens; from
+    that follows the least worth at which it pays (the budget's pass price). What it proposes then costs only rows.
+    Costs measured before (`Costs`) hold until rounds say otherwise, those of the draft model's passes too.
+
     A row's cost, in tokens that could have been written in its time, is the least acceptance probability that a guess
     must have to be drafted (the budget's prices; where a pass is bound by memory, the first rows cost next to nothing).
     Drafters' probabilities are not calibrated, so prices are divided by the measured calibration. A drafter that needs
@@ -62,7 +67,8 @@ class Goodput:
         self._ceiling = budget
         self._probe_every = options.probe
         self._costs = LearntCosts(costs)
-        self._all = RoundStatistics(options.memory, budget.depth)  # of rounds in which models might run
+        draft_s = costs.draft[0][1] if costs is not None and costs.draft else 0.0
+        self._all = RoundStatistics(options.memory, budget.depth, draft_s)  # of rounds in which models might run
         self._free = RoundStatistics(options.memory, budget.depth)  # of rounds in which they might not
         self._patience = options.probe
         self._silent_rounds = 0  # rounds without passes since the last with some
@@ -77,7 +83,7 @@ class Goodput:
             return self._what_pays(seen) or self._plain_or_trial(seen)
         depth, goodput = self.best_depth()
         if depth > 0 or seen.drafting_rounds < _TRIAL_ROUNDS:
-            return self._drafting(depth or 1, tuple(min(0.95, price) for price in self._prices(seen, goodput)))
+            return self._drafting_with_passes(depth or 1, goodput)
         if not seen.passes:
             return self._plain_or_trial(seen)
         if context.round == 0 or seen.primed or self._cheap_trial_is_due(seen):
@@ -113,12 +119,29 @@ class Goodput:
         Rounds without a guess hardly change the prices, so these are not computed again after each of them.
         """
         if self._known is None or self._known[0] is not seen:
-            rows = seen.rows(math.ceil(seen.nodes.value))
-            round_s = self._costs.verify_s(rows) + seen.draft.seconds(1) + seen.other_s.value
-            goodput = max(seen.tokens.value / round_s, self._plain_goodput(seen))
-            prices = self._prices(seen, goodput)
+            prices = self._prices(seen, self._going_rate(seen))
             self._known = seen, self._drafting(self._ceiling.depth, prices) if prices[0] < 1.0 else None
         return self._known[1]
+
+    def _drafting_with_passes(self, depth: int, goodput: float) -> Budget:
+        """As deep as this, or, where probabilities tell where a pass still pays, as deep as the user allows.
+
+        The root gets its pass: that drafting pays at all was decided before.
+        """
+        seen, pass_price = self._all, 0.0
+        if seen.passes and (seen.gives_probabilities or seen.drafting_rounds == 0):
+            depth, goodput = self._ceiling.depth, self._going_rate(seen)
+            gain = seen.rate.value * seen.calibration.value / goodput
+            row_s = self._costs.verify_s(2) - self._costs.one_s
+            pass_price = min(1.0, (seen.draft.step_s + row_s) / max(0.02 / goodput, gain))
+        prices = tuple(min(0.95, price) for price in self._prices(seen, goodput))
+        return dataclasses.replace(self._drafting(depth, prices), pass_price=pass_price)
+
+    def _going_rate(self, seen: RoundStatistics) -> float:
+        """Tokens per second as recent rounds were on average, or of rounds without guesses where that is more."""
+        rows = seen.rows(math.ceil(seen.nodes.value))
+        round_s = self._costs.verify_s(rows) + seen.draft.seconds(seen.steps.value) + seen.other_s.value
+        return max(seen.tokens.value / round_s, self._plain_goodput(seen))
 
     def _plain_goodput(self, seen: RoundStatistics) -> float:
         """Tokens per second of rounds without guesses."""
@@ -138,13 +161,12 @@ class Goodput:
     def _round_s(self, depth: int) -> float:
         nodes = min(self._ceiling.nodes, math.ceil(depth * self._all.nodes_per_level.value))
         rows = self._all.rows(nodes)
-        return self._costs.verify_s(rows) + self._all.draft.seconds(depth) + self._all.other_s.value
+        draft_s = self._all.draft.seconds(depth * self._all.steps_per_level.value)
+        return self._costs.verify_s(rows) + draft_s + self._all.other_s.value
 
     def _prices(self, seen: RoundStatistics, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
         node_s = _NODE_SHARE * self._costs.one_s
-        if seen.passes:
-            node_s = seen.draft.level_s / max(1.0, seen.nodes_per_level.value)
         worth = goodput / max(0.02, seen.calibration.value)
         # Where the second row costs more than later ones, as in float32, each row's marginal cost is at least the mean
         # cost of the likely rows.

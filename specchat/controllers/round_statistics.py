@@ -16,7 +16,10 @@ _FEW_TIMED = 3.0
 """Draftings that are believed whatever they took."""
 
 _LEAST_SPREAD = 0.02
-"""Variance of the number of levels below which it cannot be told what one of them adds."""
+"""Variance of the number of steps below which it cannot be told what one of them adds."""
+
+_MEASURED_AS = (1, 2, 4)
+"""Steps of the draftings as which a measured step is taken to have been timed."""
 
 
 @dataclass
@@ -47,31 +50,36 @@ class Average:
 
 
 class DraftTime:
-    """Seconds of drafting by levels, fitted to recent rounds: what beginning takes, and what each level adds."""
+    """Seconds of drafting by steps, fitted to recent rounds: what beginning takes, and what each step adds.
 
-    def __init__(self, memory: int) -> None:
-        """Nothing is known: all costs nothing."""
+    A step is a pass of a draft model where drafting ran some, else a level of the tree.
+    """
+
+    def __init__(self, memory: int, step_s: float = 0.0) -> None:
+        """`step_s` is what a step was measured to take; it counts as much as a few draftings."""
         self._fade = 1.0 - 1.0 / memory
-        self._sums: tuple[float, ...] = (
-            0.0,
-        ) * 5  # of weights, levels, seconds, squares of levels, levels times seconds
-        self.begin_s = self.level_s = 0.0
+        # Of weights, steps, seconds, squares of steps, steps times seconds.
+        self._sums: tuple[float, ...] = (0.0,) * 5
+        self.begin_s = self.step_s = 0.0
+        for steps in _MEASURED_AS if step_s > 0.0 else ():
+            self.add(steps, steps * step_s)
 
-    def add(self, levels: int, seconds: float) -> None:
+    def add(self, steps: int, seconds: float) -> None:
         """One drafting was timed. One that took far longer than predicted was disturbed and counts little."""
         if self._sums[0] >= _FEW_TIMED:
-            seconds = min(seconds, 2 * self.seconds(levels))
-        new = (1.0, levels, seconds, levels * levels, levels * seconds)
+            seconds = min(seconds, 2 * self.seconds(steps))
+        new = (1.0, steps, seconds, steps * steps, steps * seconds)
         self._sums = tuple(self._fade * old + value for old, value in zip(self._sums, new, strict=True))
         count, x, y, xx, xy = self._sums
         spread = xx - x * x / count
-        slope = (xy - x * y / count) / spread if spread > _LEAST_SPREAD * count else y / x
-        self.level_s = min(max(slope, 0.0), y / x)
-        self.begin_s = (y - self.level_s * x) / count
+        most = y / x if x > 0.0 else 0.0
+        slope = (xy - x * y / count) / spread if spread > _LEAST_SPREAD * count else most
+        self.step_s = min(max(slope, 0.0), most)
+        self.begin_s = (y - self.step_s * x) / count
 
-    def seconds(self, levels: int) -> float:
-        """What so many levels are expected to take."""
-        return self.begin_s + levels * self.level_s
+    def seconds(self, steps: float) -> float:
+        """What so many steps are expected to take."""
+        return self.begin_s + steps * self.step_s
 
 
 class RoundStatistics:
@@ -79,11 +87,13 @@ class RoundStatistics:
 
     Attributes:
         accepted: for depth 1, 2, …: acceptance rate of a guess whose parent was accepted.
+        rate: the same for all depths together.
         calibration: accepted nodes over the number expected from the drafter's probabilities.
         passes: whether drafting ran a model.
         gives_probabilities: whether guesses came with probabilities.
         riders_per_row: riders over the rows of the trees they rode with.
         draft: what drafting took.
+        steps, steps_per_level: steps of a drafting, and of each level of its tree; see `DraftTime`.
         other_s, plain_other_s: what judging, keeping and learning took in rounds with guesses, and in those without.
         learn_s, plain_learn_s: what learning took in rounds with guesses, and in those without.
         primed: whether the last round led to no guess yet, but to what the next one needs: results of riders, or states
@@ -91,11 +101,15 @@ class RoundStatistics:
         plain_rounds: rounds without a guess since the last with one.
     """
 
-    def __init__(self, memory: int, depth: int) -> None:
+    def __init__(self, memory: int, depth: int, step_s: float = 0.0) -> None:
+        """No round yet; `step_s` is what a pass of the draft model was measured to take."""
         self.accepted = [Average(memory, UNKNOWN_RATE) for _ in range(depth)]
+        self.rate = Average(memory, UNKNOWN_RATE)
         self.calibration = Average(memory, 1.0)
         self.nodes_per_level = Average(memory, 1.0)
-        self.draft = DraftTime(memory)
+        self.draft = DraftTime(memory, step_s)
+        self.steps = Average(memory, 1.0)
+        self.steps_per_level = Average(memory, 1.0)
         self.tokens = Average(memory, 1.0)
         self.nodes = Average(memory, 1.0)
         self.riders_per_row = Average(memory, 0.0)
@@ -104,7 +118,7 @@ class RoundStatistics:
         self.learn_s = Average(memory, 0.0)
         self.plain_learn_s = Average(memory, 0.0)
         self.primed = False
-        self.passes = False
+        self.passes = step_s > 0.0
         self.gives_probabilities = False
         self.drafting_rounds = 0
         self.plain_rounds = 0
@@ -130,6 +144,7 @@ class RoundStatistics:
         self.passes = self.passes or round.draft_passes > 0
         if tree.drafted == 0 and round.draft_passes == 0:
             self.plain_rounds += 1
+            self.steps.add(0.0)
             self.plain_learn_s.add(round.timings.learn_s)
             self.plain_other_s.add(round.timings.other_s)
             return
@@ -137,13 +152,19 @@ class RoundStatistics:
         self.learn_s.add(round.timings.learn_s)
         self.other_s.add(round.timings.other_s)
         self.plain_rounds = 0
-        self.draft.add(max(*tree.depths, round.draft_passes, 1), round.timings.draft_s)
+        levels = max(*tree.depths, 1)
+        steps = round.draft_passes if self.passes else levels
+        self.draft.add(steps, round.timings.draft_s)
+        self.steps.add(float(steps))
+        self.steps_per_level.add(steps / levels)
         if tree.drafted == 0:
             self.accepted[0].add(0.0)  # passes that led to no guess worth its row
+            self.rate.add(0.0)
             return
         self.nodes_per_level.add(tree.drafted / max(tree.depths))
         for average, stood in zip(self.accepted, stood_by_depth(round), strict=False):
             average.add(float(stood))
+            self.rate.add(float(stood))
         promised = expected_accepted(tree)
         if promised is not None:
             self.gives_probabilities = True

@@ -15,6 +15,8 @@ class Budget:
             nodes cost nothing.
         why: what made the controller choose so, in a few words for the screen.
         passes: whether drafters may run passes of draft models.
+        pass_price: the least acceptance probability of a node at which a pass of a draft model below it is worth its
+            time. What the pass proposes has been paid for then, and needs only be worth its rows.
         search: whether a drafter may look for a better form of itself after this round.
     """
 
@@ -24,6 +26,7 @@ class Budget:
     prices: tuple[float, ...] = ()
     why: str = field(default="", compare=False)
     passes: bool = True
+    pass_price: float = 0.0
     search: bool = False
 
     @property
@@ -49,5 +52,6 @@ def smaller(first: Budget, second: Budget) -> Budget:
         prices=tuple(max(first.price(node), second.price(node)) for node in range(1, last + 1)),
         why=second.why if second.nodes < first.nodes else first.why,
         passes=first.passes and second.passes,
+        pass_price=max(first.pass_price, second.pass_price),
         search=first.search or second.search,
     )

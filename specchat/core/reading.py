@@ -19,7 +19,8 @@ class Reading:
     Args:
         nodes: (R,) the nodes read in this pass, ascending.
         logits: (R, V) raw, on the model's device; row i is what follows `nodes[i]`. Of dropped nodes it holds
-            nothing that may be used.
+            nothing that may be used. (R, C) where the request's head has rows for some tokens only.
+        tokens: (C,) int64, the token of each column then; else None.
         alive: the nodes that stayed to the end of the pass.
         pruned: for every dropped node, the layer after which it went.
         taps: layer → (R, d) hidden states after that layer, where asked for.
@@ -28,6 +29,7 @@ class Reading:
         rider_likeliest: (riders, K), like `likeliest`.
         likeliest: (R, K) the tokens with the highest logits, best first, of equals the one with the lower number, where
             the model found them on the way.
+        highest: (R, K) the logits of `likeliest`, likewise.
         totals: (R,) logarithm of the sum of the exponentials of the logits, likewise.
         text_states: the tapped states of tokens of the text that were read in the same pass, where there were any.
     """
@@ -41,16 +43,20 @@ class Reading:
     rider_states: Mapping[int, Tensor] = field(default_factory=dict)
     rider_likeliest: Tensor | None = None
     likeliest: Tensor | None = None
+    highest: Tensor | None = None
     totals: Tensor | None = None
     text_states: TextStates | None = None
+    tokens: Tensor | None = None
 
     def after(self, node: int) -> Tensor:
-        """(V,) raw logits of the token that follows `node`, which must have been read and be alive."""
+        """(V,) raw logits of the token that follows `node`, which must have been read and be alive; (C,) of some."""
         assert node in self.alive, f"node {node} was not read to the end"
         return self.logits[self.row(node)]
 
     def best_after(self, nodes: Sequence[int], count: int) -> list[list[int]]:
         """The `count` likeliest tokens after each of these living nodes, best first. One copy to the host."""
+        found = 0 if self.likeliest is None else self.likeliest.shape[1]
+        assert self.tokens is None or count <= found, "of a head for some tokens only so many are named"
         return _best(self.logits, self.likeliest, [self.row(node) for node in nodes], count)
 
     def best_after_riders(self, riders: Sequence[int], count: int) -> list[list[int]]:

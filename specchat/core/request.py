@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
+
+from specchat.core.head_output import HeadOutput
 
 CHUNK_TOKENS = 256
 """Tokens of a prompt that are read in one pass: few enough to stop soon, enough to use the machine."""
@@ -59,6 +62,19 @@ class LayerHook:
     look: Callable[[int, Tensor, Sequence[int]], Collection[int] | None]
 
 
+class HeadOfSome(Protocol):
+    """A network's head with rows for some tokens only; see `Weights.trimmed_head`."""
+
+    tokens: Tensor
+    """(R,) int64, the token of each row."""
+
+    def add(self, tokens: Sequence[int]) -> None:
+        """Let these tokens have rows too."""
+
+    def after(self, states: Tensor) -> HeadOutput:
+        """What follows (n, d) states after the last layer."""
+
+
 @dataclass(frozen=True)
 class PassRequest:
     """What is asked of one pass, by all parts of an engine together.
@@ -68,11 +84,13 @@ class PassRequest:
             in the same pass. Layers count from 0; tap i is the state after layer i.
         riders: extra rows; their results come back in the same order.
         hooks: looks between layers. Where several drop nodes after one layer, each sees what the one before left.
+        head: what makes logits of the last states, one that the same model made; None for the model's whole head.
     """
 
     taps: frozenset[int] = frozenset()
     riders: tuple[Rider, ...] = ()
     hooks: tuple[LayerHook, ...] = ()
+    head: HeadOfSome | None = None
 
 
 LOGITS_ONLY = PassRequest()

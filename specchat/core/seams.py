@@ -12,7 +12,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.learnt import Learnt
 from specchat.core.reading import Counters, Reading
-from specchat.core.request import LOGITS_ONLY, LayerHook, PassRequest, Rider
+from specchat.core.request import LOGITS_ONLY, HeadOfSome, LayerHook, PassRequest, Rider
 from specchat.core.round import Round
 from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
@@ -40,6 +40,9 @@ class Weights(Protocol):
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) float32, on the processor: what a state of mean square 1 is multiplied with to give these tokens'
         logits. The final norm's factors are in it."""
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head with rows for these tokens alone, for passes that ask for it (`PassRequest.head`)."""
 
     def twin(self) -> Model:
         """The same network with a cache of its own."""

@@ -20,7 +20,7 @@ from specchat.decoding.combinations import check_settings
 from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.early_pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
-from specchat.drafters.choice import choose_drafter
+from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.models.learned.network_loading import trained_network
 from specchat.registry import Method
@@ -68,7 +68,10 @@ def assemble(
         policy=_policy(settings, target),
         rule=_rule(settings, target, resources),
         controller=_controller(
-            settings, costs, pair_memory(settings, target, parts.drafts_of(choice)), resources.memory
+            settings,
+            _of_these(costs, choice),
+            pair_memory(settings, target, parts.drafts_of(choice)),
+            resources.memory,
         ),
     )
     speculator.feed = feed
@@ -95,6 +98,11 @@ def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...]) ->
     rule = ACCEPTANCE_RULES[settings.rule].load()
     carries_law = bool(drafts) and (rule.wants_q or rule.wanted is not DrawKind.POINT)
     return PairMemory(target, drafts, 8 * target.vocab_size if carries_law else 0)
+
+
+def _of_these(costs: Costs | None, choice: DrafterChoice) -> Costs | None:
+    """The costs without those of a draft model that the drafter does not use."""
+    return costs if costs is None or choice.needs_draft_model else dataclasses.replace(costs, draft=())
 
 
 def _controller(settings: Settings, costs: Costs | None, memory: PairMemory, limit: MemoryLimit | None) -> Controller:

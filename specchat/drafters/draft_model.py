@@ -17,6 +17,7 @@ from specchat.core.sampling import Law
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.drafters.frequent_head import FrequentHead, over_vocabulary
 from specchat.drafters.likeliest_tokens import LikeliestTokens, likeliest_tokens_of, penalised_likeliest_tokens
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
@@ -34,6 +35,8 @@ class DraftModel:
     when the *target's* own noise at that position is added to log q ("coupled"). Target and draft then lean the
     same way for the same reason and agree far more often, and the text cannot depend on it, because under `follow`
     it does not depend on the tree at all.
+
+    Of a large vocabulary only the tokens in use have rows of the head (`FrequentHead`); q is then a law of these.
 
     Reference: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, arXiv:2211.17192;
     Daliri, Musco, Suresh, Drafter-Invariant Speculative Decoding, arXiv:2408.07978.
@@ -61,6 +64,7 @@ class DraftModel:
         self._reads = reads
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
+        self._head = FrequentHead(parts.draft_model, options.trim, parts.vocab_size)
         self._tree: TokenTree | None = None
         self._readings: dict[int, Reading] = {}  # node → the pass that read it
         self._best: dict[int, LikeliestTokens] = {}
@@ -73,6 +77,7 @@ class DraftModel:
     def start(self, history: Sequence[int]) -> None:
         """Read the text up to the root, so that the first round does not pay for the prompt."""
         self._forget_tree()
+        self._head.start(history)
         text = self._reads(history[:-1])
         if len(text) < self._model.context_tokens:
             self._model.prefill(text)
@@ -98,6 +103,7 @@ class DraftModel:
 
     def observe(self, round: Round) -> None:
         """Keep the accepted path, found by tokens: it may leave this drafter's tree or end in unread nodes."""
+        self._head.learn(round.emitted)
         if self._tree is not None:
             self._model.keep(self._tree.follow(round.emitted))
             self._forget_tree()
@@ -110,6 +116,14 @@ class DraftModel:
     def close(self) -> None:
         """Forget the tree; the model is the pair's."""
         self._forget_tree()
+
+    def save_state(self) -> bytes:
+        """Which tokens the target used how often."""
+        return self._head.save_state()
+
+    def restore_state(self, state: bytes) -> None:
+        """Go on from what was saved; raises ValueError where that is none of this vocabulary."""
+        self._head.restore_state(state)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
@@ -131,7 +145,7 @@ class DraftModel:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
         unread = tree.above(frontier, self._best)
         if unread:
-            reading = self._model.read(tree, unread)
+            reading = self._model.read(tree, unread, self._head.request)
             self._readings |= dict.fromkeys(unread, reading)
             # A draft model may have rows of padding that the target's table has not: they are never proposed.
             for node, said in zip(unread, likeliest_tokens_of(reading, _CANDIDATES), strict=True):
@@ -157,6 +171,14 @@ class DraftModel:
         q = context.law_after(tree, node, self._logits(node)).dense(context.vocab_size)
         return [point._replace(q=q) for point in points]
 
+    def _logits(self, node: int) -> Tensor:
+        """(V,) of a node that was read."""
+        reading = self._readings[node]
+        logits = reading.after(node)
+        if reading.tokens is None:
+            return logits[: self._vocab_size]
+        return over_vocabulary(reading.tokens, logits, self._vocab_size)
+
     def _sampled(self, law: Law, node: int, width: int, context: Context, position: int) -> list[int]:
         salt, noise = (context.round, node), self._noise(context.noise)
         if context.wanted is DrawKind.WOR:
@@ -166,7 +188,3 @@ class DraftModel:
     def _forget_tree(self) -> None:
         self._tree = None
         self._readings, self._best = {}, {}
-
-    def _logits(self, node: int) -> Tensor:
-        """(V,) logits after a node, of the target's tokens alone."""
-        return self._readings[node].after(node)[: self._vocab_size]

@@ -40,18 +40,18 @@ class LikeliestTokens(NamedTuple):
 
 def likeliest_tokens_of(reading: Reading, count: int) -> list[LikeliestTokens]:
     """For each node that was read its `count` likeliest tokens. One copy to the host each for tokens and values."""
-    nodes, logits, named = reading.nodes, reading.logits, reading.likeliest
+    nodes, logits = reading.nodes, reading.logits
     totals_of = reading.totals_after(nodes) if reading.totals is None else reading.totals
-    if named is not None and named.shape[1] >= count and logits.device.type == "cpu":
+    named, highest = reading.likeliest, reading.highest
+    if named is not None and highest is not None and named.shape[1] >= count:
         # numpy alone: after a pass torch's own code has left the caches, and every call of it takes tens of µs.
-        best: Tokens = named.numpy()[:, :count]
-        values = logits.numpy()[np.arange(len(best))[:, None], best].astype(np.float64)
-        totals = totals_of.numpy().astype(np.float64)
+        best: Tokens = named.cpu().numpy()[:, :count]
+        values = highest.cpu().numpy()[:, :count].astype(np.float64)
     else:
         found = torch.tensor(reading.best_after(nodes, min(count, logits.shape[1])))
         best = found.numpy()
         values = logits.gather(1, found.to(logits.device)).double().cpu().numpy()
-        totals = totals_of.double().cpu().numpy()
+    totals = totals_of.cpu().numpy().astype(np.float64)
     return [LikeliestTokens(*row) for row in zip(best, values - totals[:, None], totals.tolist(), strict=True)]
 
 

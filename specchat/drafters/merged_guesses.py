@@ -16,6 +16,9 @@ from specchat.structures.learnt_rates import LearntRates
 
 _first = itemgetter(0)
 
+_MOST_DOUBLINGS = 6
+_CERTAIN = 1.0 - 2.0**-_MOST_DOUBLINGS
+
 Cell = tuple[tuple[str, int], ...]
 """Who proposed a token and how surely: guesses that share a cell are trusted alike."""
 
@@ -122,8 +125,13 @@ def _cell(proposer: str, sureness: int) -> Cell:
 
 
 def _sureness(probability: float) -> int:
-    """0 for certain, 1 for a half or more, 2 for a quarter or more, … 6 for all that is less."""
-    return 0 if probability >= 0.99 else min(6, 1 - math.frexp(probability)[1])
+    """How often the odds double from even ones, from −6 to 6.
+
+    As fine where guesses are nearly certain as where they are unlikely: a tree goes deep only along the nearly certain.
+    """
+    if probability >= _CERTAIN:
+        return _MOST_DOUBLINGS
+    return max(-_MOST_DOUBLINGS, math.frexp(probability / (1.0 - probability))[1] - 1)
 
 
 @lru_cache(maxsize=1024)

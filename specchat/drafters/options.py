@@ -45,6 +45,13 @@ class DraftModelOptions:
         choices=("auto", "top", "coupled"),
     )
     model: str = which_draft_model()
+    trim: int = option(
+        65536,
+        "so many of the tokens that the target uses most can be guessed, besides those of the text: a smaller head is "
+        "quicker; 0 for all",
+        unit="tokens",
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True)

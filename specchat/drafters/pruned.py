@@ -144,7 +144,7 @@ class Pruned:
         if self._drafting is None:
             ranking = self._ranking or self._prunable.by_magnitude()
             model: Model = self._prunable.pruned(ranking, self._options.ratio)
-            self._drafting = DraftModel(DraftModelOptions(), dataclasses.replace(self._parts, draft_model=model))
+            self._drafting = DraftModel(DraftModelOptions(trim=0), dataclasses.replace(self._parts, draft_model=model))
         return self._drafting
 
 

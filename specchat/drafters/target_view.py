@@ -73,7 +73,7 @@ class ViewDrafting:
 
     def _use(self, view: Model) -> None:
         self.view = view
-        self._inner = DraftModel(DraftModelOptions(), dataclasses.replace(self._parts, draft_model=view))
+        self._inner = DraftModel(DraftModelOptions(trim=0), dataclasses.replace(self._parts, draft_model=view))
 
     def _borrow(self, text: Sequence[int]) -> None:
         if len(text) < self.view.context_tokens:

@@ -16,6 +16,7 @@ from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.trained_network import Guessed
 from specchat.core.tree import Guess, TokenTree, point
+from specchat.drafters.frequent_head import over_vocabulary
 from specchat.drafters.likeliest_tokens import LikeliestTokens, penalised_likeliest_tokens
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
@@ -61,7 +62,11 @@ class TrainedNetworkDrafter:
         if self._tree is not tree:
             self._tree, self._said = tree, {}
             self._ready = context.passes and self._network.begin(context.history)
-        nodes = [node for node in frontier if tree.depths[node] < self._network.depth] if self._ready else []
+        nodes = (
+            [node for node in frontier if tree.depths[node] < self._network.depth]
+            if self._ready and context.passes
+            else []
+        )
         if not nodes:
             return [() for _ in frontier]
         self._read(tree, nodes)
@@ -157,6 +162,4 @@ class TrainedNetworkDrafter:
     def _logits(self, node: int) -> torch.Tensor:
         """(V,) logits after a node; what cannot be guessed is impossible."""
         said, row = self._said[node]
-        logits = torch.full((self._vocab_size,), -torch.inf)
-        logits[torch.from_numpy(said.possible)] = said.logits[row]
-        return logits
+        return over_vocabulary(torch.from_numpy(said.possible), said.logits[row], self._vocab_size)

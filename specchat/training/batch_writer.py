@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from specchat.core.draw_from_top_k import draw_from_top_k
+from specchat.core.head_output import HeadOutput
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Sampling, law
 from specchat.core.top_tokens import best_token
 from specchat.models.base.cache_rows import common_prefix
-from specchat.models.base.head_output import HeadOutput
 from specchat.models.own.text_batch import TextBatch
 
 _MOST_ROWS = 128

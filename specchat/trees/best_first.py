@@ -52,4 +52,4 @@ class BestFirst:
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """The frozen tree of the N ≤ 1 + `budget.nodes` nodes of most worth, the root included."""
-        return search(Growth(context, budget, self._floor), drafter, context, budget.width, self._batch)
+        return search(Growth(context, budget, self._floor), drafter, budget.width, self._batch)

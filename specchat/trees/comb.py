@@ -42,7 +42,7 @@ class Comb:
         growth = Growth(context, budget)
         node: int | None = ROOT if budget.nodes > 0 and budget.width > 0 else None
         while node is not None and growth.may_have_children(node):
-            (guesses,) = drafter.propose(growth.tree, [node], budget.width, context)
+            (guesses,) = growth.ask(drafter, [node], budget.width)
             node = growth.consider(node, guesses[: budget.width]).get(0)
         return growth.best_tree()
 

@@ -59,7 +59,7 @@ class Confidence:
         growth, width = Growth(context, budget, floor=self.alpha), budget.width
         level = [ROOT] if width > 0 else []
         while level := [node for node in level if growth.may_have_children(node)]:
-            proposal = drafter.propose(growth.tree, level, width, context)
+            proposal = growth.ask(drafter, level, width)
             level = [
                 child
                 for node, guesses in zip(level, proposal, strict=True)

@@ -46,7 +46,7 @@ class Eagle2:
         growth, width = Growth(context, budget), budget.width
         level = [ROOT] if width > 0 else []
         while level := best([node for node in level if growth.may_have_children(node)], growth, self._expand):
-            proposal = drafter.propose(growth.tree, level, width, context)
+            proposal = growth.ask(drafter, level, width)
             level = [
                 child
                 for node, guesses in zip(level, proposal, strict=True)

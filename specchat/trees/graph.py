@@ -55,7 +55,7 @@ class Graph:
             asked = self._unlike(level, growth, context, drafted, links)
             if not asked:
                 break
-            proposal = drafter.propose(growth.tree, asked, width, context)
+            proposal = growth.ask(drafter, asked, width)
             level = [
                 child
                 for node, guesses in zip(asked, proposal, strict=True)

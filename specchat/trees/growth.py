@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.trees.guess_probabilities import acceptance_probabilities, point_probability, probability_once_drawn
 
@@ -61,6 +62,16 @@ class Growth:
     def may_have_children(self, node: int) -> bool:
         """Whether a child of this node could stay, if nothing better came any more."""
         return self.tree.depths[node] < self._budget.depth and self._pays(self._value[node] * self._decay)
+
+    def ask(self, drafter: Drafter, nodes: Sequence[int], width: int) -> Proposal:
+        """What the drafter proposes below these nodes, with a pass of a draft model only where that may pay.
+
+        One pass serves all of them, so the node of most worth decides. Nothing that it brings is worth more than that
+        node, so whether a sampled draw stays does not depend on its token here either.
+        """
+        context, most = self._context, max(self._value[node] for node in nodes)
+        context.passes = context.passes and most >= self._budget.pass_price
+        return drafter.propose(self.tree, nodes, width, context)
 
     def consider(self, parent: int, guesses: Sequence[Guess]) -> dict[int, int]:
         """Give every guess a place to compete with that is not beaten already.

@@ -25,7 +25,7 @@ def grow_by_levels(drafter: Drafter, context: Context, budget: Budget, widths: S
         frontier = [node for node in frontier if growth.may_have_children(node)][: growth.room]
         if not frontier:
             break
-        proposal = drafter.propose(growth.tree, frontier, min(width, growth.room), context)
+        proposal = growth.ask(drafter, frontier, min(width, growth.room))
         frontier = [
             child
             for parent, guesses in zip(frontier, proposal, strict=True)

@@ -22,7 +22,7 @@ def grow_by_ranks(drafter: Drafter, context: Context, budget: Budget, children: 
     level: dict[RankPath, int] = {(): ROOT}
     while level := {path: node for path, node in level.items() if path in children and growth.may_have_children(node)}:
         width = max(children[path] for path in level)
-        proposal = drafter.propose(growth.tree, list(level.values()), width, context)
+        proposal = growth.ask(drafter, list(level.values()), width)
         level = {
             (*path, rank): child
             for (path, node), guesses in zip(level.items(), proposal, strict=True)

@@ -76,7 +76,7 @@ class RsdS:
         level = [_Beam(ROOT, 0.0, 0.0)] if width > 0 else []
         while growth.room > 0 and (level := [beam for beam in level if growth.may_have_children(beam.node)]):
             nodes = [beam.node for beam in level]
-            proposal = drafter.propose(growth.tree, nodes, width, context)
+            proposal = growth.ask(drafter, nodes, width)
             gumbels: Iterable[Sequence[float]] = itertools.repeat((0.0,) * width)
             if any(guess.kind is DrawKind.WOR for guesses in proposal for guess in guesses):
                 slots = torch.arange(width) + width * torch.tensor(nodes)[:, None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import sys
 
-from specchat.core.context import Context
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
 from specchat.trees.growth import Growth
@@ -14,9 +13,7 @@ _FEW = 4
 """Nodes per call where calls are cheap: fewer guesses that come to nothing, for a few more calls."""
 
 
-def search(
-    growth: Growth, drafter: Drafter, context: Context, width: int, batch: int = 0, calls: int = sys.maxsize
-) -> TokenTree:
+def search(growth: Growth, drafter: Drafter, width: int, batch: int = 0, calls: int = sys.maxsize) -> TokenTree:
     """The frozen tree of the guesses of most worth.
 
     Args:
@@ -31,7 +28,7 @@ def search(
         frontier = best(unasked, growth, few)
         asked = set(frontier)
         unasked = [node for node in unasked if node not in asked]
-        proposal = drafter.propose(growth.tree, frontier, width, context)
+        proposal = growth.ask(drafter, frontier, width)
         calls -= 1
         for node, guesses in zip(frontier, proposal, strict=True):
             unasked += growth.consider(node, guesses[:width]).values()

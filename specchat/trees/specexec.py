@@ -45,4 +45,4 @@ class SpecExec:
         """The frozen tree of the likeliest prefixes, at most 1 + `budget.nodes` nodes."""
         growth = Growth(context, budget, math.exp(self._options.floor), self._options.decay)
         width = min(budget.width, self._options.children)
-        return search(growth, drafter, context, width, self._options.beams, calls=budget.depth)
+        return search(growth, drafter, width, self._options.beams, calls=budget.depth)

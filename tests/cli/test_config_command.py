@@ -30,7 +30,7 @@ def test_a_default_is_set_read_and_forgotten():
 def test_a_default_for_one_pair_is_no_other_pairs():
     assert "[pairs.smol.defaults]" in run("set", "width", "4", "--pair", "smol")
     assert run("get", "width") == "4\n"
-    assert run("get", "width", "--pair", "qwen-coder") == "2\n"
+    assert run("get", "width", "--pair", "qwen-coder") == "3\n"
 
 
 def test_a_default_for_every_pair_wins_over_what_pairs_were_shipped_with():

@@ -89,7 +89,7 @@ def test_sampling_is_saved_for_every_pair_and_speculation_for_this_one():
         (users_models(), "pairs.smol.defaults", ("width", "suffix.depth")),
     ]
     assert start()["temperature"] == start("qwen-coder")["temperature"] == 0.7
-    assert (start()["width"], start("qwen-coder")["width"]) == (4, 2)
+    assert (start()["width"], start("qwen-coder")["width"]) == (4, 3)
     assert start()["method_options"] == {"suffix.depth": 12}
 
 

@@ -215,3 +215,18 @@ def test_it_runs_no_model_where_passes_are_not_allowed(method):
         assert silent.drafted == 0
         context.passes = True
         assert grow(drafter, context, 2, levels=3).drafted > 0
+
+
+def test_passes_may_end_in_the_middle_of_a_tree(method):
+    draft = scripted_draft()
+    drafter, context = make_drafter(method, draft), context_for()
+    begin(drafter, context.history)
+    tree = TokenTree(context.root, context.vocab_size)
+    (guesses,) = drafter.propose(tree, [ROOT], 2, context)
+    children = list(dict.fromkeys(tree.add(ROOT, guess) for guess in guesses))
+    context.passes, before = False, (draft.counters.passes, drafter.passes)
+    said = drafter.propose(tree, children, 2, context) if children else ()
+    assert (draft.counters.passes, drafter.passes) == before
+    if method.runs_a_network and not looks_up(method):
+        assert children
+        assert not any(said)

@@ -227,3 +227,49 @@ def test_nodes_read_before_count_as_staying(subject):
     assert reading.alive == {b1}
     assert reading.pruned == {a1: 0}
     check(subject, reading, PREFIX, tree, [b1])
+
+
+# ------------------------------------------------------------------------------------------- some of the head
+
+
+def test_a_trimmed_head_gives_its_tokens_the_logits_of_the_whole_one(subject):
+    tree = random_tree(V, 8, 7)
+    subject.model.prefill(PREFIX)
+    whole = subject.model.read(tree).logits.clone()
+    head = subject.model.trimmed_head([5, 3, 60, 17])
+    for added in ([], [3, 8], [*range(20, 40), 8]):
+        head.add(added)
+        subject.model.prefill(PREFIX)
+        some = subject.model.read(tree, request=PassRequest(head=head))
+        tokens = head.tokens.tolist()
+        assert tokens == list(dict.fromkeys([5, 3, 60, 17, *([8] if added else []), *added]))[: len(tokens)]
+        assert some.tokens is not None
+        assert some.tokens.tolist() == tokens
+        torch.testing.assert_close(some.logits, whole[:, tokens].float(), **CLOSE)
+        best = some.best_after([0], 3)[0]
+        assert best == [tokens[place] for place in some.logits[0].topk(3).indices.tolist()]
+        assert some.likeliest is not None
+        assert some.highest is not None
+        torch.testing.assert_close(some.highest[0], some.logits[0].topk(some.highest.shape[1]).values)
+        torch.testing.assert_close(some.totals_after([0, 1]), some.logits[:2].logsumexp(dim=-1), **CLOSE)
+
+
+def test_a_trimmed_head_of_too_many_words_forgets_those_of_old_texts(subject, monkeypatch):
+    monkeypatch.setattr("specchat.models.base.trimmed_head._MOST_ADDED", 4)
+    head = subject.model.trimmed_head([5, 3])
+    head.add([10, 11, 12])
+    head.add([13, 14])
+    assert head.tokens.tolist() == [5, 3, 13, 14]
+    subject.model.prefill(PREFIX)
+    whole = subject.model.read(random_tree(V, 3, 0)).logits.clone()
+    subject.model.prefill(PREFIX)
+    some = subject.model.read(random_tree(V, 3, 0), request=PassRequest(head=head))
+    torch.testing.assert_close(some.logits, whole[:, [5, 3, 13, 14]].float(), **CLOSE)
+
+
+def test_the_next_pass_may_have_the_whole_head_again(subject):
+    tree, head = random_tree(V, 5, 1), subject.model.trimmed_head([1, 2])
+    subject.model.prefill(PREFIX)
+    assert subject.model.read(tree, request=PassRequest(head=head)).logits.shape[1] == 2
+    subject.model.prefill(PREFIX)
+    check(subject, subject.model.read(tree), PREFIX, tree, range(len(tree)))

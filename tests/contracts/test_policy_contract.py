@@ -111,3 +111,26 @@ def test_whether_a_draw_stays_never_depends_on_its_own_token(method, kind):
         later = set(CHANCES) - (set(earlier) if kind is DrawKind.WOR else set())
         assert len({len(grown([*earlier, token])) for token in later}) == 1
     assert {draw.guess.kind for draw in grown([4, 5])} == {kind}
+
+
+@pytest.mark.parametrize("chance", [0.9, 0.7, 0.5])
+def test_a_draft_model_runs_only_below_nodes_that_are_worth_its_pass(method, chance):
+    """The one guess of each node stands with this probability: below depth d a pass is worth chance^d."""
+
+    class Drafting(Proposing):
+        def propose(self, tree, frontier, width, context):
+            self.passes += context.passes
+            said = super().propose(tree, frontier, width, context)
+            return said if context.passes else [() for _ in frontier]
+
+    def passes(price):
+        drafter = Drafting(lambda tree, node, width, context: [Guess(4, logprob=math.log(chance))])
+        given = {"confidence": {"fallback": 0.0, "alpha": 0.0}, "specexec": {"decay": 1.0}}.get(method.name, {})
+        budget = Budget(64, 5, 1, pass_price=price)
+        tree = make_policy(method, **given).grow(drafter, context_for(), budget)
+        assert tree.drafted == drafter.passes, "what a pass proposed has been paid for"
+        return drafter.passes
+
+    free = passes(0.0)
+    for price in (0.95, 0.6, 0.3):
+        assert passes(price) == min(free, sum(chance**depth >= price for depth in range(5)))

@@ -13,7 +13,6 @@ from specchat.controllers.options import GoodputOptions
 from specchat.controllers.round_statistics import expected_accepted, stood_by_depth
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs, interpolate
-from specchat.core.round import Timings
 from specchat.core.tree import ROOT, Guess, TokenTree
 
 
@@ -71,20 +70,6 @@ def test_a_network_whose_passes_are_cheap_is_tried_within_a_reply_too():
         subject.observe(dataclasses.replace(a_round(plan.nodes, 0), budget=plan))
     assert 2 <= len(tried) <= 6, "each trial that fails makes the next one later"
     assert all(later - earlier >= earlier - 1 for earlier, later in itertools.pairwise(tried))
-
-
-def test_the_time_of_a_level_is_shared_by_its_nodes():
-    def price(nodes_of_a_level):
-        subject = controller()
-        for _ in range(40):
-            tree = TokenTree(0, V)
-            for token in range(nodes_of_a_level):
-                tree.add(ROOT, Guess(token))
-            round = judged(tree.freeze(), (1,))
-            subject.observe(dataclasses.replace(round, draft_passes=1, timings=Timings(0.1, 1.2, 0.0)))
-        return subject.plan(context(1)).prices[0]
-
-    assert price(4) < price(1)
 
 
 @pytest.mark.parametrize(("stood", "deeper"), [(2, True), (0, False)])

@@ -101,11 +101,10 @@ def simulated(rate, begin_s, level_s, states_s, judging_s, rounds=1500):
     subject, seconds, tokens, ready = controller(nodes=8, depth=4), 0.0, 0, True
     for index in range(rounds):
         plan = subject.plan(context(index % 60))
-        levels = 0
-        while ready and plan.passes and levels < min(plan.depth, plan.nodes) and rate ** (levels + 1) >= plan.floor:
-            levels += 1
         asked = int(ready and plan.passes and plan.nodes > 0)
-        steps = max(levels, asked)
+        most = asked * min(plan.depth, plan.nodes)
+        steps = sum(rate**level >= plan.pass_price for level in range(most))
+        levels = sum(rate ** (level + 1) >= plan.floor for level in range(steps))
         accepted = 0
         while accepted < levels and float(torch.rand((), generator=generator)) < rate:
             accepted += 1
@@ -135,4 +134,4 @@ def test_what_beginning_to_draft_takes_is_told_from_what_a_level_adds():
         levels = 1 + index % 3
         subject.observe(a_round(levels, 1, draft_s=0.5 + 0.1 * levels, passes=levels))
     assert subject._all.draft.begin_s == pytest.approx(0.5)
-    assert subject._all.draft.level_s == pytest.approx(0.1)
+    assert subject._all.draft.step_s == pytest.approx(0.1)

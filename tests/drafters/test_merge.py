@@ -153,6 +153,17 @@ def test_trust_is_learnt_per_proposer_and_sureness_also_from_guesses_without_a_p
     assert math.exp(learnt[1].logprob) < 0.3
 
 
+def test_nearly_certain_guesses_are_trusted_apart_from_likely_ones():
+    claimed = [0.9]
+    merged = of(Proposing(lambda *about: [Guess(1, logprob=math.log(claimed[0]), proposer="a")]))
+    for _ in range(40):
+        ask(merged)
+        play(merged, TokenTree(PROMPT[-1], V).freeze(), [1])
+    assert math.exp(ask(merged)[0].logprob) > 0.97
+    claimed[0] = 0.6
+    assert math.exp(ask(merged)[0].logprob) == pytest.approx(0.6), "what was learnt of 0.9 says nothing of 0.6"
+
+
 def test_trust_is_learnt_only_where_the_text_shows_what_followed():
     merged = of(saying("a", (1, 0.5), (2, 0.25)))
     tree = TokenTree(PROMPT[-1], V)

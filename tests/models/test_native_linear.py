@@ -94,9 +94,9 @@ def test_sizes_that_do_not_agree_are_refused(kernels):
         product(torch.randn(3, 65)[:, :64].new_zeros(2, 63))
     head = NativeHead(kernels, torch.ones(64), 1e-5)
     head.append(torch.randn(20, 64))
-    head._c.vocab_size = 40
+    head.as_c.vocab_size = 40
     with pytest.raises(ModelError, match="head"):
-        kernels.check_head(head._c)
+        kernels.check_head(head.as_c)
 
 
 def computed_in_c(drafting):

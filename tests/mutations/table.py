@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 DRAFTER = "tests/contracts/test_drafter_contract.py"
 GOODPUT = ("tests/controllers/test_goodput.py", "tests/controllers/test_goodput_riders.py")
+PASSES = ("tests/controllers/test_goodput_passes.py",)
 MERGE = "tests/drafters/test_merge.py"
 EARLY_EXIT = "tests/drafters/test_early_exit.py"
 PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
@@ -825,6 +826,55 @@ MUTATIONS = (
         "self._with_twins(used & taken)",
         "self",
         ("tests/drafters/test_several_models.py", "-k", "cache_for_each"),
+    ),
+    Mutation(
+        "controller goodput",
+        "forgets what a pass of the draft model was measured to take",
+        "controllers/goodput.py",
+        "costs.draft[0][1] if costs is not None and costs.draft else 0.0",
+        "0.0",
+        PASSES,
+    ),
+    Mutation(
+        "controller goodput",
+        "takes levels that were looked up for passes",
+        "controllers/round_statistics.py",
+        "steps = round.draft_passes if self.passes else levels",
+        "steps = levels",
+        PASSES,
+    ),
+    Mutation(
+        "controller goodput",
+        "lets every pass be run that the budget is deep enough for",
+        "trees/growth.py",
+        "context.passes and most >= self._budget.pass_price",
+        "context.passes",
+        ("tests/contracts/test_policy_contract.py", "-k", "worth_its_pass"),
+    ),
+    # --------------------------------------------------------------------------------------------- trimmed head
+    Mutation(
+        "drafter draft_model",
+        "names the rows of a trimmed head instead of their tokens",
+        "models/base/trimmed_head.py",
+        "likeliest=tokens[said.likeliest.long()]",
+        "likeliest=said.likeliest.long()",
+        ("tests/drafters/test_trim.py",),
+    ),
+    Mutation(
+        "drafter draft_model",
+        "does not guess the text's own rare tokens",
+        "drafters/frequent_head.py",
+        "self._add(history)",
+        "pass",
+        ("tests/drafters/test_trim.py",),
+    ),
+    Mutation(
+        "drafter draft_model",
+        "copies another output of a block",
+        "models/native/gather.h",
+        "size_t lane = (size_t)(output % LANES)",
+        "size_t lane = (size_t)((output + 1) % LANES)",
+        ("tests/models/test_native_gathered_head.py",),
     ),
     # ------------------------------------------------------------------------------------------ early pruning
     Mutation(

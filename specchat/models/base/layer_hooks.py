@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
+from specchat.core.head_output import HeadOutput
 from specchat.core.reading import Reading
 from specchat.core.request import LayerHook, PassRequest
 from specchat.core.states import TextStates
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan, surviving
-from specchat.models.base.head_output import HeadOutput
 
 
 class LayerWatch:
@@ -107,8 +107,10 @@ class LayerWatch:
                 frozenset(self._alive),
                 taps=self._states,
                 likeliest=likeliest,
+                highest=said.highest,
                 totals=said.totals,
                 text_states=self.text_states(),
+                tokens=said.tokens,
             )
         return Reading(
             nodes=self._plan.nodes,
@@ -120,8 +122,10 @@ class LayerWatch:
             rider_states=self._rider_states if riders else {},
             rider_likeliest=likeliest[count:] if riders and likeliest is not None else None,
             likeliest=None if likeliest is None else self._spread(likeliest[:count]),
+            highest=None if said.highest is None else self._spread(said.highest[:count]),
             totals=None if said.totals is None else self._spread(said.totals[:count]),
             text_states=self.text_states(),
+            tokens=said.tokens,
         )
 
     def _ask(self, hook: LayerHook, layer: int, hidden: Tensor) -> list[int] | None:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
+from specchat.core.head_output import HeadOutput
 from specchat.core.reading import Counters
-from specchat.core.request import Rider
+from specchat.core.request import HeadOfSome, Rider
 from specchat.models.base.cache_rows import Plan
-from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache, MoveRows
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.shape import AttentionKind, Shape
@@ -104,6 +104,9 @@ class Network(Protocol):
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         """What a pass of so many rows over so many cache rows takes, embeddings, masks and results included."""
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head of these tokens' rows alone."""
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         """What the final norm and the head make of (n, d) states; `totals` are computed only for draft models."""

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from specchat.core.request import Adapter
+from specchat.core.head_output import HeadOutput
+from specchat.core.request import Adapter, HeadOfSome
 from specchat.models.base.adapters import acting, adapters_of
-from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache, MoveRows
 from specchat.models.base.network import Pass
 from specchat.models.cuda.recording import Recorder
@@ -95,6 +95,9 @@ class GraphNetwork:
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         return self._eager.head_rows(tokens)
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        return self._eager.trimmed_head(tokens)
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         return self._eager.head(hidden, totals)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from torch import Tensor
+
 from specchat.core.states import TextStates
+from specchat.core.trained_network import Guessed
+from specchat.models.base.trimmed_head import TrimmedHead
 from specchat.models.learned.text_inputs import TextInputs
 from specchat.models.learned.token_inputs import TokenInputs
-from specchat.models.learned.trimmed_head import TrimmedHead
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,7 @@ class DraftingInputs:
 
     text: TextInputs
     tokens: TokenInputs
-    head: TrimmedHead
+    head: TrimmedHead[Tensor]
 
     def take(self, states: TextStates) -> None:
         """States of the text. Its tokens can be guessed from now on."""
@@ -28,6 +32,15 @@ class DraftingInputs:
         """Tokens whose states do not come. They can be guessed all the same."""
         self.text.skip(first, tokens)
         self.head.add(tokens)
+
+    def guessed(self, states: Tensor) -> Guessed:
+        """What follows (n, d) states."""
+        said = self.head.after(states)
+        assert said.likeliest is not None, "every head that guesses names the likeliest"
+        assert said.highest is not None, "and their logits"
+        assert said.totals is not None, "and what makes log-probabilities of them"
+        logprobs = said.highest.numpy().astype(np.float64) - said.totals.numpy()[:, None]
+        return Guessed(said.likeliest.numpy(), logprobs, self.head.tokens.numpy(), said.logits)
 
     def complete(self, history: Sequence[int]) -> bool:
         """Whether this text but its last token is known, and the state of the last but one. The last can be guessed

@@ -66,7 +66,7 @@ class EagleDrafting:
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """One step for nodes of one depth; the root's is done."""
         if nodes[0] == ROOT:
-            return self._given.head.guessed(self._root)
+            return self._given.guessed(self._root)
         entries, first = len(self._text), len(self._row_of)
         self._row_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
         seen = torch.zeros(len(nodes), entries + len(self._row_of), dtype=torch.bool)
@@ -79,7 +79,7 @@ class EagleDrafting:
         positions = torch.full((len(nodes),), entries - 1 + tree.depths[nodes[0]])
         states = self._pass(before[parents], tokens, positions, entries + first, seen)
         self._states = torch.cat([before, states])
-        return self._given.head.guessed(states)
+        return self._given.guessed(states)
 
     def _pass(self, inputs: Tensor, tokens: Sequence[int], positions: Tensor, place: int, seen: Tensor) -> Tensor:
         """(n, d) states of rows that are written from `place` on.

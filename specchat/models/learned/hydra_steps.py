@@ -35,13 +35,13 @@ class TorchSteps:
     @torch.inference_mode()
     def first(self, position: int, root: int) -> Guessed:
         self._states = self._step(self._given.text.rows(position, position + 1), [root])
-        return self._given.head.guessed(self._states)
+        return self._given.guessed(self._states)
 
     @torch.inference_mode()
     def after(self, parents: Sequence[int], tokens: Sequence[int]) -> Guessed:
         states = self._step(self._network.fed_back(self._states[list(parents)]), tokens)
         self._states = torch.cat([self._states, states])
-        return self._given.head.guessed(states)
+        return self._given.guessed(states)
 
     def _step(self, inputs: Tensor, tokens: Sequence[int]) -> Tensor:
         return self._network.step(inputs, self._given.tokens.of(tokens))

@@ -40,7 +40,7 @@ class MedusaDrafting:
         if self._guessed is None:
             given, entries = self._given, len(self._text) - 1
             states = self._network.step(given.text.rows(entries - 1, entries), given.tokens.of(self._text[-1:]))
-            self._guessed = given.head.guessed(states[0])
+            self._guessed = given.guessed(states[0])
             self.passes += 1
         said, depths = self._guessed, [tree.depths[node] for node in nodes]
         return Guessed(said.tokens[depths], said.logprobs[depths], said.possible, said.logits[depths])

@@ -13,17 +13,18 @@ from specchat.config.trained_drafters import TrainedDrafter
 from specchat.core.seams import Weights
 from specchat.core.trained_network import TrainedNetwork
 from specchat.errors import ModelError
+from specchat.models.base.torch_head import TorchHead
+from specchat.models.base.trimmed_head import HeadProduct, TrimmedHead
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.eagle_drafting import EagleDrafting
 from specchat.models.learned.hydra_drafting import HydraDrafting
 from specchat.models.learned.learning_network import Drafting, LearningNetwork
 from specchat.models.learned.medusa_drafting import MedusaDrafting
 from specchat.models.learned.networks import load_network
-from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.learned.shared_weights import SharedWeights, unit
 from specchat.models.learned.sizes import Sizes
 from specchat.models.learned.text_inputs import TextInputs
 from specchat.models.learned.token_inputs import TokenInputs
-from specchat.models.learned.trimmed_head import HeadProduct, TorchHead, TrimmedHead
 from specchat.models.native.arena import Arena
 from specchat.models.native.linear import NativeHead, NativeLinear, small_network_kernels
 from specchat.models.native.network import NativeNetwork
@@ -58,14 +59,18 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
     native = isinstance(target, Decoder) and isinstance(target.network, NativeNetwork)
 
     def make(network: Any, text: TextInputs | None) -> Drafting:
-        head = _native(network) if native else partial(TorchHead, network.norm, network.sizes.epsilon)
+        def normed(states: Tensor) -> Tensor:
+            weighted: Tensor = unit(states, network.sizes.epsilon) * network.norm
+            return weighted
+
+        head = _native(network) if native else partial(TorchHead, normed)
         return drafting(trained.method, network, target, head, text)
 
     return LearningNetwork(load, make, target, trained.sha256)
 
 
 def drafting(
-    method: str, network: Any, target: Weights, head: Callable[[], HeadProduct], text: TextInputs | None = None
+    method: str, network: Any, target: Weights, head: Callable[[], HeadProduct[Tensor]], text: TextInputs | None = None
 ) -> Drafting:
     """A network with what it drafts with.
 
@@ -79,11 +84,9 @@ def drafting(
 
     tokens = TokenInputs(of_tokens)
     tokens.within(network.shared.tokens[:_LEARNT_TOKENS].tolist())  # now, so that no round has to
-    given = DraftingInputs(
-        text or TextInputs(network.sizes.taps, network.fused),
-        tokens,
-        TrimmedHead(head, network.shared, None if network.shared.own_head else target),
-    )
+    shared = network.shared
+    trimmed = TrimmedHead(head, shared.tokens, shared.head, None if shared.own_head else target.head_rows)
+    given = DraftingInputs(text or TextInputs(network.sizes.taps, network.fused), tokens, trimmed)
     made: TrainedNetwork = _DRAFTING[method](network, given)
     return Drafting(made, given)
 
@@ -96,7 +99,7 @@ def _check_sizes(trained: TrainedDrafter, sizes: Sizes, target: Weights) -> None
         )
 
 
-def _native(network: Any) -> Callable[[], HeadProduct]:
+def _native(network: Any) -> Callable[[], HeadProduct[Tensor]]:
     """Let the compiled kernels multiply for a network; what makes a head for it."""
     kernels, arena = small_network_kernels(), Arena()
     for name, module in list(network.named_children()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import weakref
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
@@ -13,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specchat.core.head_output import HeadOutput
 from specchat.errors import ModelError
-from specchat.models.base.head_output import HeadOutput
 from specchat.models.native.build import load
 from specchat.models.native.tensor_pointers import pointer
 
@@ -81,6 +82,7 @@ class Kernels:
         library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
         library.linear_check.argtypes = library.head_alone_check.argtypes = [_POINTER]
         library.linear.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
+        library.gather_outputs.argtypes = [*(_POINTER,) * 2, _INTEGER, _POINTER, ctypes.c_int64, _INTEGER]
         library.team_time.restype = None
         library.team_time.argtypes = [_POINTER, ctypes.c_bool]
         library.team_spent.argtypes = [_POINTER, _POINTER]
@@ -159,6 +161,16 @@ class Kernels:
         with self._passing:
             team = self._team_of(threads)
             self._done(self._library.linear(team, ctypes.byref(product), x, rows, out))
+
+    def gather(self, product: Any, outputs: Sequence[int], room: int, room_bytes: int, place: int) -> None:
+        """Copy outputs of a product to this address, behind the first `place` that are there.
+
+        Raises:
+            ModelError: an output that the product has not, or too little room.
+        """
+        which = array("i", outputs)
+        about = which.buffer_info()[0], len(which), room, room_bytes, place
+        self._done(self._library.gather_outputs(ctypes.byref(product), *about))
 
     def time_phases(self, threads: int, timed: bool) -> None:
         """Time the phases of what follows, or no longer; forget what was timed."""

@@ -5,19 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from specchat.models.base.head_output import HeadOutput
-from specchat.models.files.gguf_reader import GROUP
+from specchat.core.head_output import HeadOutput
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.native.arena import Arena
 from specchat.models.native.c_structures import CDecoder
-from specchat.models.native.kernels import HeadRoom, Kernels, kernels_for
+from specchat.models.native.growing_head import GrowingHead
+from specchat.models.native.kernels import Kernels, kernels_for
 from specchat.models.native.packing import pack_into
-from specchat.models.native.product import LANES, CProduct, Product
+from specchat.models.native.product import LANES, Product
 from specchat.models.native.tensor_pointers import pointer
 
 _BITS = 8
-_BYTES_OF_BLOCK = LANES * GROUP + 2 * LANES
-_FIRST_ROOM = 1024
 
 
 def small_network_kernels() -> Kernels:
@@ -62,56 +60,30 @@ class NativeHead:
         Args:
             norm: (d,) float32 factors of the norm.
         """
-        self._kernels, self._norm, self._epsilon = kernels, norm.float().contiguous(), epsilon
-        self._blocks = torch.zeros(0, dtype=torch.uint8)
+        self._kernels = kernels
+        self._head = GrowingHead(kernels, norm, epsilon, _BITS)
         self._tail = torch.empty(0, len(norm))  # rows of the last block, while it is not full
-        self._rows = 0
-        self._c = CDecoder()
 
     def __len__(self) -> int:
-        return self._rows
+        return self._head.rows
 
     def append(self, rows: Tensor) -> None:
         """Add rows, (n, d) float32, behind those there are."""
-        first = (self._rows - len(self._tail)) // LANES
+        head, first = self._head, (len(self) - len(self._tail)) // LANES
         new = torch.cat([self._tail, rows])
-        step = -(-len(self._norm) // GROUP) * _BYTES_OF_BLOCK
-        blocks = first + -(-len(new) // LANES)
-        if blocks * step > len(self._blocks):
-            room = torch.zeros(
-                max(blocks, 2 * len(self._blocks) // step, _FIRST_ROOM // LANES) * step, dtype=torch.uint8
-            )
-            room[: len(self._blocks)] = self._blocks
-            self._blocks = room
-        pack_into(self._kernels, _stored(new), _BITS, self._blocks[first * step :])
-        self._rows += len(rows)
+        room = head.room_for(first * LANES + len(new))
+        pack_into(self._kernels, _stored(new), _BITS, room[first * head.block_bytes :])
+        head.holds(len(self) + len(rows))
         self._tail = new[len(new) // LANES * LANES :].clone()
-        data = self._blocks[: blocks * step]
-        head = CProduct(
-            *(len(self._norm), self._rows, _BITS, 0, len(data)),
-            *(pointer("a head", data, torch.uint8, len(data)), None),
-        )
-        norm = pointer("a norm", self._norm, torch.float32, len(self._norm))
-        self._c = CDecoder(hidden=len(self._norm), vocab_size=self._rows, epsilon=self._epsilon, norm=norm, head=head)
-        self._kernels.check_head(self._c)
 
     @property
     def as_c(self) -> CDecoder:
         """The head for C, checked; valid until rows are added."""
-        return self._c
-
-    def room(self, rows: int) -> HeadRoom:
-        """Room for what it says of so many rows."""
-        return HeadRoom(rows, self._rows, highest=True, totals=True)
+        return self._head.as_c
 
     def scores(self, states: Tensor) -> HeadOutput:
         """Everything that can be said of (n, d) states; tokens are places among the rows."""
-        states = states.to("cpu", torch.float32).contiguous()
-        said = self.room(len(states))
-        if len(states):
-            given = pointer("states", states, torch.float32, len(states), len(self._norm))
-            self._kernels.head(1, self._c, given, len(states), said)
-        return said.output
+        return self._head.scores(states)
 
 
 def _stored(weight: Tensor) -> StoredRows:

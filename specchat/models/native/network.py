@@ -10,14 +10,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specchat.models.base.head_output import HeadOutput
+from specchat.core.head_output import HeadOutput
+from specchat.core.request import HeadOfSome
 from specchat.models.base.kv_cache import MoveRows
 from specchat.models.base.network import Pass
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
+from specchat.models.base.trimmed_head import TrimmedHead
 from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.c_structures import KEYS, CDecoder, CLayer
+from specchat.models.native.gathered_head import GatheredHead
 from specchat.models.native.kernels import BEST, HeadRoom, kernels_for
 from specchat.models.native.packing import Packer, RowReader
 from specchat.models.native.pass_rows import PassRows, as_floats
@@ -96,10 +99,15 @@ class NativeNetwork:
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         return head_rows(self._source, self.shape.tied, tokens)
 
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        shape = self.shape
+        empty = partial(GatheredHead, self._kernels, self._head, self._norm, shape.epsilon, self.threads)
+        return TrimmedHead(empty, torch.tensor(tokens), tokens, list)
+
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         hidden = as_floats(hidden)
         rows, vocab_size = hidden.shape[0], self.shape.vocab_size
-        said = HeadRoom(rows, vocab_size, totals=totals)
+        said = HeadRoom(rows, vocab_size, highest=totals, totals=totals)
         if rows:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
             self._kernels.head(self.threads, self._c, states, rows, said)

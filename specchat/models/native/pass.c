@@ -11,6 +11,7 @@
 #include "cache.h"
 #include "check.h"
 #include "floor.h"
+#include "gather.h"
 #include "hydra.h"
 #include "linear.h"
 

@@ -8,16 +8,18 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 from torch import Tensor
 
+from specchat.core.head_output import HeadOutput
 from specchat.core.noise import Noise, Stream
 from specchat.core.reading import Counters, Reading
-from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
+from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest, Rider
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.cached_model import CachedModel
 from specchat.models.base.cached_text import CachedText
-from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.sub_layers import SubLayers
+from specchat.models.base.torch_head import output_of
+from specchat.models.base.trimmed_head import TrimmedHead
 
 Says = Callable[[Sequence[int]], Tensor]
 """(tokens so far) → (V,) logits of the next one."""
@@ -90,7 +92,8 @@ class ScriptedModel(CachedModel):
         riders = [self._rider(tree, request.riders, index) for index in range(len(request.riders))]
         states = torch.cat([missing, torch.stack([*nodes, *riders])])
         stay = watch.after_layer(0, states)
-        return watch.reading(HeadOutput((states if stay is None else states[stay])[plan.missing :]))
+        said = (states if stay is None else states[stay])[plan.missing :]
+        return watch.reading(HeadOutput(said) if request.head is None else request.head.after(said))
 
     def head(self, hidden: Tensor) -> Tensor:
         """(n, V) logits: a scripted state is the logits themselves."""
@@ -99,6 +102,10 @@ class ScriptedModel(CachedModel):
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         """(n, V) rows that pick these tokens' logits out of a scripted state."""
         return torch.eye(self.vocab_size)[list(tokens)]
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head that picks these tokens' logits out of a scripted state."""
+        return TrimmedHead(_Picked, torch.tensor(tokens), tokens, list)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
         """Nothing: what it has read it knows as numbers of tokens."""
@@ -153,3 +160,16 @@ def random_says(vocab_size: int, seed: int = 0, memory: int = 3, sharpness: floa
         return (sharpness * noise.gumbel(Stream.TARGET, 0, ids, salt=tuple(text[-memory:]))).float()
 
     return says
+
+
+class _Picked:
+    """Some of the logits that a scripted state is."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+
+    def append(self, tokens: Sequence[int]) -> None:
+        self._tokens += tokens
+
+    def scores(self, states: Tensor) -> HeadOutput:
+        return output_of(states[:, self._tokens])

@@ -7,20 +7,23 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.core.head_output import HeadOutput
 from specchat.core.reading import Counters, Reading
-from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
+from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest, Rider
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.cached_model import CachedModel
 from specchat.models.base.cached_text import CachedText
-from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
 from specchat.models.base.pass_sizes import PassSizes
 from specchat.models.base.shape import windows_of
 from specchat.models.base.sub_layers import SubLayers
+from specchat.models.base.torch_head import TorchHead
+from specchat.models.base.trimmed_head import TrimmedHead
 from specchat.models.base.windows import windowed
 from specchat.models.files.families import FAMILIES
 from specchat.models.other.transformers_adapters import adapted_products
@@ -74,9 +77,10 @@ class ReferenceModel(CachedModel):
         plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
         watch = LayerWatch(plan, request, tree)
         with self._watched(watch):
-            logits = self._pass(plan, watch.rows, request.riders)
+            states = self._pass(plan, watch.rows, request.riders)[plan.missing :]
         self._text.rows.tree_read(plan)
-        return watch.reading(HeadOutput(logits[plan.missing :]))
+        head = request.head
+        return watch.reading(HeadOutput(self._head(states)) if head is None else head.after(states))
 
     def twin(self) -> ReferenceModel:
         """The same network with a cache of its own."""
@@ -116,6 +120,25 @@ class ReferenceModel(CachedModel):
         factors: Tensor = (self._decoder.norm(signs[None]) - self._decoder.norm(-signs[None])) * signs / 2
         return (rows * factors).float().cpu()
 
+    @torch.inference_mode()
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head with rows for these tokens alone; what it is given is normed already."""
+
+        head = self._network.get_output_embeddings()
+        bias: Tensor | None = getattr(head, "bias", None)
+
+        def rows(some: Sequence[int]) -> Tensor:
+            found: Tensor = head.weight[list(some)]
+            return found if bias is None else torch.cat([found, bias[list(some), None]], dim=1)
+
+        def states(normed: Tensor) -> Tensor:
+            return normed if bias is None else F.pad(normed, (0, 1), value=1.0)
+
+        def empty() -> TorchHead:
+            return TorchHead(states, rows([]), self._capped)
+
+        return TrimmedHead(empty, torch.tensor(tokens), rows(tokens), rows)
+
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
         """The most that its cache, and those of its twins and views, take until each holds so many tokens."""
         like = torch.empty(self._sizes.kv_heads, self._sizes.head_dim, dtype=self.dtype, device="meta")
@@ -130,7 +153,7 @@ class ReferenceModel(CachedModel):
         self.context_tokens = self.cache.max_rows = tokens
 
     def _pass(self, plan: Plan, wanted: Callable[[], list[int]], riders: Sequence[Rider] = ()) -> Tensor:
-        """One forward pass; (rows wanted, V) logits. Which rows are wanted is asked when the pass is done."""
+        """One forward pass; (rows wanted, d) normed states. Which rows are wanted is asked when the pass is done."""
         rows = len(plan.positions)
         embedded = self.embed(plan.tokens).unsqueeze(0)
         if riders:
@@ -148,7 +171,8 @@ class ReferenceModel(CachedModel):
         self.counters.passes += 1
         self.counters.rows += rows
         self.counters.node_layers += rows * self._parts.computed(range(self.layers))
-        return self._head(hidden[wanted()])
+        states: Tensor = hidden[wanted()]
+        return states
 
     def _masks(self, plan: Plan) -> Tensor | dict[str, Tensor]:
         """Whom each row attends to, as transformers' layers take it: by their kinds, where these see different rows."""
@@ -162,7 +186,10 @@ class ReferenceModel(CachedModel):
 
     def _head(self, hidden: Tensor) -> Tensor:
         """(rows, V) logits of final states, with whatever scaling or capping the architecture applies."""
-        logits = self._scaled(self._network.get_output_embeddings()(hidden))
+        return self._capped(self._network.get_output_embeddings()(hidden))
+
+    def _capped(self, products: Tensor) -> Tensor:
+        logits = self._scaled(products)
         if (cap := getattr(self._network.config, "final_logit_softcapping", None)) is not None:
             logits = torch.tanh(logits / cap) * cap
         return logits

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.reading import Counters, Reading
-from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
+from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest, Rider
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.cached_model import CachedModel
@@ -88,7 +88,8 @@ class Decoder(CachedModel):
         plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
         watch = LayerWatch(plan, request, tree)
         hidden = self._run(plan, watch, request.riders)
-        said = self.network.head(hidden[plan.missing :] if plan.missing else hidden, self._drafts)
+        states = hidden[plan.missing :] if plan.missing else hidden
+        said = self.network.head(states, self._drafts) if request.head is None else request.head.after(states)
         self._text.rows.tree_read(plan)
         return watch.reading(said)
 
@@ -100,6 +101,11 @@ class Decoder(CachedModel):
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
         return self.network.head_rows(tokens)
+
+    @torch.inference_mode()
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head with rows for these tokens alone."""
+        return self.network.trimmed_head(tokens)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
         """The most that its cache, and those of its twins and views, take until each holds so many tokens."""

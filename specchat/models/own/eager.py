@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
@@ -11,13 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.core.device_copy import to_device
-from specchat.core.request import Adapter
+from specchat.core.head_output import HeadOutput
+from specchat.core.request import Adapter, HeadOfSome
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
-from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import MoveRows
 from specchat.models.base.network import Pass
 from specchat.models.base.pass_sizes import PassSizes
 from specchat.models.base.sub_layers import SubLayers
+from specchat.models.base.torch_head import TorchHead
+from specchat.models.base.trimmed_head import TrimmedHead
 from specchat.models.own.attention import Attention, folded_mask, fused
 from specchat.models.own.fused_ops import PLAIN, FusedOps
 from specchat.models.own.layer_weights import DecoderWeights, Layer
@@ -80,6 +83,13 @@ class EagerNetwork:
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.head_rows(list(tokens))
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        def normed(states: Tensor) -> Tensor:
+            return F.rms_norm(states.float(), (self.shape.hidden,), eps=self.shape.epsilon)
+
+        empty = partial(TorchHead, normed, self.like)  # the norm's factors are in the rows
+        return TrimmedHead(empty, torch.tensor(tokens), self.head_rows(tokens), self.head_rows)
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from specchat.core.head_output import HeadOutput
 from specchat.core.reading import Counters
 from specchat.models.base.cache_rows import Plan
-from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.network import Pass
 from specchat.models.base.sub_layers import SubLayers

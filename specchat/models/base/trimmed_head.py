@@ -1,0 +1,90 @@
+"""A head of the tokens that texts use most, and of those of the text being written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from specchat.core.head_output import HeadOutput
+
+_MOST_ADDED = 1024
+"""Tokens of texts that are kept besides the frequent ones; then they are forgotten, but for those of the text."""
+
+Rows = TypeVar("Rows")
+Rows_contra = TypeVar("Rows_contra", contravariant=True)
+
+
+class HeadProduct(Protocol[Rows_contra]):
+    """A norm and rows of a head, which may grow."""
+
+    def append(self, rows: Rows_contra) -> None:
+        """Add rows behind those there are."""
+
+    def scores(self, states: Tensor) -> HeadOutput:
+        """Everything that can be said of (n, d) states; tokens are places among the rows."""
+
+
+class TrimmedHead(Generic[Rows]):
+    """Rows of a head for frequent tokens, and for others as they come up in a text.
+
+    Probabilities are over the tokens that have a row. Used while drafting: what is not among them cannot be guessed.
+
+    Reference: Goel et al., VocabTrim, arXiv:2506.22694. Differs: tokens of the text are added while it is written.
+
+    Attributes:
+        product: computes it.
+        tokens: (R,) int64, the token of each row.
+    """
+
+    product: HeadProduct[Rows]
+    tokens: Tensor
+    _known: set[int]
+
+    def __init__(
+        self,
+        product: Callable[[], HeadProduct[Rows]],
+        tokens: Tensor,
+        frequent: Rows,
+        rows: Callable[[Sequence[int]], Rows] | None = None,
+    ) -> None:
+        """The frequent tokens.
+
+        Args:
+            product: makes an empty head.
+            tokens: (R,) int64, the frequent ones.
+            frequent: what `product` takes for them.
+            rows: what it takes for further tokens; None for a head that cannot grow.
+        """
+        self._make, self._rows, self._frequent = product, rows, (tokens, frequent)
+        self._begin()
+
+    def add(self, tokens: Sequence[int]) -> None:
+        """Let these tokens be guessed too."""
+        if self._rows is None:
+            return
+        new = [token for token in dict.fromkeys(tokens) if token not in self._known]
+        if not new:
+            return
+        if len(self._known) + len(new) > len(self._frequent[0]) + _MOST_ADDED:
+            self._begin()
+            new = [token for token in dict.fromkeys(tokens) if token not in self._known][-_MOST_ADDED:]
+        self.product.append(self._rows(new))
+        self._known.update(new)
+        self.tokens = torch.cat([self.tokens, torch.tensor(new)])
+
+    def after(self, states: Tensor) -> HeadOutput:
+        """What follows (n, d) states."""
+        said = self.product.scores(states)
+        assert said.likeliest is not None, "every head that guesses names the likeliest"
+        tokens = self.tokens.to(said.logits.device)
+        return replace(said, likeliest=tokens[said.likeliest.long()], tokens=tokens)
+
+    def _begin(self) -> None:
+        self.tokens, frequent = self._frequent
+        self.product = self._make()
+        self.product.append(frequent)
+        self._known = set(self.tokens.tolist())
