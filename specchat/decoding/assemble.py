@@ -18,6 +18,7 @@ from specchat.core.seams import AcceptanceRule, Controller, Engine, Model, TreeP
 from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.drafter_cache import DrafterCache
+from specchat.decoding.early_head import EarlyHead
 from specchat.decoding.early_pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import DrafterChoice, choose_drafter
@@ -119,7 +120,9 @@ def _controller(settings: Settings, costs: Costs | None, memory: PairMemory, lim
 def _policy(settings: Settings, target: Model) -> TreePolicy:
     policy: TreePolicy = _make(TREE_POLICIES[settings.policy], settings)
     if settings.prune_layer:
-        return EarlyPruning(policy, target, settings.prune_layer, settings.prune_keep)
+        # What the map takes is not among what a limit on memory counts.
+        head = EarlyHead(target, settings.prune_layer, learns=not settings.memory)
+        return EarlyPruning(policy, head, settings.prune_layer, settings.prune_keep)
     return policy
 
 

@@ -12,27 +12,30 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
-from specchat.core.seams import Drafter, Model, TreePolicy
+from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
+from specchat.decoding.early_head import EarlyHead
 
 
 @dataclass(frozen=True)
 class EarlyPruning:
     """After one layer, keep a node only if its token is among the most likely ones by an early head at its parent.
 
-    The early head is the target's final norm and head on that layer's state. A node that goes takes its subtree with
-    it and is computed no further. The text stays what it was: a token that is no child any more is the bonus.
+    The early head is the target's own, after a map that is learnt while it writes (see `early_head`). A node that goes
+    takes its subtree with it and is computed no further. The text stays what it was: a token that is no child any more
+    is the bonus.
 
-    Reference: Zhong et al., ProPD, arXiv:2402.13485. Differs: the early head is not trained.
+    Reference: Zhong et al., ProPD, arXiv:2402.13485. Differs: the early head is fitted in closed form.
 
     Args:
         policy: grows the trees.
+        head: the early head.
         layer: after which layer, counted from 1.
         keep: how many of the most likely tokens are kept.
     """
 
     policy: TreePolicy
-    target: Model
+    head: EarlyHead
     layer: int
     keep: int
 
@@ -43,15 +46,16 @@ class EarlyPruning:
 
     @property
     def taps(self) -> Collection[int]:
-        """The layers whose states the policy wants."""
-        return self.policy.taps
+        """The layers whose states the policy wants, and those that the early head learns from."""
+        return self.head.taps.union(self.policy.taps)
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """The policy's tree; pruning drops nodes only during the pass."""
         return self.policy.grow(drafter, context, budget)
 
     def observe(self, round: Round) -> None:
-        """The policy learns what it can."""
+        """The early head learns from what was read to the end, and the policy what it can."""
+        self.head.learn(round.reading)
         self.policy.observe(round)
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
@@ -64,7 +68,7 @@ class EarlyPruning:
     def _likely(self, tree: TokenTree, hidden: Tensor, nodes: Sequence[int]) -> set[int]:
         places = {node: place for place, node in enumerate(nodes)}
         parents = [node for node in nodes if tree.children(node)]
-        logits = self.target.head(hidden[[places[node] for node in parents]])
+        logits = self.head.logits(hidden[[places[node] for node in parents]])
         row_of = {parent: row for row, parent in enumerate(parents)}
         asked = [node for node in nodes if node != ROOT]
         rows = logits[[row_of[tree.parents[node]] for node in asked]]

@@ -43,7 +43,7 @@ def likeliest_tokens_of(reading: Reading, count: int) -> list[LikeliestTokens]:
     nodes, logits = reading.nodes, reading.logits
     totals_of = reading.totals_after(nodes) if reading.totals is None else reading.totals
     named, highest = reading.likeliest, reading.highest
-    if named is not None and highest is not None and named.shape[1] >= count:
+    if named is not None and highest is not None and (named.shape[1] >= count or reading.tokens is not None):
         # numpy alone: after a pass torch's own code has left the caches, and every call of it takes tens of µs.
         best: Tokens = named.cpu().numpy()[:, :count]
         values = highest.cpu().numpy()[:, :count].astype(np.float64)

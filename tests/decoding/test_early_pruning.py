@@ -11,6 +11,7 @@ from specchat.core.noise import Noise
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.core.verdict import Reason
 from specchat.decoding.assemble import assemble, sampling
+from specchat.decoding.early_head import EarlyHead
 from specchat.decoding.early_pruning import EarlyPruning
 from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
@@ -54,7 +55,7 @@ def test_a_node_stays_if_its_token_is_likely_after_its_parent():
     states[unlikely, 6] = 9.0
     states[below[5], 5] = 9.0
     model = ScriptedModel(V, lambda text: torch.zeros(V))
-    policy = EarlyPruning(make_policy(TREE_POLICIES["chain"]), model, 1, 2)
+    policy = EarlyPruning(make_policy(TREE_POLICIES["chain"]), EarlyHead(model, 1), 1, 2)
     (hook,) = policy.hooks(tree.freeze())
     assert hook.layers == {0}
     stay = hook.look(0, states, range(len(tree)))

@@ -891,7 +891,7 @@ MUTATIONS = (
         "asks the head at the node instead of at its parent",
         "decoding/early_pruning.py",
         "rows = logits[[row_of[tree.parents[node]] for node in asked]]",
-        "rows = self.target.head(hidden[[places[node] for node in asked]])",
+        "rows = self.head.logits(hidden[[places[node] for node in asked]])",
         (PRUNING, "-k", "likely"),
     ),
     # ------------------------------------------------------------------------------------- learning from replies
@@ -942,6 +942,14 @@ MUTATIONS = (
         "while self.size_bytes > self.most_bytes:",
         "if self.size_bytes > 2 * self.most_bytes:",
         (ONLINE, "-k", "bounded"),
+    ),
+    Mutation(
+        "pruning",
+        "learns the early head from the wrong layer",
+        "decoding/early_head.py",
+        "late[rows].double() - early[rows].double()",
+        "early[rows].double()",
+        ("tests/decoding/test_early_head.py",),
     ),
     # ------------------------------------------------------------------------------------------------ the round
     Mutation(
