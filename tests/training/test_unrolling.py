@@ -25,7 +25,10 @@ class Told:
     def __init__(self, logits):
         self._logits = logits
 
-    def states(self, features, tokens, steps):
+    def fused(self, features):
+        return features
+
+    def states(self, fused, tokens, steps):
         return self._logits[:steps]
 
     def logits(self, states):
