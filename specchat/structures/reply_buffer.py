@@ -43,6 +43,7 @@ class RecordedReply:
 
     @property
     def size_bytes(self) -> int:
+        """What it takes in memory, and nearly so on the disk."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors().values())
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -76,10 +77,11 @@ class ReplyBuffer:
             self.size_bytes -= self._replies.popleft().size_bytes
 
     def lengths(self) -> list[int]:
+        """T of each reply, in order."""
         return [len(reply) for reply in self._replies]
 
     def saved(self) -> dict[str, Tensor]:
-        """All of it as tensors, one reply behind the other; none where there is no reply."""
+        """The tensors of all replies, one reply behind the other, and (n,) int32 their lengths; or nothing at all."""
         if not self._replies:
             return {}
         joined = {
@@ -90,7 +92,7 @@ class ReplyBuffer:
 
     @classmethod
     def restored(cls, saved: Mapping[str, Tensor]) -> ReplyBuffer:
-        """The buffer that `saved` made."""
+        """The buffer that `saved` made these tensors of, the lengths of its n replies, (n,), among them."""
         buffer = cls()
         if not saved:
             return buffer
