@@ -43,7 +43,7 @@ class RecordedReply:
 
     @property
     def size_bytes(self) -> int:
-        """Of all its tensors."""
+        """What it takes in memory, and nearly so on the disk."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors().values())
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -77,11 +77,11 @@ class ReplyBuffer:
             self.size_bytes -= self._replies.popleft().size_bytes
 
     def lengths(self) -> list[int]:
-        """The tokens of each reply."""
+        """T of each reply, in order."""
         return [len(reply) for reply in self._replies]
 
     def saved(self) -> dict[str, Tensor]:
-        """All of it: the (T, …) tensors of its replies, one behind the other, and their (n,) `lengths`; or nothing."""
+        """The tensors of all replies, one reply behind the other, and (n,) int32 their lengths; or nothing at all."""
         if not self._replies:
             return {}
         joined = {
@@ -92,7 +92,7 @@ class ReplyBuffer:
 
     @classmethod
     def restored(cls, saved: Mapping[str, Tensor]) -> ReplyBuffer:
-        """The buffer that was saved as these: (T, …) tensors of all replies and their (n,) `lengths`."""
+        """The buffer that `saved` made these tensors of, the lengths of its n replies, (n,), among them."""
         buffer = cls()
         if not saved:
             return buffer

@@ -61,7 +61,7 @@ class Growth:
 
     def may_have_children(self, node: int) -> bool:
         """Whether a child of this node could stay, if nothing better came any more."""
-        return self.tree.depths[node] < self._budget.depth and self._pays(self._value[node] * self._decay)
+        return self.tree.depths[node] < self._budget.depth and self._pays(self._worth_below(node))
 
     def ask(self, drafter: Drafter, nodes: Sequence[int], width: int) -> Proposal:
         """What the drafter proposes below these nodes, with a pass of a draft model only where that may pay.
@@ -81,7 +81,7 @@ class Growth:
         """
         if not [guess for guess in guesses if guess.kind is not DrawKind.POINT]:
             return self._consider_points(parent, guesses)
-        value, size = self._value[parent] * self._decay, len(self.tree)
+        value, size = self._worth_below(parent), len(self.tree)
         points: dict[int, _Place] = {}
         new: dict[int, int] = {}
         for rank, (guess, chance) in enumerate(zip(guesses, acceptance_probabilities(guesses), strict=True)):
@@ -103,7 +103,7 @@ class Growth:
 
     def _consider_points(self, parent: int, guesses: Sequence[Guess]) -> dict[int, int]:
         """The same where no guess is a sampled draw: most are beaten, and that is told first."""
-        value = self._value[parent] * self._decay
+        value = self._worth_below(parent)
         points: dict[int, _Place] = {}
         new: dict[int, int] = {}
         # A little below what is beaten: the rounding of the logarithm decides nothing.
@@ -149,6 +149,10 @@ class Growth:
                 assert child is not None, "every place has its node in the tree that grew"
                 node_of[child] = tree.add(node_of[place.parent], guess)
         return tree.freeze()
+
+    def _worth_below(self, node: int) -> float:
+        """The worth of a child of this node that is certain."""
+        return self._value[node] * self._decay
 
     def _pays(self, worth: float) -> bool:
         """Whether a place of this worth could be among the N, and earn its row, if nothing better came any more."""

@@ -480,8 +480,8 @@ MUTATIONS = (
         "policy best_first",
         "keeps the guesses of least worth",
         "trees/growth.py",
-        "key=lambda i: (-self._places[i].worth, i)",
-        "key=lambda i: (self._places[i].worth, -i)",
+        "key=lambda i: -self._places[i].worth)",
+        "key=lambda i: self._places[i].worth)",
         ("tests/trees/test_best_first.py", "-k", "worth_more"),
     ),
     Mutation(
@@ -512,8 +512,8 @@ MUTATIONS = (
         "policy specexec",
         "forgets the decay",
         "trees/growth.py",
-        "self._value[parent] * self._decay",
-        "self._value[parent]",
+        "self._value[node] * self._decay",
+        "self._value[node]",
         ("tests/trees/test_specexec.py", "-k", "best_prefixes"),
     ),
     Mutation(

@@ -123,7 +123,7 @@ def test_without_a_rate_or_with_shuffled_targets_nothing_rises(model, monkeypatc
 
         monkeypatch.setattr(reply_recorder, "_law", shuffled)
     before = spoken(conversed(model)[0], NARROW)
-    conversation, network = taught(model, NARROW, 30)
+    conversation, network = taught(model, NARROW, 20)
     assert spoken(conversation, NARROW) <= before + 0.02
     learnt = network.learnt
     assert sum(learnt.now) <= sum(learnt.before) + 0.02 * learnt.chains
@@ -135,11 +135,11 @@ def test_the_text_is_the_same_with_learning_on_and_off(model, temperature):
         conversation, network = conversed(model, temperature=temperature)
         network.learn(learning)
         written = []
-        for prompt in NARROW * 2:
+        for prompt in NARROW:
             written.append(collect(conversation.reply(prompt, 11)).tokens)
             network.reply_ended()
             idle(network)
-        assert (network.learnt.updates > 4) == learning
+        assert (network.learnt.updates > 2) == learning
         return written
 
     assert texts(True) == texts(False)

@@ -19,6 +19,8 @@ from specchat.models.learned.unrolling import accepted_lengths, chain_loss
 from specchat.structures.reply_buffer import RecordedReply, ReplyBuffer
 
 LEARNING_RATE = 1e-4
+"""At higher rates other subjects are forgotten; measured in docs/measurements.md."""
+
 STEPS = 3
 """Tokens that are guessed in a row while learning."""
 
@@ -171,6 +173,7 @@ class OnlineLearner:
             self._optimisers = [
                 torch.optim.Adam([tensor], lr=LEARNING_RATE, betas=(0.9, 0.98)) for tensor in self._learning().values()
             ]
+        self.network.zero_grad()  # what an update that was broken off left there
         chance = torch.Generator().manual_seed(self._updates)
         for _ in range(WINDOWS):
             window = self._drawn(chance)
@@ -182,7 +185,6 @@ class OnlineLearner:
         nn.utils.clip_grad_norm_(self._learning().values(), 1.0)
         for optimiser in self._optimisers:
             optimiser.step()
-            optimiser.zero_grad()
             yield
         self._updates += 1
 
