@@ -99,10 +99,11 @@ def test_sizes_that_do_not_agree_are_refused(kernels):
         kernels.check_head(head.as_c)
 
 
-def computed_in_c(drafting):
+def computed_in_c(learning):
+    drafting = learning._drafting.network
     if isinstance(drafting, HydraDrafting):
         return isinstance(drafting._steps, NativeSteps)
-    return any(isinstance(part, NativeLinear) for part in drafting._drafting.network._network.children())
+    return any(isinstance(part, NativeLinear) for part in drafting._network.children())
 
 
 @pytest.mark.parametrize("most_waiting_tokens", [256, 0])
