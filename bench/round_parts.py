@@ -1,4 +1,4 @@
-"""Times rounds piece by piece where they happen: in replies, each pass after real drafting. Medians by rows, in milliseconds.
+"""Times rounds piece by piece where they happen, each pass after real drafting: medians by rows, in milliseconds.
 
     python bench/round_parts.py [--pair smol] [--drafter merge] [--of suffix+hydra] [--nodes 0,3,5,7,8,11,15]
 
@@ -36,6 +36,7 @@ def main() -> None:
     asked.add_argument("--depth", type=int, default=4)
     asked.add_argument("--width", type=int, default=3)
     asked.add_argument("--temperature", type=float, default=0.0)
+    asked.add_argument("--top-p", type=float, default=1.0)
     asked.add_argument("--penalty", type=float, default=1.0)
     asked.add_argument("--tokens", type=int, default=200, help="of each reply")
     asked.add_argument("--seconds", type=float, default=40.0)
@@ -51,14 +52,14 @@ def measure(asked: argparse.Namespace) -> None:
     from specchat.decoding.assemble import assemble, sampling
 
     chosen: dict[str, Any] = {"pair": asked.pair, "drafter": asked.drafter, "policy": asked.policy, "threads": 2}
-    chosen |= {"temperature": asked.temperature, "repetition_penalty": asked.penalty, "controller": "fixed"}
+    chosen |= {"temperature": asked.temperature, "top_p": asked.top_p, "repetition_penalty": asked.penalty}
     if asked.drafter in ("merge", "cascade", "several"):
         chosen["method_options"] = {f"{asked.drafter}.of": asked.of}
     settings = settings_in_force(chosen)
     pair = load_pair(settings)
     model, network = pair.target.model, pair.target.model.network
     speculator = assemble(settings, model, pair.draft.model if pair.draft else None, resources=pair.resources)
-    sizes = [Budget(int(n), asked.depth, asked.width, passes=n != "0") for n in asked.nodes.split(",")]
+    sizes = [Budget(int(n), asked.depth, asked.width) for n in asked.nodes.split(",")]
     turns = itertools.cycle(sizes)
     rows: dict[int, list[tuple[float, ...]]] = defaultdict(list)
     emitted: dict[int, list[int]] = defaultdict(list)
@@ -76,11 +77,13 @@ def measure(asked: argparse.Namespace) -> None:
         context = Context(prompt, len(prompt), model.vocab_size, sampling=sampling(settings), noise=Noise(7))
         speculator.start(context.history)
         while len(context.history) < context.prompt_tokens + asked.tokens and time.perf_counter() < ends:
-            network.time_phases(True)
             began = time.perf_counter()
-            round = speculator.round(context)
-            took_s = time.perf_counter() - began
-            phases, timings = network.phases(), round.timings
+            draft = speculator.propose(context, speculator.plan(context))
+            network.time_phases(True)  # a drafter may work with the same threads
+            submitted = speculator.submit(draft)
+            phases = network.phases()
+            round = speculator.settle(submitted, context)
+            took_s, timings = time.perf_counter() - began, round.timings
             counted += 1
             if counted > WARM_UP and len(round.tree) == 1 + round.budget.nodes:
                 inside = [phases[name] for name in PHASES]

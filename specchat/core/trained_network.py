@@ -9,11 +9,25 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from specchat.core.budget import Budget
 from specchat.core.states import TextStates
 from specchat.core.tree import TokenTree
 
 Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
 Logprobs = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What will be asked of a tree that begins, if nobody else has a say in it: what a network may read at once.
+
+    Args:
+        width: guesses that are asked for after each node.
+        budget: the nodes of most worth that stay; see `trees.growth`.
+    """
+
+    width: int
+    budget: Budget
 
 
 @dataclass(frozen=True)
@@ -24,13 +38,18 @@ class Guessed:
         tokens: (n, C) the likeliest, best first.
         logprobs: (n, C) their log-probabilities among the tokens that can be guessed.
         possible: (R,) the tokens that can be guessed.
-        logits: (n, R) of all of them.
+        compute_logits: () → (n, R) of all of them; few rules ask.
     """
 
     tokens: Tokens
     logprobs: Logprobs
     possible: Tokens
-    logits: Tensor
+    compute_logits: Callable[[], Tensor]
+
+    @property
+    def logits(self) -> Tensor:
+        """(n, R) logits of all tokens that can be guessed."""
+        return self.compute_logits()
 
 
 class TrainedNetwork(Protocol):
@@ -50,8 +69,11 @@ class TrainedNetwork(Protocol):
     def skip(self) -> Callable[[int, Sequence[int]], None] | None:
         """Told of tokens of the text whose states do not come; None for a network that needs them all."""
 
-    def begin(self, history: Sequence[int]) -> bool:
-        """A tree is to grow below the last token of this text. False where states of the text are missing."""
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        """A tree is to grow below the last token of this text. False where states of the text are missing.
+
+        Results do not depend on `ahead`, only how soon they come.
+        """
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """Read nodes of one depth, each once, after their parents: what probably follows each of them."""

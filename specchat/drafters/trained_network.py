@@ -15,7 +15,7 @@ from specchat.core.sampling import penalise
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.top_tokens import best_tokens
-from specchat.core.trained_network import Guessed
+from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
@@ -62,7 +62,7 @@ class TrainedNetworkDrafter:
         """Nothing where states of the text are missing, and nothing where passes are not allowed."""
         if self._tree is not tree:
             self._tree, self._said = tree, {}
-            self._ready = context.passes and self._network.begin(context.history)
+            self._ready = context.passes and self._network.begin(context.history, Ahead(width, context.budget))
         nodes = [node for node in frontier if tree.depths[node] < self._network.depth] if self._ready else []
         if not nodes:
             return [() for _ in frontier]

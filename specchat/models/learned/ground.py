@@ -13,11 +13,16 @@ from specchat.models.learned.trimmed_head import TrimmedHead
 
 @dataclass(frozen=True)
 class Ground:
-    """What a trained network takes of text and tokens, and its head."""
+    """What a trained network takes of text and tokens, and its head.
+
+    Args:
+        threads: with how many the compiled kernels may draft, if they belong to the target's own team.
+    """
 
     text: TextInputs
     tokens: TokenInputs
     head: TrimmedHead
+    threads: int = 1
 
     def take(self, states: TextStates) -> None:
         """States of the text. Its tokens can be guessed from now on."""

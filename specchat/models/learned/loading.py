@@ -55,13 +55,15 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Tr
             f"trained drafter {trained.name!r} reads states of {sizes.hidden} numbers after layers up to "
             f"{sizes.taps[-1]}; the target has {target.hidden_size} and {target.layers} layers"
         )
-    native = isinstance(target, Decoder) and isinstance(target.network, NativeNetwork)
-    head = _native(network) if native else partial(TorchHead, network.norm, sizes.epsilon)
-    return drafting(trained.method, network, target, head)
+    if isinstance(target, Decoder) and isinstance(target.network, NativeNetwork):
+        return drafting(trained.method, network, target, _native(network), target.network.threads)
+    return drafting(trained.method, network, target, partial(TorchHead, network.norm, sizes.epsilon))
 
 
-def drafting(method: str, network: Any, target: Weights, head: Callable[[], HeadProduct]) -> TrainedNetwork:
-    """A network with what it drafts with."""
+def drafting(
+    method: str, network: Any, target: Weights, head: Callable[[], HeadProduct], threads: int = 1
+) -> TrainedNetwork:
+    """A network with what it drafts with; `threads` of the target's compiled kernels may draft."""
 
     def of_tokens(some: list[int]) -> Tensor:
         rows: Tensor = network.of_tokens(network.shared.embed(torch.tensor(some)))
@@ -73,6 +75,7 @@ def drafting(method: str, network: Any, target: Weights, head: Callable[[], Head
         TextInputs(network.sizes.taps, network.fused),
         tokens,
         TrimmedHead(head, network.shared, None if network.shared.own_head else target),
+        threads,
     )
     made: TrainedNetwork = _DRAFTING[method](network, ground)
     return made

@@ -92,7 +92,7 @@ class TrimmedHead:
         assert said.totals is not None, "and what makes log-probabilities of them"
         logprobs = said.highest.numpy().astype(np.float64) - said.totals.numpy()[:, None]
         tokens = self.tokens.numpy()
-        return Guessed(tokens[said.likeliest.numpy()], logprobs, tokens, said.logits)
+        return Guessed(tokens[said.likeliest.numpy()], logprobs, tokens, lambda: said.logits)
 
     def _frequent_rows(self) -> HeadProduct:
         product = self._make()

@@ -244,6 +244,7 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
             memcpy(rows->taps + (size_t)rows->tap_of[i] * states, p.hidden, states * sizeof(float));
         }
     }
+    if (last == decoder->layers) begin_fetching(team);
     free(memory);
     return DONE;
 }
