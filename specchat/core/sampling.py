@@ -121,6 +121,16 @@ class Counts:
                 self._amounts.append(0.0)
             self._amounts[place] += 1.0
 
+    def often(self, tokens: Sequence[int], path: Sequence[int]) -> list[float]:
+        """How often each token is in reply and path; −1 for those that are in neither text nor path."""
+        place, amounts = self._place, self._amounts
+        found = [-1.0 if (at := place.get(token)) is None else amounts[at] for token in tokens]
+        for token in path:
+            if token in tokens:
+                at = tokens.index(token)
+                found[at] = max(found[at], 0.0) + 1.0
+        return found
+
     def seen(self, path: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
         """The different tokens of text and path, and how often each is in reply and path: (n,) int64, (n,) float32."""
         ids, amounts = self._ids[:], self._amounts[:]
@@ -161,6 +171,20 @@ def penalise(logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[
         taken = sampling.presence_penalty + sampling.frequency_penalty * amounts
         seen = torch.where(amounts > 0, seen - taken, seen)
     return logits.float().index_copy(0, ids, seen)
+
+
+def penalise_some(
+    logits: Sequence[float], tokens: Sequence[int], sampling: Sampling, counts: Counts, path: Sequence[int]
+) -> list[float]:
+    """The same for the logits of a few tokens, as numbers of Python: for guesses, which need not have the same bits."""
+    factor, found = sampling.repetition_penalty, []
+    for logit, amount in zip(logits, counts.often(tokens, path), strict=True):
+        if amount >= 0:
+            logit = logit / factor if logit > 0 else logit * factor
+        if amount > 0:
+            logit -= sampling.presence_penalty + sampling.frequency_penalty * amount
+        found.append(logit)
+    return found
 
 
 def penalised_order(logits: Tensor, penalised: Tensor, likeliest: Tensor, sampling: Sampling) -> Tensor | None:

@@ -38,12 +38,14 @@ class Guessed:
         tokens: (n, C) the likeliest, best first.
         logprobs: (n, C) their log-probabilities among the tokens that can be guessed.
         possible: (R,) the tokens that can be guessed.
+        totals: (n,) what was taken from the logits to make log-probabilities of them.
         compute_logits: () → (n, R) of all of them; few rules ask.
     """
 
     tokens: Tokens
     logprobs: Logprobs
     possible: Tokens
+    totals: Logprobs
     compute_logits: Callable[[], Tensor]
 
     @property

@@ -11,10 +11,9 @@ import torch
 from specchat.core.context import Context
 from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.sampling import penalise
+from specchat.core.sampling import penalise_some
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
-from specchat.core.top_tokens import best_tokens
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import TrainedNetworkOptions
@@ -22,7 +21,8 @@ from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
 from specchat.drafters.points_alone import points_alone
 
-_CANDIDATES = 64
+_PENALISED = 24
+"""So many of the likeliest tokens are looked at where penalties change their order."""
 
 
 class TrainedNetworkDrafter:
@@ -110,19 +110,25 @@ class TrainedNetworkDrafter:
         return [Guess(token, logprob=logprob, proposer=self._name) for token, logprob in best]
 
     def _favourites(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
-        """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
+        """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each.
+
+        Penalties act on those alone: others hardly become the likeliest, and looking at all takes longer than a pass.
+        """
+        found = [self._said[node] for node in nodes]
+        tokens = np.stack([said.tokens[row] for said, row in found])
+        logprobs = np.stack([said.logprobs[row] for said, row in found], dtype=np.float64)
         if not context.sampling.penalised:
-            found = [self._said[node] for node in nodes]
-            return (
-                np.stack([said.tokens[row] for said, row in found]),
-                np.stack([said.logprobs[row] for said, row in found], dtype=np.float64),
-            )
-        rows = [
-            penalise(self._logits(node), context.sampling, context.counts, tree.path_tokens(node)) for node in nodes
-        ]
-        count = min(_CANDIDATES, self._said[nodes[0]][0].tokens.shape[1])
-        values, best = best_tokens(torch.log_softmax(torch.stack(rows), dim=-1), count)
-        return best.numpy(), values.double().numpy()
+            return tokens, logprobs
+        few, totals = tokens[:, :_PENALISED], np.array([[said.totals[row]] for said, row in found])
+        logits = (logprobs[:, :_PENALISED] + totals).tolist()
+        penalised = np.array(
+            [
+                penalise_some(each, named, context.sampling, context.counts, tree.path_tokens(node))
+                for each, named, node in zip(logits, few.tolist(), nodes, strict=True)
+            ]
+        )
+        order = np.argsort(-penalised, axis=1, kind="stable")
+        return np.take_along_axis(few, order, axis=1), np.take_along_axis(penalised - totals, order, axis=1)
 
     def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
         """The same points with the network's law there."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specchat.core import sampling as sampling_module
 from specchat.core.noise import Noise, Stream
-from specchat.core.sampling import Counts, Sampling, law, penalise
+from specchat.core.sampling import Counts, Sampling, law, penalise, penalise_some
 
 V = 12
 
@@ -92,6 +92,14 @@ def test_penalties_see_the_path_as_if_it_were_the_reply(values, s, prompt, reply
     on_path = penalise(torch.tensor(values), s, Counts(prompt, reply), path)
     in_reply = penalise(torch.tensor(values), s, Counts(prompt, [*reply, *path]))
     torch.testing.assert_close(on_path, in_reply)
+
+
+@given(logits, settings, ids, ids, ids)
+def test_penalties_on_a_few_tokens_are_those_on_all(values, s, prompt, reply, path):
+    logits, counts = torch.tensor(values), Counts(prompt, reply)
+    some = list(range(0, len(values), 2))
+    expected = penalise(logits, s, counts, path)[some].tolist()
+    assert penalise_some(logits[some].tolist(), some, s, counts, path) == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 @given(logits, settings, ids, ids, ids)

@@ -228,8 +228,8 @@ MUTATIONS = (
         "drafter draft_model",
         "couples with noise of another position",
         "drafters/point_guesses.py",
-        "context.noise.gumbels(Stream.TARGET, positions,",
-        "context.noise.gumbels(Stream.TARGET, [at + 1 for at in positions],",
+        "context.noise.gumbel_of_few(Stream.TARGET, position,",
+        "context.noise.gumbel_of_few(Stream.TARGET, position + 1,",
         ("tests/drafters/test_coupled.py",),
     ),
     Mutation(

@@ -44,4 +44,5 @@ class MedusaDrafting:
             self._guessed = ground.head.guessed(states[0])
             self.passes += 1
         said, depths = self._guessed, [tree.depths[node] for node in nodes]
-        return Guessed(said.tokens[depths], said.logprobs[depths], said.possible, lambda: said.logits[depths])
+        likeliest = said.tokens[depths], said.logprobs[depths]
+        return Guessed(*likeliest, said.possible, said.totals[depths], lambda: said.logits[depths])

@@ -90,9 +90,10 @@ class TrimmedHead:
         assert said.likeliest is not None, "every head that guesses names the likeliest"
         assert said.highest is not None, "and their logits"
         assert said.totals is not None, "and what makes log-probabilities of them"
-        logprobs = said.highest.numpy().astype(np.float64) - said.totals.numpy()[:, None]
+        totals = said.totals.numpy()
+        logprobs = said.highest.numpy().astype(np.float64) - totals[:, None]
         tokens = self.tokens.numpy()
-        return Guessed(tokens[said.likeliest.numpy()], logprobs, tokens, lambda: said.logits)
+        return Guessed(tokens[said.likeliest.numpy()], logprobs, tokens, totals, lambda: said.logits)
 
     def _frequent_rows(self) -> HeadProduct:
         product = self._make()

@@ -100,12 +100,12 @@ static void add_mlp(Stepping *p) {
 }
 
 /* What decoder_head says of places and logits, said of tokens and log-probabilities. */
-static void name(const HydraTree *t, int rows, int vocab_size, const float *totals) {
+static void name(const HydraTree *t, int rows, int vocab_size) {
     int named = vocab_size < BEST ? vocab_size : BEST;
-    for (int row = 0; row < rows; row++)
-        for (int i = (t->known + row) * BEST; i < (t->known + row) * BEST + named; i++) {
+    for (int row = t->known; row < t->known + rows; row++)
+        for (int i = row * BEST; i < row * BEST + named; i++) {
             t->best[i] = (int32_t)t->names[t->best[i]];
-            t->logprobs[i] -= totals[row];
+            t->logprobs[i] -= t->totals[row];
         }
 }
 
@@ -114,7 +114,6 @@ static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraT
     size_t rows = (size_t)count, d = (size_t)hydra->hidden, bytes = 0, first = (size_t)t->known;
     size_t widest = (size_t)hydra->taps * d > (size_t)hydra->inner ? (size_t)hydra->taps * d : (size_t)hydra->inner;
     size_t tiles = (rows + TILE - 1) / TILE * TILE, groups = (widest + GROUP - 1) / GROUP;
-    float *totals;
     Stepping p = {.team = team, .hydra = hydra, .rows = count, .out = t->states + first * d};
     char *memory = NULL;
     for (int laid = 0; laid < 2; laid++) {
@@ -122,7 +121,6 @@ static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraT
         bytes = 0;
         p.x = rounded_part(memory, &bytes, tiles, groups);
         p.inner = part(memory, &bytes, rows * 2 * (size_t)hydra->inner * sizeof(float));
-        totals = part(memory, &bytes, rows * sizeof(float));
         p.normed = part(memory, &bytes, (widest + LANES) * sizeof(float));
     }
     follow(&p, t);
@@ -131,10 +129,10 @@ static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraT
         for (size_t i = 0; i < d; i++) p.out[row * d + i] += token[i];
     }
     add_mlp(&p);
-    float *logits = t->logits + first * (size_t)head->vocab_size;
-    int outcome = decoder_head(team, head, p.out, count, logits, t->best + first * BEST, t->logprobs + first * BEST, totals);
+    float *logits = t->logits + first * (size_t)head->vocab_size, *logprobs = t->logprobs + first * BEST;
+    int outcome = decoder_head(team, head, p.out, count, logits, t->best + first * BEST, logprobs, t->totals + first);
     if (outcome == DONE) {
-        name(t, count, head->vocab_size, totals);
+        name(t, count, head->vocab_size);
         t->known += count;
     }
     free(memory);

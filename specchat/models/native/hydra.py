@@ -55,7 +55,7 @@ class CHydraTree(ctypes.Structure):
         ("input_rows", ctypes.c_int32),
         ("input_of", ctypes.c_void_p),
         ("tokens_known", ctypes.c_int32),
-        *[(name, ctypes.c_void_p) for name in ("names", "logits", "best", "logprobs")],
+        *[(name, ctypes.c_void_p) for name in ("names", "logits", "best", "logprobs", "totals")],
     ]
 
 
@@ -79,14 +79,16 @@ class _Room:
         self.parents, self.tokens = np.empty(rows, np.int32), np.empty(rows, np.int32)
         self.states, self.logits = torch.empty(rows, hidden), torch.empty(rows * width)
         self.best, self.logprobs = np.empty((rows, BEST), np.int32), np.empty((rows, BEST), np.float32)
+        self.totals = np.empty(rows, np.float32)
         self.at = (
             *(self.parents.ctypes.data, self.tokens.ctypes.data, self.states.data_ptr()),
             *(self.logits.data_ptr(), self.best.ctypes.data, self.logprobs.ctypes.data),
+            self.totals.ctypes.data,
         )
 
     def keep(self, other: _Room, rows: int) -> None:
         """Take over the first rows of another one."""
-        for name in ("parents", "tokens", "states", "best", "logprobs"):
+        for name in ("parents", "tokens", "states", "best", "logprobs", "totals"):
             getattr(self, name)[:rows] = getattr(other, name)[:rows]
         written = min(len(self.logits), len(other.logits))
         self.logits[:written] = other.logits[:written]
@@ -155,7 +157,8 @@ class NativeHydra:
         said = room.best[picked], room.logprobs[picked]
         if width < BEST:
             said = said[0][:, :width], said[1][:, :width]
-        return Guessed(*said, named.possible, lambda: room.logits[: known * width].view(known, width)[picked])
+        every = named.possible, room.totals[picked]
+        return Guessed(*said, *every, lambda: room.logits[: known * width].view(known, width)[picked])
 
     def _follow(self, states: Tensor) -> tuple[int | None, int, int | None]:
         """The address of the target's states, how far apart they are, and the address of what was made of them."""
