@@ -18,6 +18,7 @@ from textual.pilot import Pilot
 from specchat.engine.near.replay import FASTEST, Player, Recording
 from specchat.engine.protocol.events import Finished, RoundDone
 from specchat.tui.app import SpecchatApp
+from specchat.tui.control.app_setup import AppSetup
 
 HERE = Path(__file__).parent
 KEPT, FORKS = 3, 3
@@ -39,7 +40,7 @@ async def main() -> None:
 @asynccontextmanager
 async def played(recording: Recording) -> AsyncIterator[tuple[SpecchatApp, Pilot[Any]]]:
     """The app after it has played the recording to its end."""
-    app = SpecchatApp(lambda wake: Player(recording, wake, speed=FASTEST), settings={})
+    app = SpecchatApp(AppSetup(lambda wake: Player(recording, wake, speed=FASTEST)), settings={})
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: ended(app, len(recording.replies())))
         yield app, pilot

@@ -22,9 +22,10 @@ from textual.pilot import Pilot
 from specchat.cli.chat import shipped_questions
 from specchat.cli.pair_states import judged, known_pairs
 from specchat.cli.start_engine import start_engine
-from specchat.config import AppOptions, private_dir
+from specchat.config import private_dir
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.app import SpecchatApp
+from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.state.prompt_history import History
 
 HERE = Path(__file__).parent
@@ -211,16 +212,14 @@ SESSIONS: dict[tuple[int, int], tuple[Scene, ...]] = {
 
 async def session(size: tuple[int, int], scenes: list[Scene], home: Path) -> None:
     """Open the app, play the scenes, and take the picture of each."""
-    app = SpecchatApp(
+    setup = AppSetup(
         lambda wake: start_engine("", SETTINGS, wake),
-        settings=SETTINGS,
         pairs=known_pairs,
         judge=judged,
-        history=History(home / "prompts.jsonl", private_dir),
-        options=AppOptions(),
         store=home / "chats.db",
         questions=shipped_questions,
     )
+    app = SpecchatApp(setup, settings=SETTINGS, history=History(home / "prompts.jsonl", private_dir))
     app.remember_theme = lambda name: None  # type: ignore[method-assign]  # the user's settings stay as they are
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: app.chat.engine.ready is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
-from specchat.bench.compare import Configuration
+from specchat.bench.configurations import Configuration
 from specchat.bench.energy import EnergyMeter
 from specchat.bench.measured_reply import Work, Written
 from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
@@ -35,7 +35,7 @@ class Contestant(Protocol):
 
 
 class Ours:
-    """One configuration. A cold one gets a new conversation, hence a drafter that knows nothing, for every question.
+    """One configuration. A cold one gets a new conversation, and so an untrained drafter, for every question.
 
     Args:
         taught: go on with the same drafter from question to question; `forget` starts anew.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from specchat.bench.compare import AUTO, separate
+from specchat.bench.configurations import AUTO, separate
 from specchat.bench.intervals import Interval
 from specchat.bench.report import Report
 from specchat.drafters import DRAFTERS

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from specchat.bench.compare import Configuration, parse_configurations, plain_of
-from specchat.bench.machine import circumstances, peak_memory, reset_peak_memory
+from specchat.bench.circumstances import circumstances, peak_memory, reset_peak_memory
+from specchat.bench.configurations import Configuration, parse_configurations, plain_of
 from specchat.bench.measured_reply import Measured
 from specchat.bench.pair_setup import load_pair
 from specchat.bench.perplexity import Perplexity, measure_perplexity

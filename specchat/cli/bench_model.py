@@ -102,7 +102,7 @@ def _plan(settings: dict[str, Any], request: Request) -> Plan:
     chosen = settings_in_force(settings, max_tokens=_MAX_TOKENS, seed=0)
     prepare_environment(chosen.threads)  # before torch is imported
 
-    from specchat.bench.compare import parse_configurations
+    from specchat.bench.configurations import parse_configurations
     from specchat.bench.plots import accept_plot_file
     from specchat.bench.runner import Plan, parse_dtypes
 
@@ -131,7 +131,7 @@ def _plan(settings: dict[str, Any], request: Request) -> Plan:
 
 
 def _print(report: Report, output: Output) -> None:
-    from specchat.bench.export import reply_lines, report_json
+    from specchat.bench.report_export import reply_lines, report_json
 
     if output is Output.json:
         print(report_json(report).decode())
@@ -141,7 +141,7 @@ def _print(report: Report, output: Output) -> None:
     else:
         from rich.console import Console
 
-        from specchat.bench.table import report_tables
+        from specchat.bench.report_tables import report_tables
 
         width = None if sys.stdout.isatty() else _WIDTH
         Console(file=sys.stdout, highlight=False, width=width).print(report_tables(report))
@@ -162,7 +162,7 @@ def _accept_writable(file: Path) -> None:
 
 
 def _save(report: Report, file: Path) -> None:
-    from specchat.bench.export import report_json
+    from specchat.bench.report_export import report_json
 
     try:
         file.write_bytes(report_json(report))

@@ -27,7 +27,7 @@ def bench_ui(settings: dict[str, Any], output: Output) -> bool:
     """Measure, print a table or one JSON object; says whether every budget was kept."""
     if sys.platform == "win32":
         raise UsageError("`specchat bench ui` needs pseudo-terminals, which Windows has not")
-    from specchat.bench.machine import circumstances
+    from specchat.bench.circumstances import circumstances
     from specchat.tui.bench.budgets import engine_with_app, findings
 
     found: list[Finding] = []
@@ -35,18 +35,18 @@ def bench_ui(settings: dict[str, Any], output: Output) -> bool:
         found.append(finding)
         if output is Output.text:
             _say("")
-            print(row_of(finding), flush=True)
+            print(line_of(finding), flush=True)
     about = asdict(circumstances())
     if output is Output.text:
         print(f"{about['processor']}, {about['cores']} cores, load {about['load_average']:.1f} · {about['made']}")
         print(f"commit {about['commit']} · {about['command']}")
     else:
-        rows = [{**asdict(finding), "kept": finding.within_budget} for finding in found]
-        print(json.dumps({"circumstances": about, "findings": rows}))
+        results = [{**asdict(finding), "kept": finding.within_budget} for finding in found]
+        print(json.dumps({"circumstances": about, "findings": results}))
     return all(finding.within_budget is not False for finding in found)
 
 
-def row_of(finding: Finding) -> str:
+def line_of(finding: Finding) -> str:
     """One line: what it is, the figure, the budget, the verdict."""
     budget = "" if finding.budget is None else f"≤ {_shown(finding.budget, finding.unit)}"
     verdict = {True: "kept", False: "NOT KEPT", None: ""}[finding.within_budget]

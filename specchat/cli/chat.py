@@ -30,6 +30,7 @@ from specchat.errors import SpecchatError
 from specchat.settings import Settings
 from specchat.store.database import default_path
 from specchat.tui.app import SpecchatApp, run_app
+from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.control.key_bindings import problems
 from specchat.tui.draw.theme import unknown_theme
 from specchat.tui.draw.transcript_text import conversation
@@ -61,25 +62,20 @@ def open_chat(
 
     keys, options = user_keys(problems), _options(mouse, ascii)
     sent = History(state_dir() / "prompts.jsonl", private_dir) if options.history else None
-    app = SpecchatApp(
+    setup = AppSetup(
         connect,
-        settings=settings,
         pairs=_pairs_elsewhere if engine else _known_pairs,
         judge=None if engine else _judged,
         sizes=None if engine else _sized,
         finds_models=not engine,
         demo=_demo(),
-        keys=keys,
-        history=sent,
         engine_here=not engine,
-        options=options,
         store=default_path(),
-        chat=chat,
         toured=state_dir() / "toured",
         questions=shipped_questions,
-        guard=guard,
         server=_serve,
     )
+    app = SpecchatApp(setup, settings=settings, keys=keys, history=sent, options=options, chat=chat, guard=guard)
     try:
         run_app(app, mouse=options.mouse)
     finally:
@@ -109,7 +105,7 @@ def open_replay(file: Path, *, mouse: bool = True, ascii: bool = False) -> None:
     def play(wake: Callable[[], None]) -> Link:
         return Player(recording, wake)
 
-    app = SpecchatApp(play, settings={}, keys=user_keys(problems), options=options, guard=guard)
+    app = SpecchatApp(AppSetup(play), settings={}, keys=user_keys(problems), options=options, guard=guard)
     run_app(app, mouse=options.mouse)
 
 

@@ -64,7 +64,7 @@ def check(
 def _print_json(proof: Proof, indent: bool) -> None:
     import msgspec
 
-    from specchat.bench.export import plain_data
+    from specchat.bench.report_export import plain_data
 
     data = msgspec.json.encode({**plain_data(proof), "ok": proof.ok})
     print((msgspec.json.format(data) if indent else data).decode())

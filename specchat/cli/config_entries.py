@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from specchat.config import AppOptions, PairSpec, flat, load_catalog, settings_of, user_app, user_keys
-from specchat.config.saving import Saved, set_app, set_for_pair, set_general, set_key, unset, unset_in
-from specchat.config.user import NOTIFICATIONS
+from specchat.config.settings_saving import Saved, set_app, set_for_pair, set_general, set_key, unset, unset_in
+from specchat.config.user_config import NOTIFICATIONS
 from specchat.decoding.families import FAMILIES, methods
 from specchat.errors import UsageError, nearest
 from specchat.registry import Method, Option, options_of

@@ -116,7 +116,7 @@ def _vocabulary_of(target: str) -> TokenTable:
     from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
     from specchat.models.fetch import locate
-    from specchat.models.loading import load_tokenizer
+    from specchat.models.model_loading import load_tokenizer
     from specchat.models.other.scripted_text import ScriptedVocabulary
 
     spec = load_catalog().model(target)

@@ -11,7 +11,7 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import WeightsError
 from specchat.models import fetch
 from specchat.models.fetch import State, hub
-from specchat.models.fetch.state import StateKind
+from specchat.models.fetch.model_state import StateKind
 from specchat.models.inspect.memory import (
     free_bytes,
     has_graphics_card,

@@ -66,7 +66,7 @@ def with_engine(
     """Start an engine for one question, and let it go whatever happens."""
     messages = [Message("system", system)] if system else []
     messages.append(Message("user", asked(prompt)))
-    with Outputs(output, record) as outputs:
+    with Outputs(output, record, [text for text in (prompt, system) if text]) as outputs:
         process = start_engine(engine, settings)
         try:
             return write(process, outputs, messages)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,15 @@ import msgspec
 
 from specchat import __version__
 from specchat.cli.flags import Output
-from specchat.engine.near.machine import machine
+from specchat.engine.near.machine_summary import machine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.stage_text import loading_text, seconds_left
 from specchat.engine.protocol.text import one_line, visible
-from specchat.errors import SpecchatError, UsageError
+from specchat.errors import SpecchatError, UsageError, cut
+
+_LONGEST_COMMAND = 4096
+"""Characters; what is longer could not be read back."""
 
 
 class Record:
@@ -50,8 +55,14 @@ class Record:
 class Outputs:
     """One run's output; entered, it writes the recording's header."""
 
-    def __init__(self, output: Output, record: Path | None) -> None:
+    def __init__(self, output: Output, record: Path | None, texts: Collection[str] = ()) -> None:
+        """Nothing written yet.
+
+        Args:
+            texts: arguments that the header leaves out of the command: prompts, which `started` holds in full.
+        """
         self._output = output
+        self._texts = texts
         self._progress = sys.stderr.isatty()
         self._record = Record(record) if record is not None else None
         self._shown = False
@@ -62,7 +73,7 @@ class Outputs:
                 version=events.PROTOCOL,
                 specchat=__version__,
                 made=datetime.now(UTC).isoformat(timespec="seconds"),
-                command="specchat " + " ".join(sys.argv[1:]),
+                command=command_line(sys.argv[1:], self._texts),
                 machine=machine(),
             )
         )
@@ -123,3 +134,17 @@ class Outputs:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._shown = False
+
+
+def command_line(arguments: Sequence[str], texts: Collection[str]) -> str:
+    """The command as it can be typed again, with `…` in place of these texts; its middle is left out if it is long."""
+    shown = []
+    for argument in arguments:
+        option, is_option, value = argument.partition("=")
+        if argument in texts:
+            shown.append("…")
+        elif is_option and option.startswith("-") and value in texts:
+            shown.append(f"{option}=…")
+        else:
+            shown.append(shlex.quote(argument))
+    return cut(" ".join(["specchat", *shown]), _LONGEST_COMMAND)

@@ -130,15 +130,15 @@ class _RaceOutput:
             raise EngineError(race.problem)
         assert self.ready is not None, "a race begins when a pair is ready"
         found = race_result(race, self.ready.dtype)
-        self.outputs.text("\n\n" + "\n".join(_row(race, race.heats[side]) for side in SIDES))
+        self.outputs.text("\n\n" + "\n".join(_line(race, race.heats[side]) for side in SIDES))
         self.outputs.text(f"\n{'✓' if found.kind == 'same' else '✕' if found.kind == 'fault' else '≈'} {found.line}")
         self.outputs.summary(_as_object(race, self.ready), "")
         return 0 if race.sound else 1
 
 
-def _row(race: Race, heat: Heat) -> str:
-    row = f"{_NAMES[heat.side]:<15}{heat.decode_s:7.2f} s {len(heat.tokens):6,} tok {heat.tokens_per_s:8.1f} tok/s"
-    return row if heat.side == "plain" else f"{row}   τ {heat.acceptance_length:.2f}   {race.ratio:.2f}× plain"
+def _line(race: Race, heat: Heat) -> str:
+    line = f"{_NAMES[heat.side]:<15}{heat.decode_s:7.2f} s {len(heat.tokens):6,} tok {heat.tokens_per_s:8.1f} tok/s"
+    return line if heat.side == "plain" else f"{line}   τ {heat.acceptance_length:.2f}   {race.ratio:.2f}× plain"
 
 
 def _as_object(race: Race, ready: events.Ready) -> dict[str, Any]:

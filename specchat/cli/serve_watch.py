@@ -16,14 +16,14 @@ from specchat.tui.draw.token_tree import layout
 _BEAT_S = 0.08
 """No sooner is the picture drawn again; every one shows a real round."""
 
-_TREE_ROWS, _TEXT_ROWS = 12, 4
+_TREE_LINES, _TEXT_LINES = 12, 4
 
 _STYLES = {
     "root": "bold", "accepted": "blue", "bonus": "yellow", "rejected": "red strike", "crossed": "red",
     "unreached": "dim", "pruned": "dim", "cut": "dim", "river": "blue", "line": "dim", "dim": "dim", "bar": "blue",
     "agreed": "cyan",
 }  # fmt: skip
-"""How the roles of a drawn row look here; glyphs say the same."""
+"""How the roles of a drawn line look here; glyphs say the same."""
 
 
 class TreeWatch:
@@ -69,10 +69,10 @@ class TreeWatch:
     def _picture(self, round: RoundDone) -> Text:
         """The end of the text so far, and below it the round's tree."""
         width, height = self._console.width, self._console.height
-        rows = max(1, min(_TREE_ROWS, height - _TEXT_ROWS - 2))
-        picture = Text("\n".join(_last_lines(visible(self._text), width, _TEXT_ROWS)) + "\n")
-        for row in layout(round, width - 1, rows):
-            for text, role in row:
+        lines = max(1, min(_TREE_LINES, height - _TEXT_LINES - 2))
+        picture = Text("\n".join(_last_lines(visible(self._text), width, _TEXT_LINES)) + "\n")
+        for line in layout(round, width - 1, lines):
+            for text, role in line:
                 picture.append(text, _STYLES.get(role, ""))
             picture.append("\n")
         return picture
@@ -84,6 +84,6 @@ class TreeWatch:
 
 
 def _last_lines(text: str, width: int, count: int) -> list[str]:
-    """The last rows that the text takes in a terminal of this width."""
+    """The last lines that the text takes in a terminal of this width."""
     lines = [line[at : at + width - 1] for line in text.split("\n") for at in range(0, max(1, len(line)), width - 1)]
     return lines[-count:]

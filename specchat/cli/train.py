@@ -37,15 +37,10 @@ def train(
     The target writes texts, reads them once more while its states are kept, and a small network learns to guess what
     it says next. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
     """
-    from specchat.cli.training_run import Request, run_training
+    from specchat.cli.training_run import run_training
+    from specchat.training.training_request import TrainingRequest
 
     if output is Output.jsonl:
         raise UsageError("--output jsonl: a training has one result; use text or json")
-    raise typer.Exit(
-        run_training(
-            Request(
-                pair, drafter, prompts, tokens, hours, name or f"{pair}-{drafter}", seed, threads, resume, yes, verdict
-            ),
-            output,
-        )
-    )
+    request = TrainingRequest(pair, drafter, prompts, tokens, hours, name or f"{pair}-{drafter}", seed, resume)
+    raise typer.Exit(run_training(request, output, threads=threads, yes=yes, verdict=verdict))

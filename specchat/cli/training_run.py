@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,8 +14,7 @@ from specchat.cli.sizes import sized
 from specchat.cli.training_progress import reporter
 from specchat.cli.training_verdict import as_json, measure, print_verdict
 from specchat.config import ModelSpec, load_catalog
-from specchat.config.strict import NAME
-from specchat.errors import UsageError, short
+from specchat.errors import UsageError
 
 if TYPE_CHECKING:
     from specchat.cli.training_verdict import Verdict
@@ -24,57 +22,42 @@ if TYPE_CHECKING:
     from specchat.settings import Settings
     from specchat.training.job import Subject
     from specchat.training.needs import Needs
-    from specchat.training.order import Order
+    from specchat.training.training_request import TrainingRequest
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the flags say."""
+def run_training(request: TrainingRequest, output: Output, *, threads: int, yes: bool, verdict: bool) -> int:
+    """Train, and print what came of it; the exit code.
 
-    pair: str
-    drafter: str
-    prompts: str
-    tokens: int
-    hours: float
-    name: str
-    seed: int
-    threads: int
-    resume: bool
-    yes: bool
-    verdict: bool
-
-
-def run_training(request: Request, output: Output) -> int:
-    """Train, and print what came of it; the exit code."""
+    Args:
+        threads: of the processor; 0 chooses.
+        yes: whether the user's chats are read without asking.
+        verdict: whether the result is measured against the pair's default.
+    """
     from specchat.bench.pair_setup import prepare_environment, settings_in_force
+    from specchat.training.training_request import CHATS
 
-    settings = settings_in_force({"pair": request.pair, "threads": request.threads})
+    settings = settings_in_force({"pair": request.pair, "threads": threads})
     target = load_catalog().model(load_catalog().pair(request.pair).target)
     if target.scripted:
         raise UsageError(f"pair {request.pair!r} has no weights to learn from; choose a pair with a model")
-    if not NAME.fullmatch(request.name):
-        raise UsageError(f"--name {short(request.name)} is no name: letters, digits, '.', '_' and '-'")
+    if request.prompts == CHATS and not yes:
+        _ask_for_chats()
+    request.check()
     prepare_environment(settings.threads)
     from specchat.training.job import Job
-    from specchat.training.order import CHATS, Order
 
-    asked = (request.pair, request.drafter, request.prompts, request.tokens, request.hours, request.name, request.seed)
-    order = Order(*asked, resume=request.resume)
-    if request.prompts == CHATS and not request.yes:
-        _ask_for_chats()
-    order.check()
     with reporter() as tell:
         try:
-            job = Job(order, _subject(settings, target), tell)
+            job = Job(request, _subject(settings, target), tell)
             _tell_needs(job.needs)
             trained = job.run()
         except KeyboardInterrupt:
-            _say_how_to_go_on(order)
+            _say_how_to_go_on(request)
             raise
-    verdict = measure(settings, trained) if request.verdict else None
-    _print(request.pair, trained, verdict, output)
-    if verdict is not None and output is Output.text:
-        print_verdict(request.pair, trained, verdict)
+    measured = measure(settings, trained) if verdict else None
+    _print(request.pair, trained, measured, output)
+    if measured is not None and output is Output.text:
+        print_verdict(request.pair, trained, measured)
     return 0
 
 
@@ -119,10 +102,10 @@ def _tell_needs(needs: Needs) -> None:
     typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; takes about {disk} and {memory}", err=True)
 
 
-def _say_how_to_go_on(order: Order) -> None:
+def _say_how_to_go_on(request: TrainingRequest) -> None:
     from specchat.training.job import command
 
-    typer.echo(f"stopped; what was done is kept. To go on: {command(order)} --resume", err=True)
+    typer.echo(f"stopped; what was done is kept. To go on: {command(request)} --resume", err=True)
 
 
 def _print(pair: str, trained: TrainedDrafter, verdict: Verdict | None, output: Output) -> None:

@@ -98,7 +98,7 @@ def print_verdict(pair: str, trained: TrainedDrafter, verdict: Verdict) -> None:
     """The table, the curve, and a question where there is a terminal to answer on."""
     from rich.console import Console
 
-    from specchat.bench.table import report_tables
+    from specchat.bench.report_tables import report_tables
 
     width = None if sys.stdout.isatty() else _WIDTH
     Console(file=sys.stdout, highlight=False, width=width).print(report_tables(verdict.report))
@@ -121,7 +121,7 @@ def print_verdict(pair: str, trained: TrainedDrafter, verdict: Verdict) -> None:
 
 def use(pair: str, way: Way) -> None:
     """Make this way the one that the pair starts with."""
-    from specchat.config.saving import set_for_pair
+    from specchat.config.settings_saving import set_for_pair
 
     for name, value in way.changes.items():
         typer.echo(set_for_pair(pair, name, value).line())

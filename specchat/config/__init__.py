@@ -10,10 +10,10 @@ from specchat.config.directories import (
     shipped_file,
     state_dir,
 )
-from specchat.config.layers import flat, settings_of, shipped_settings
 from specchat.config.mirrors import load_mirrors
+from specchat.config.setting_layers import flat, settings_of, shipped_settings
 from specchat.config.tables import PACKAGE
-from specchat.config.user import AppOptions, user_app, user_keys, user_settings, users_config
+from specchat.config.user_config import AppOptions, user_app, user_keys, user_settings, users_config
 from specchat.config.values import (
     COMPANION_SUFFIXES,
     WEIGHT_SUFFIXES,

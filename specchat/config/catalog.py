@@ -7,8 +7,8 @@ from typing import Any
 
 from specchat.config.directories import config_dir, shipped_file
 from specchat.config.mirrors import load_mirrors, with_mirrors
-from specchat.config.strict import Place
 from specchat.config.tables import read_drafters, read_models, read_pairs, refuse_unknown_models, refuse_unknown_target
+from specchat.config.toml_checks import Place
 from specchat.config.toml_file import parse, parse_if_there
 from specchat.config.values import Catalog
 

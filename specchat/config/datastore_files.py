@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from specchat.config.directories import data_dir
-from specchat.config.strict import NAME
+from specchat.config.toml_checks import NAME
 from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short
 
 HEADER_BYTES = 4096

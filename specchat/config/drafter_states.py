@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config.directories import private_dir, state_dir
-from specchat.config.strict import NAME
+from specchat.config.toml_checks import NAME
 from specchat.errors import StoreError, UsageError, nearest, short
 
 MOST_BYTES = 256 << 20

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from specchat.config.directories import config_dir, expanded
-from specchat.config.strict import Place
 from specchat.config.tables import accept_checksum, accept_file_name, index_source
+from specchat.config.toml_checks import Place
 from specchat.config.toml_file import parse_if_there
 from specchat.config.values import Mirror, ModelFile, ModelSpec
 from specchat.errors import ConfigError, short

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from specchat.config.directories import expanded
-from specchat.config.strict import NAME, Place
+from specchat.config.toml_checks import NAME, Place
 from specchat.config.values import (
     COMPANION_SUFFIXES,
     DRAFTER_FILES,

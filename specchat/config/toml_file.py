@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from specchat.config.strict import Place
+from specchat.config.toml_checks import Place
 from specchat.errors import ConfigError, cut
 
 _LARGEST_BYTES = 4 << 20

@@ -11,8 +11,8 @@ from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from specchat.config.strict import NAME, Place
 from specchat.config.tables import accept_checksum
+from specchat.config.toml_checks import NAME, Place
 from specchat.config.toml_file import parse, tables
 from specchat.config.values import DRAFTER_FILES
 from specchat.errors import CombinationError, ConfigError, nearest, short
@@ -174,7 +174,7 @@ def write_drafter(
     """
     import tomlkit  # an engine reads drafters and runs without it
 
-    from specchat.config.writing import replace_text
+    from specchat.config.toml_editing import replace_text
 
     with (folder / WEIGHTS).open("rb") as weights:
         sha256 = hashlib.file_digest(weights, "sha256").hexdigest()

@@ -14,7 +14,7 @@ from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.round import Round
 from specchat.core.tree import ROOT
-from specchat.structures.recent_line import RecentLine
+from specchat.structures.recent_linear_fit import RecentLinearFit
 
 _PRIOR_RATES = (0.5, 0.15, 0.08, 0.05, 0.04, 0.03, 0.02, 0.015)
 """How often the best, second best, … guess is taken to stand until that is measured."""
@@ -48,7 +48,7 @@ class CostModel:
     def __init__(self, options: CostModelOptions, budget: Budget, costs: Costs | None = None) -> None:
         self._ceiling = budget
         self._memory, self._probe = options.memory, options.probe
-        self._verify_s = RecentLine(1.0 - 1.0 / options.memory)
+        self._verify_s = RecentLinearFit(1.0 - 1.0 / options.memory)
         for rows, seconds in costs.verify if costs else ():
             self._verify_s.add(rows, seconds)
         self._timed = costs is not None

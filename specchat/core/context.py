@@ -43,6 +43,7 @@ class Context:
 
     @property
     def root(self) -> int:
+        """The last token of the text, which has been emitted and not read."""
         return self.history[-1]
 
     @property

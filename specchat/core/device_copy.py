@@ -20,7 +20,7 @@ def to_device(host: Tensor, device: torch.device) -> Tensor:
 
 
 def synchronize(device: torch.device) -> None:
-    """Synchronise: return once the device has done all it was given, so that a clock read now tells the truth."""
+    """Synchronise: return once the device has done all it was given, so that a clock can be read."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -9,7 +9,13 @@ from specchat.core.round import Round, Timings
 
 @dataclass
 class Ledger:
-    """Sums over rounds. The acceptance length τ counts the bonus token; the acceptance rate does not."""
+    """Sums over rounds. The acceptance length τ counts the bonus token; the acceptance rate does not.
+
+    Args:
+        offered_by_depth: for depth 1, 2, …: rounds whose tree had a node so deep, on whatever path.
+        accepted_by_depth: for depth 1, 2, …: rounds whose accepted path was so long. Never more than were offered, so
+            their ratio is the share of trees of this depth that were accepted so far.
+    """
 
     rounds: int = 0
     tokens: int = 0
@@ -23,6 +29,7 @@ class Ledger:
     accepted_by_depth: list[int] = field(default_factory=list)
 
     def add(self, round: Round) -> None:
+        """Count one more round."""
         self.rounds += 1
         self.tokens += len(round.emitted)
         self.drafted += round.tree.drafted
@@ -57,10 +64,12 @@ class Ledger:
 
     @property
     def decode_s(self) -> float:
+        """Seconds that all rounds took, prefill apart."""
         return self.draft_s + self.verify_s + self.other_s
 
     @property
     def tokens_per_s(self) -> float:
+        """Tokens emitted per second of decoding; 0 before anything took time."""
         return self.tokens / self.decode_s if self.decode_s else 0.0
 
     def _add_times(self, timings: Timings) -> None:

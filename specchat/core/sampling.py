@@ -25,7 +25,7 @@ _SPARE = 14
 class Sampling:
     """How the target samples. The order is fixed: penalties, temperature, top-k, top-p, min-p.
 
-    A token that is as likely as the last one that survives survives too.
+    Ties are kept: a token as likely as the last one that survives truncation survives too.
     """
 
     temperature: float = 0.0
@@ -38,6 +38,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
+        """Whether the likeliest token is taken always."""
         return self.temperature == 0.0
 
     def top_k_of(self, vocab_size: int) -> int:
@@ -50,6 +51,7 @@ class Sampling:
 
     @property
     def penalised(self) -> bool:
+        """Whether a penalty changes any logits."""
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
 

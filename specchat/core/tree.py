@@ -85,6 +85,7 @@ class TokenTree:
 
     @property
     def frozen(self) -> bool:
+        """Whether the tree is complete: nothing can be added any more."""
         return self._frozen
 
     def add(self, parent: int, guess: Guess) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.config.trained_drafters import NO_TRAINED
 from specchat.controllers.choice import choose_controllers
-from specchat.controllers.smallest import Smallest
+from specchat.controllers.smallest_budget import SmallestBudget
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
 from specchat.core.memory import MemoryLimit, PairMemory
@@ -18,11 +18,11 @@ from specchat.core.seams import AcceptanceRule, Controller, Engine, Model, TreeP
 from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.drafter_cache import DrafterCache
-from specchat.decoding.pruning import EarlyPruning
+from specchat.decoding.early_pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
-from specchat.models.learned.loading import trained_network
+from specchat.models.learned.network_loading import trained_network
 from specchat.registry import Method
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -105,7 +105,7 @@ def _controller(settings: Settings, costs: Costs | None, memory: PairMemory, lim
         build, options = method.load(), method.make_options(settings.options_for(method.name))
         about = (memory, limit) if getattr(build, "wants_memory", False) else ()
         made.append(build(options, budget, costs, *about))
-    return made[0] if len(made) == 1 else Smallest(made)
+    return made[0] if len(made) == 1 else SmallestBudget(made)
 
 
 def _policy(settings: Settings, target: Model) -> TreePolicy:

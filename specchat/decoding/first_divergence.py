@@ -35,6 +35,7 @@ class FirstDivergence:
 
     @property
     def tie(self) -> bool:
+        """Whether rounding explains that the two replies differ here."""
         return self.margin.gap <= self.allowed
 
 

@@ -28,6 +28,7 @@ class PlainRounds:
     _done: int = field(default=-1, init=False)  # the last block of rounds that has its plain round
 
     def plan(self, context: Context) -> Budget:
+        """The controller's budget, or one without nodes where a plain round is due."""
         block, place, size = _block(context.round)
         if context.round == 0:
             self._done = -1
@@ -36,6 +37,7 @@ class PlainRounds:
         return self.controller.plan(context)
 
     def observe(self, round: Round) -> None:
+        """Note whether the round was plain, and let the controller learn from it."""
         if round.budget.nodes == 0:
             self._done, _, _ = _block(round.index)
         self.controller.observe(round)

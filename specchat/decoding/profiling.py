@@ -39,9 +39,9 @@ def measure_costs(
 def _curve(
     model: Model, row_counts: Sequence[int], context_tokens: int, interrupted: Callable[[], bool]
 ) -> tuple[tuple[int, float], ...] | None:
-    """Every number of rows in turn, up and down: a disturbance then hits them all, and no step between two of them.
+    """Every number of rows in turn, up and down, so that a disturbance affects all of them alike.
 
-    A pass right after a much larger one is slow: hence down again instead of beginning anew.
+    A pass right after a much larger one is slow, so the order is reversed each time instead of starting again.
     """
     context_tokens = min(context_tokens, model.context_tokens // 2)
     up = [(rows, tree_of(rows, model.vocab_size)) for rows in row_counts]

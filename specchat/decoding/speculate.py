@@ -139,7 +139,7 @@ class Speculator:
         return Submitted(draft, reading, given, time.perf_counter())
 
     def settle(self, submitted: Submitted, context: Context, cut: Cut = take_all) -> Round:
-        """Judge the tree, keep what stands, let everybody learn, and append what was emitted to the history.
+        """Judge the tree, keep what was accepted, let the parts learn, and append what was emitted to the history.
 
         On a device the pass is over when its first result reaches the host, which is in judging. So judging there
         counts as verifying, and nothing waits longer than it has to.

@@ -19,6 +19,7 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
+        """Seconds since the start, pauses left out."""
         return time.perf_counter() - self._began
 
     @contextmanager

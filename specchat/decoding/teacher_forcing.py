@@ -118,7 +118,7 @@ def disturbance(ones: Sequence[Tensor], target: Model, prompt: Sequence[int], re
     """How far two likely logits can move against each other when a pass has `rows` rows instead of one.
 
     Args:
-        ones: the logits that passes of one row gave (`forced` along the same reply).
+        ones: (V,) logits after each token of the reply, as passes of one row gave them (`forced`).
     """
     moved = 0.0
     for one, many in zip(ones, chained(target, prompt, reply, rows), strict=True):

@@ -58,22 +58,28 @@ class TransformersVocabulary:
         self._bytes: dict[int, bytes] = {}
 
     def token_bytes(self, token: int) -> bytes:
+        """The bytes a token adds to the text; empty for special tokens."""
         return b"" if token in self._special else self._raw_bytes(token)
 
     def token_spelling(self, token: int) -> bytes:
+        """The bytes a token is written with, special tokens by name."""
         return self._raw_bytes(token)
 
     @property
     def size(self) -> int:
+        """How many tokens there are; numbers from 0."""
         return len(self.tokenizer)
 
     def encode(self, text: str) -> list[int]:
+        """A text as tokens, nothing added before or behind it."""
         return [int(token) for token in self.tokenizer.encode(text, add_special_tokens=False)]
 
     def token_label(self, token: int) -> str:
+        """The token's text as trees show it, `⟨e2⟩` for half characters."""
         return label(self._raw_bytes(token))
 
     def starts_with_space(self) -> bool:
+        """Whether the first token of a text carries a space that is not text (SentencePiece)."""
         return not self._byte_level
 
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
@@ -87,6 +93,7 @@ class TransformersVocabulary:
         return [int(token) for token in encoded]
 
     def encode_text(self, text: str) -> list[int]:
+        """A text as tokens, after those that the model expects at the beginning of any text."""
         return [int(token) for token in self.tokenizer.encode(text)]
 
     def _raw_bytes(self, token: int) -> bytes:

@@ -14,7 +14,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.drafters.favourites import Favourites, favourites_of
+from specchat.drafters.likeliest_tokens import LikeliestTokens, likeliest_tokens_of
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import coupled
 from specchat.drafters.points_alone import points_alone
@@ -78,7 +78,7 @@ class CrossVocabulary:
         self._draft: TokenTree | None = None
         self._root_tokens: list[int] = []  # the text up to the root, as draft tokens
         self._places: dict[tuple[int, ...], _Place] = {}  # path below the root → its place
-        self._said: dict[int, Favourites] = {}  # node of the draft model's tree → what it said after it
+        self._said: dict[int, LikeliestTokens] = {}  # node of the draft model's tree → what it said after it
 
     @property
     def passes(self) -> int:
@@ -175,7 +175,7 @@ class CrossVocabulary:
         above = {n for node in nodes if draft.depths[node] <= room for n in (ROOT, *draft.path(node))}
         if unread := sorted(above - self._said.keys()):
             reading = self._model.read(draft, unread)
-            self._said |= zip(unread, favourites_of(reading, _CANDIDATES), strict=True)
+            self._said |= zip(unread, likeliest_tokens_of(reading, _CANDIDATES), strict=True)
 
     def _guesses(
         self, path: tuple[int, ...], place: _Place | None, position: int, width: int, context: Context

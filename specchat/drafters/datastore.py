@@ -53,12 +53,13 @@ class _Heard(NamedTuple):
 class DatastoreDrafter:
     """What followed the last words in prompt and reply, and in a file of texts, merged by match length and count.
 
-    The longest match is heard first, the text's before the datastore's where they are equally long. A match is trusted
+    The longest match comes first, the text's before the datastore's where they are equally long. A match is trusted
     as far as matches of its source and length held the right token so far; what is left of the probability goes to the
     next match. So a token's probability is the sum, over the matches, of what is left × trust × its share of what
     followed.
 
-    Below a guess of its own the matches that made it go on; below a guess of somebody else the text is matched anew.
+    Below one of its own guesses the same matches are followed further; below another drafter's guess the text is
+    matched anew.
 
     Reference: Marzollo et al., SSSD: Simply-Scalable Speculative Decoding, arXiv:2411.05894. Differs: how far to trust
     a match is learnt while it runs, not fitted beforehand; how many nodes are worth their rows is the controller's

@@ -18,7 +18,7 @@ from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.top_tokens import best_tokens
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters.favourites import Favourites, favourites_of
+from specchat.drafters.likeliest_tokens import LikeliestTokens, likeliest_tokens_of
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
@@ -45,7 +45,7 @@ class DraftModel:
 
     @staticmethod
     def draw_kinds(options: DraftModelOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds; forced to its favourites or to the target's noise, points alone."""
+        """All kinds; forced to its likeliest tokens or to the target's noise, points alone."""
         return frozenset(DrawKind) if options.drawing == "auto" else frozenset({DrawKind.POINT})
 
     def __init__(
@@ -64,7 +64,7 @@ class DraftModel:
         self._kinds = self.draw_kinds(options, ())
         self._tree: TokenTree | None = None
         self._logits: dict[int, Tensor] = {}
-        self._best: dict[int, Favourites] = {}
+        self._best: dict[int, LikeliestTokens] = {}
 
     @property
     def passes(self) -> int:
@@ -115,7 +115,7 @@ class DraftModel:
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
             return [self._drawn(tree, node, width, context) for node in nodes]
-        tokens, logprobs = self._favourites(tree, nodes, context)
+        tokens, logprobs = self._likeliest_tokens(tree, nodes, context)
         if self._drawing != "top" and not context.sampling.greedy:  # the noise counts nothing at temperature 0
             positions = [context.position(tree, node) for node in nodes]
             tokens, logprobs = coupled(tokens, logprobs, positions, context)
@@ -131,11 +131,11 @@ class DraftModel:
             reading = self._model.read(tree, unread)
             # A draft model may have rows of padding that the target's table has not: they are never proposed.
             self._logits |= {node: reading.after(node)[: self._vocab_size] for node in unread}
-            for node, said in zip(unread, favourites_of(reading, _CANDIDATES), strict=True):
+            for node, said in zip(unread, likeliest_tokens_of(reading, _CANDIDATES), strict=True):
                 said.logprobs[said.tokens >= self._vocab_size] = -np.inf
                 self._best[node] = said
 
-    def _favourites(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
+    def _likeliest_tokens(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
         if not context.sampling.penalised:
             tokens, logprobs = zip(*(self._best[node] for node in frontier), strict=True)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from specchat.core.context import Context
 from specchat.core.device_copy import to_device
 from specchat.core.reading import Reading
-from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
-from specchat.core.states import StateTap
-from specchat.core.tree import ROOT, DrawKind, TokenTree
+from specchat.core.tree import ROOT, TokenTree
+from specchat.drafters.inner_drafter import InnerDrafter
 from specchat.drafters.options import EarlyExitOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.shadow_tokens import LONGEST, ShadowTokens, exits_of
@@ -26,7 +25,7 @@ _LOOK_EVERY = 8
 """While no draft pays, shadow tokens are looked at in every so many rounds: the head on all exits takes time."""
 
 
-class EarlyExit:
+class EarlyExit(InnerDrafter[ViewDrafting]):
     """Drafts with the target's first layers and its head, on the target's own rows of the text.
 
     Each pass of the target also says what every exit would have guessed: its head is applied to the states that the
@@ -42,13 +41,6 @@ class EarlyExit:
     threshold of the dynamic exit is ours.
     """
 
-    text_tap: StateTap | None = None
-
-    @staticmethod
-    def draw_kinds(options: EarlyExitOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds: an exit has a law of its own."""
-        return frozenset(DrawKind)
-
     def __init__(self, options: EarlyExitOptions, parts: Parts) -> None:
         self._target = parts.target
         self._exits = exits_of(parts.target.layers, options.exits)
@@ -56,45 +48,28 @@ class EarlyExit:
         self.exit = self._exits[len(self._exits) // 2]
         self.length = LONGEST
         self._quiet_rounds = 0  # since shadow tokens were looked at
-        self._drafting = ViewDrafting(parts, parts.target.view(layers=range(self.exit + 1)))
+        super().__init__(ViewDrafting(parts, parts.target.view(layers=range(self.exit + 1))))
 
     @property
     def taps(self) -> Sequence[int]:
         """The exits; none in most rounds while no draft pays."""
         return self._exits if self.length or self._quiet_rounds >= _LOOK_EVERY else ()
 
-    @property
-    def passes(self) -> int:
-        """Forward passes of the first layers so far."""
-        return self._drafting.passes
-
-    def start(self, history: Sequence[int]) -> None:
-        """Hold the text's rows; what is known of the exits stays."""
-        self._drafting.start(history)
-
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """What the exit holds likely, for nodes above the length that pays."""
         nodes = [node for node in frontier if tree.depths[node] < self.length]
-        guesses = self._drafting.propose(tree, nodes, width, context) if nodes else ()
+        guesses = super().propose(tree, nodes, width, context) if nodes else ()
         said = dict(zip(nodes, guesses, strict=True))
         return [said.get(node, ()) for node in frontier]
 
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        """None: it drafts with passes of its own."""
-        return ()
-
     def observe(self, round: Round) -> None:
         """Count the shadow tokens of the text that the round wrote, and choose exit and length by them."""
-        self._drafting.observe(round)
+        super().observe(round)
         self._quiet_rounds += 1
         if set(self._exits) <= round.reading.taps.keys():
             self._quiet_rounds = 0
             self._look(round.reading, (ROOT, *round.verdict.path))
             self._choose()
-
-    def close(self) -> None:
-        """Forget the tree."""
-        self._drafting.close()
 
     def _look(self, reading: Reading, path: Sequence[int]) -> None:
         rows = to_device(torch.tensor([reading.row(node) for node in path]), reading.logits.device)

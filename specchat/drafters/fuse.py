@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from specchat.core.context import Context
-from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters.member_group import MemberGroup
-from specchat.drafters.merged_guesses import MergedGuesses
+from specchat.drafters.member_paths import Path
 from specchat.drafters.options import FuseOptions
-from specchat.drafters.own_paths import OwnPaths, Path
 from specchat.drafters.parts import Parts
 from specchat.drafters.points_alone import points_alone
+from specchat.drafters.separate_tree_group import SeparateTreeGroup
 
 _DRAFT, _LOOKUP = 0, 1
 
 
-class Fuse(MemberGroup):
+class Fuse(SeparateTreeGroup):
     """The draft's tree and the lookup's, pruned where the draft finds it unlikely, as one tree.
 
     The two share nodes as far as they begin with the same tokens; there the lookup's guesses stay only if the draft has
@@ -33,39 +31,17 @@ class Fuse(MemberGroup):
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: FuseOptions, parts: Parts) -> None:
-        super().__init__(parts.members())
-        self._guesses = MergedGuesses(parts.choices)
-        self._paths = OwnPaths(len(self.members))
+        super().__init__(parts)
         self._top = options.top
-        self._tree: TokenTree | None = None
-
-    def start(self, history: Sequence[int]) -> None:
-        """Let both members begin; what was learnt about their guesses stays."""
-        self._forget_round()
-        super().start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) for each node the draft's guesses where it is in the draft's tree, and the lookup's that stay."""
-        if self._tree is not tree:
-            self._forget_round()
-            self._tree = tree
-        paths = {node: tuple(tree.path_tokens(node)) for node in frontier}
+        paths = self._paths_to(tree, frontier)
         likely = self._ask(_DRAFT, tree, paths, max(width, self._top), context)
         looked_up = self._ask(_LOOKUP, tree, paths, width, context)
         return [
             self._fused(path, likely.get(node), looked_up.get(node, ()), width, context) for node, path in paths.items()
         ]
-
-    def observe(self, round: Round) -> None:
-        """Update the acceptance rates, then let both members learn."""
-        self._guesses.learn(round.emitted)
-        self._forget_round()
-        super().observe(round)
-
-    def close(self) -> None:
-        """Close both members."""
-        self._forget_round()
-        super().close()
 
     def _ask(
         self, index: int, tree: TokenTree, paths: Mapping[int, Path], width: int, context: Context
@@ -91,11 +67,6 @@ class Fuse(MemberGroup):
         self._paths.add(_LOOKUP, path, looked_up)
         said = [self._guesses.named(_DRAFT, drafted), self._guesses.named(_LOOKUP, looked_up)]
         return self._guesses.merged(path, said, width)
-
-    def _forget_round(self) -> None:
-        self._guesses.forget_round()
-        self._paths.forget_round()
-        self._tree = None
 
 
 def _point(guess: Guess, context: Context) -> Guess:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from specchat.core.context import Context
-from specchat.core.request import Rider
 from specchat.core.round import Round
-from specchat.core.seams import Model, Proposal
-from specchat.core.states import StateTap
-from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.core.seams import Model
+from specchat.core.tree import Guess, TokenTree
+from specchat.drafters.inner_drafter import InnerDrafter
 from specchat.drafters.layer_search import LayerSearch, Skipped
 from specchat.drafters.options import LayerSkipOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.target_view import ViewDrafting
 
 
-class LayerSkip:
+class LayerSkip(InnerDrafter[ViewDrafting]):
     """Drafts with the target's own weights and rows of the text, less the sub-layers that a search found it can spare.
 
     The search tries sets of sub-layers on what was written last: one pass of the thinner model over the last `window`
@@ -29,45 +27,24 @@ class LayerSkip:
     the policy's (`comb` grows SWIFT's); the search also runs between replies.
     """
 
-    taps: Sequence[int] = ()
-    text_tap: StateTap | None = None
-
-    @staticmethod
-    def draw_kinds(options: LayerSkipOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
-        """All kinds: the thinner model has a law of its own."""
-        return frozenset(DrawKind)
-
     def __init__(self, options: LayerSkipOptions, parts: Parts) -> None:
         self._target = parts.target
         self._ratio = options.ratio
         self._window = options.window
         self.search = LayerSearch(self._target.layers, options.ratio)
         self._others: dict[str, object] = {}  # what was found for other ratios
-        self._drafting = ViewDrafting(parts, self._view(self.search.best), options.sure)
+        super().__init__(ViewDrafting(parts, self._view(self.search.best), options.sure))
         self._text: Sequence[int] = ()  # that of the last round, which goes on growing
         self._written = 0  # how many of its last tokens are this drafter's reply
-
-    @property
-    def passes(self) -> int:
-        """Forward passes that drafted; those of the search do not count."""
-        return self._drafting.passes
 
     def start(self, history: Sequence[int]) -> None:
         """Hold the text's rows; the search waits until something is written."""
         self._written = 0
-        self._drafting.start(history)
-
-    def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        """What the thinner model holds likely."""
-        return self._drafting.propose(tree, frontier, width, context)
-
-    def riders(self, tree: TokenTree) -> Sequence[Rider]:
-        """None: it drafts with passes of its own."""
-        return ()
+        super().start(history)
 
     def observe(self, round: Round) -> None:
         """Drop the rows that were drafted; try a set of sub-layers where the controller asks for it."""
-        self._drafting.observe(round)
+        super().observe(round)
         self._text = round.history
         if round.budget.search:
             self.try_one()
@@ -75,7 +52,7 @@ class LayerSkip:
 
     def close(self) -> None:
         """Forget the tree and the text."""
-        self._drafting.close()
+        super().close()
         self._text, self._written = (), 0
 
     def idle(self, deadline: float) -> bool:

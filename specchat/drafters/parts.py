@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
 from specchat.core.memory import MemoryLimit
+from specchat.core.network_pruning import Prunable
 from specchat.core.noise import Noise
-from specchat.core.pruning import Prunable
 from specchat.core.seams import Drafter, Engine, Model, Weights
 from specchat.core.trained_network import TrainedNetwork
 from specchat.core.vocabulary import TokenTable

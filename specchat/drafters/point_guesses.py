@@ -1,4 +1,4 @@
-"""Points from what a draft network holds likely: its favourites, or what wins with the target's own noise."""
+"""Points from what a draft network holds likely: its likeliest tokens, or those that win with the target's noise."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from specchat.core.context import Context
-from specchat.core.pruning import Prunable, Ranking
+from specchat.core.network_pruning import Prunable, Ranking
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Model, Proposal

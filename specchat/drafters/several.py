@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from specchat.core.context import Context
-from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
-from specchat.drafters.member_group import MemberGroup
-from specchat.drafters.merged_guesses import MergedGuesses
 from specchat.drafters.options import SeveralOptions
-from specchat.drafters.own_paths import OwnPaths
 from specchat.drafters.parts import Parts
+from specchat.drafters.separate_tree_group import SeparateTreeGroup
 
 
-class Several(MemberGroup):
+class Several(SeparateTreeGroup):
     """Each member drafts below its own guesses alone; trees that begin with the same tokens share them.
 
     So the paths of the tree are those of all members together, as far as width and nodes allow, and no others. A member
@@ -33,22 +30,11 @@ class Several(MemberGroup):
         return frozenset({DrawKind.POINT}).union(*members)
 
     def __init__(self, options: SeveralOptions, parts: Parts) -> None:
-        super().__init__(parts.members())
-        self._guesses = MergedGuesses(parts.choices)
-        self._paths = OwnPaths(len(self.members))
-        self._tree: TokenTree | None = None
-
-    def start(self, history: Sequence[int]) -> None:
-        """Let every member begin; what was learnt about their guesses stays."""
-        self._forget_round()
-        super().start(history)
+        super().__init__(parts)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) for each node the guesses of the members in whose trees it is, merged by token."""
-        if self._tree is not tree:
-            self._forget_round()
-            self._tree = tree
-        paths = {node: tuple(tree.path_tokens(node)) for node in frontier}
+        paths = self._paths_to(tree, frontier)
         said: dict[int, list[Sequence[Guess]]] = {node: [()] * len(self.members) for node in frontier}
         owners = {node: self._paths.owners(path) for node, path in paths.items()}
         for index, member in enumerate(self.members):
@@ -57,19 +43,3 @@ class Several(MemberGroup):
                 said[node][index] = self._guesses.named(index, guesses)
                 self._paths.add(index, paths[node], guesses)
         return [self._guesses.merged(paths[node], said[node], width) for node in frontier]
-
-    def observe(self, round: Round) -> None:
-        """Update the acceptance rates, then let every member learn."""
-        self._guesses.learn(round.emitted)
-        self._forget_round()
-        super().observe(round)
-
-    def close(self) -> None:
-        """Close every member."""
-        self._forget_round()
-        super().close()
-
-    def _forget_round(self) -> None:
-        self._guesses.forget_round()
-        self._paths.forget_round()
-        self._tree = None

@@ -94,7 +94,7 @@ class TrainedNetworkDrafter:
         if sampling.greedy and not sampling.penalised:
             points: Proposal = [self._likeliest(node, width) for node in nodes]
         else:
-            tokens, logprobs = self._favourites(tree, nodes, context)
+            tokens, logprobs = self._likeliest_tokens(tree, nodes, context)
             if not sampling.greedy:
                 positions = [context.position(tree, node) for node in nodes]
                 tokens, logprobs = coupled(tokens, logprobs, positions, context)
@@ -109,7 +109,7 @@ class TrainedNetworkDrafter:
         best = zip(said.tokens[row, :width].tolist(), said.logprobs[row, :width].tolist(), strict=True)
         return [Guess(token, logprob=logprob, proposer=self._name) for token, logprob in best]
 
-    def _favourites(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
+    def _likeliest_tokens(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each.
 
         Penalties act on those alone: others hardly become the likeliest, and looking at all takes longer than a pass.

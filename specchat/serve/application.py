@@ -67,7 +67,7 @@ def application(scheduler: Scheduler, access: Access) -> ASGIApp:
 
 
 class Guard:
-    """Lets in who may come in; everybody else gets an error and reaches nothing."""
+    """Passes allowed requests on to the routes; every other request gets an error."""
 
     def __init__(self, inner: ASGIApp, access: Access) -> None:
         self._inner = inner

@@ -17,6 +17,7 @@ class Successors:
         self.clear()
 
     def clear(self) -> None:
+        """Forget all successors."""
         self._table = array("i", [_UNKNOWN]) * (self._vocab_size * self.k)
 
     def learn(self, token: int, successors: Sequence[int]) -> None:

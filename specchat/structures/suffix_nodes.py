@@ -32,6 +32,7 @@ class Node:
 
     @property
     def first(self) -> int:
+        """The first token on the edge to this node."""
         return self.text[self.start]
 
     @property

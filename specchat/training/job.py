@@ -23,13 +23,13 @@ from specchat.training.corpus import Corpus
 from specchat.training.files import only_user, replacing
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.needs import needs_of
-from specchat.training.order import CHATS, SELF, Order, Places
 from specchat.training.recipes import HEAD_TOKENS, RECIPES, STEPS
 from specchat.training.state_reading import StateReading, grouped, tapped_layers
 from specchat.training.state_shards import read_shard, shard_file
 from specchat.training.target_weights import shared_with
 from specchat.training.text_store import TextStore
-from specchat.training.writing import TextPlan, TextWriting
+from specchat.training.text_writing import TextPlan, TextWriting
+from specchat.training.training_request import CHATS, SELF, Places, TrainingRequest
 
 _MEASUREMENTS = 24
 """How often progress is measured in a training that goes through."""
@@ -70,14 +70,14 @@ class Stage:
 class Job:
     """One training. Every stage goes on where it was stopped."""
 
-    def __init__(self, order: Order, subject: Subject, tell: Callable[[Stage], None]) -> None:
-        self.order = order
-        self.places = Places.of(order, subject.name, subject.checksum)
+    def __init__(self, request: TrainingRequest, subject: Subject, tell: Callable[[Stage], None]) -> None:
+        self.request = request
+        self.places = Places.of(request, subject.name, subject.checksum)
         self._subject = subject
         self._tell = tell
         shape = subject.model.network.shape
-        self._sizes = RECIPES[order.drafter].sizes(shape, tapped_layers(subject.model.layers))
-        self.needs = needs_of(order.drafter, self._sizes, shape, order.tokens, self.places.states)
+        self._sizes = RECIPES[request.drafter].sizes(shape, tapped_layers(subject.model.layers))
+        self.needs = needs_of(request.drafter, self._sizes, shape, request.tokens, self.places.states)
 
     def run(self) -> TrainedDrafter:
         """Everything that is still to be done. Interrupted while it learns, it leaves a drafter as good as it got.
@@ -99,40 +99,42 @@ class Job:
 
     def _write_texts(self) -> TextStore:
         """Stages 1 and 2."""
-        order, subject = self.order, self._subject
+        request, subject = self.request, self._subject
         self.needs.check(self.places.data)
         store = TextStore(self.places.texts, subject.vocabulary.size)
-        plan = TextPlan(subject.vocabulary, order.given_prompts(), subject.sampling, order.seed)
+        plan = TextPlan(subject.vocabulary, request.given_prompts(), subject.sampling, request.seed)
 
         def tell(done: int) -> None:
-            self._tell(Stage("replies", min(done, order.tokens), order.tokens, "tokens", f"{len(store.texts)} texts"))
+            self._tell(
+                Stage("replies", min(done, request.tokens), request.tokens, "tokens", f"{len(store.texts)} texts")
+            )
 
-        TextWriting(plan, subject.model, store).run(order.tokens, tell)
+        TextWriting(plan, subject.model, store).run(request.tokens, tell)
         return store
 
     def _read_states(self, store: TextStore) -> tuple[Corpus, list[str]]:
         """Stage 3."""
-        groups = grouped(list(store.texts.values()), self.order.tokens)
+        groups = grouped(list(store.texts.values()), self.request.tokens)
         if sum(map(len, groups)) < _FEWEST_TEXTS:
             raise TrainingError(f"{sum(map(len, groups))} texts are too few to learn from: give it more prompts")
         reading = StateReading(self._subject.model, self._subject.checksum, self.places.states)
         sources = reading.run(groups, lambda done: self._tell(Stage("states", done, len(groups), "files")))
         files = [shard_file(self.places.states, number) for number in range(len(sources))]
         shards = [read_shard(file, source, verify=True) for file, source in zip(files, sources, strict=True)]
-        return Corpus(shards, STEPS, RECIPES[self.order.drafter].reads_back), sources
+        return Corpus(shards, STEPS, RECIPES[self.request.drafter].reads_back), sources
 
     def _fitting(self, corpus: Corpus, sources: list[str]) -> Fitting:
         """Stage 4, where it stands."""
-        order, model = self.order, self._subject.model
-        recipe = RECIPES[order.drafter]
+        request, model = self.request, self._subject.model
+        recipe = RECIPES[request.drafter]
         sizes = self._sizes
         shared = shared_with(model, corpus, HEAD_TOKENS)
-        network = new_network(order.drafter, sizes, shared, torch.Generator().manual_seed(order.seed))
+        network = new_network(request.drafter, sizes, shared, torch.Generator().manual_seed(request.seed))
         network.to(shared.head.device)
         seen = int(recipe.epochs * corpus.tokens)
-        schedule = Schedule(seen, 3600 * order.hours, recipe.learning_rate, max(1, seen // _MEASUREMENTS))
-        about = {"method": order.drafter, "options": sizes.options(), "seed": order.seed, "data": _digest(sources)}
-        return Fitting(network, corpus, schedule, self.places.run, model.vocab_size, STEPS, order.seed, about)
+        schedule = Schedule(seen, 3600 * request.hours, recipe.learning_rate, max(1, seen // _MEASUREMENTS))
+        about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
+        return Fitting(network, corpus, schedule, self.places.run, model.vocab_size, STEPS, request.seed, about)
 
     def _tell_learning(self, fitting: Fitting) -> Callable[[Standing], None]:
         def tell(standing: Standing) -> None:
@@ -145,24 +147,24 @@ class Job:
 
     def _write_drafter(self, fitting: Fitting, corpus: Corpus) -> TrainedDrafter:
         """Stage 5."""
-        order, subject, folder, standing = self.order, self._subject, self.places.drafter, fitting.standing
+        request, subject, folder, standing = self.request, self._subject, self.places.drafter, fitting.standing
         best = max(standing.curve, key=lambda point: float(point["tau"]))
         private_dir(folder)
         with replacing(folder / WEIGHTS) as partial:
             shutil.copyfile(fitting.best_weights, partial)
         return write_drafter(
             folder,
-            method=order.drafter,
+            method=request.drafter,
             target=subject.name,
             target_sha256=subject.checksum,
             licence=subject.licence,
             options=fitting.network.sizes.options(),
             data={
-                "prompts": order.prompts if order.prompts in (SELF, CHATS) else Path(order.prompts).name,
+                "prompts": request.prompts if request.prompts in (SELF, CHATS) else Path(request.prompts).name,
                 "texts": len(corpus.learnt),
                 "reply_tokens": corpus.tokens,
-                "seed": order.seed,
-                "command": command(order),
+                "seed": request.seed,
+                "command": command(request),
             },
             figures={
                 "tokens_seen": standing.tokens,
@@ -175,11 +177,11 @@ class Job:
         )
 
 
-def command(order: Order) -> str:
+def command(request: TrainingRequest) -> str:
     """The command line that trains this again."""
-    words = f"specchat train {order.pair} --drafter {order.drafter} --prompts {order.prompts} --tokens {order.tokens}"
-    hours = f" --hours {order.hours:g}" if order.hours else ""
-    return f"{words}{hours} --name {order.name} --seed {order.seed}"
+    words = f"specchat train {request.pair} --drafter {request.drafter} --prompts {request.prompts}"
+    hours = f" --hours {request.hours:g}" if request.hours else ""
+    return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"
 
 
 def _digest(sources: list[str]) -> str:

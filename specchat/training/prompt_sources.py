@@ -10,7 +10,7 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.errors import TrainingError, UsageError
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_read
-from specchat.training.overlap import overlaps_benchmark
+from specchat.training.benchmark_overlap import overlaps_benchmark
 
 _FEWEST_WORDS = 3
 """A turn of fewer words is seldom a question."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from specchat.models.base.shape import Shape
 from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
+
+if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
+    from specchat.models.base.shape import Shape
 
 HEAD_TOKENS = 8192
 """So many of the target's most frequent tokens can be guessed while training."""

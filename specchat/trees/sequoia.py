@@ -13,7 +13,7 @@ from specchat.core.request import LayerHook
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
-from specchat.structures.recent_line import RecentLine
+from specchat.structures.recent_linear_fit import RecentLinearFit
 from specchat.trees.optimal_shape import OptimalShapes
 from specchat.trees.options import RankPath, SequoiaOptions
 from specchat.trees.ranks import grow_by_ranks
@@ -50,7 +50,7 @@ class Sequoia:
         self._relearn = options.relearn
         self._tries: list[int] = []
         self._hits: list[int] = []
-        self._verify_s = RecentLine()
+        self._verify_s = RecentLinearFit()
         self._level_s = 0.0
         self._rounds = 0
         self._known: dict[tuple[int, int, int, bool], Mapping[RankPath, int]] = {}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from textual import on
@@ -17,19 +16,16 @@ from textual.widgets import TextArea
 from specchat.config import AppOptions
 from specchat.tui.control.app_bindings import APP_BINDINGS
 from specchat.tui.control.app_ports import app_ports
+from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.control.commands.palette import CommandsProvider
 from specchat.tui.control.commands.registry import COMMANDS
 from specchat.tui.control.controllers import Controllers
-from specchat.tui.control.engine_session import LinkFactory
 from specchat.tui.control.terminal_app import TerminalApp
 from specchat.tui.draw.token_tree import Mode
-from specchat.tui.ports import StartServer
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.race import RaceScreen
-from specchat.tui.services.pair_library import Judge, Pairs, Sizes
 from specchat.tui.state.engine_state import EngineState
 from specchat.tui.state.prompt_history import History
-from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.session import Chat
 from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.system.exit_guard import ExitGuard
@@ -55,36 +51,24 @@ class SpecchatApp(TerminalApp):
 
     def __init__(
         self,
-        link_factory: LinkFactory,
+        setup: AppSetup,
         *,
         settings: dict[str, Any],
-        pairs: Pairs = (),
-        judge: Judge | None = None,
-        sizes: Sizes | None = None,
-        finds_models: bool = False,
-        demo: Path | None = None,
         tree_mode: Mode = "auto",
         keys: Mapping[str, str] | None = None,
         history: History | None = None,
-        engine_here: bool = True,
         options: AppOptions | None = None,
-        store: Path | None = None,
         chat: str | None = "",
-        toured: Path | None = None,
-        questions: Callable[[], Sequence[BenchQuestion]] = tuple,
         guard: ExitGuard | None = None,
-        server: StartServer | None = None,
     ) -> None:
         """The app, not yet running.
 
         Args:
-            link_factory: starts an engine, or whatever answers like one.
-            pairs, judge, sizes: the pairs there are, and what tells more about one; see `PairLibrary`.
-            demo: a recording to offer where weights cannot be had.
-            engine_here, store: whether the engine reads this machine's files; where chats are kept, None keeps none.
+            setup: where engines, pairs, chats and questions come from.
+            settings: asked for now; the engine adds its own.
+            keys: command or action → its key, where the user chose one.
+            history: prompts of earlier sessions; None keeps them in memory alone.
             chat: the id of the chat to go on with; None asks which, "" begins a new one.
-            toured: the file that says the tour was taken; None takes no tour.
-            questions, server: what a benchmark asks; what lets other programs use the engine, None lets none.
             guard: what ends the app when it is told to from outside; None leaves that to the caller.
         """
         options = options or AppOptions()
@@ -99,11 +83,7 @@ class SpecchatApp(TerminalApp):
         self.ports = app_ports(
             self, self.views.notice.say, lambda: self.control, lambda: self.post_message(self.Tick())
         )
-        self.control = Controllers(
-            self.chat, self.views, self.ports, options, self.keys, link_factory=link_factory, demo=demo, pairs=pairs,
-            judge=judge, sizes=sizes, finds_models=finds_models, engine_here=engine_here, store=store, toured=toured,
-            questions=questions, server=server,
-        )  # fmt: skip
+        self.control = Controllers(self.chat, self.views, self.ports, options, self.keys, setup)
         self.after_copy = self.control.terminal.copied
 
     def compose(self) -> ComposeResult:

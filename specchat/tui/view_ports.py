@@ -7,7 +7,7 @@ from typing import Protocol
 
 from specchat.engine.near.replay import Player
 from specchat.engine.protocol.events import RoundDone
-from specchat.tui.draw.stats_rows import Facts
+from specchat.tui.draw.stats_lines import Facts
 from specchat.tui.draw.token_tree import Mode
 from specchat.tui.ports import KeyNames
 from specchat.tui.state.completion import Completion
@@ -17,7 +17,7 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.state.turn import Turn
-from specchat.tui.text.cells import Row
+from specchat.tui.text.cells import ScreenLine
 
 
 class FocusablePort(Protocol):
@@ -30,7 +30,7 @@ class GrowingReplyPort(Protocol):
     """A reply whose end is not shown yet."""
 
     async def show_new(self) -> None: ...
-    def set_preview(self, runs: Row, *, within: bool = False) -> None: ...
+    def set_preview(self, runs: ScreenLine, *, within: bool = False) -> None: ...
 
 
 class TranscriptPort(FocusablePort, Protocol):
@@ -125,7 +125,7 @@ class TreeStripPort(Protocol):
 class SubtitlePort(Protocol):
     """The end of the reply below a tree that fills the window."""
 
-    def set_preview(self, runs: Row) -> None: ...
+    def set_preview(self, runs: ScreenLine) -> None: ...
     def repaint(self) -> None: ...
 
 

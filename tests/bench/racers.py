@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from specchat.engine.far.loaded_pair import LoadedPair
-from specchat.models.loading import Loaded
+from specchat.models.model_loading import Loaded
 from specchat.models.other.scripted import ScriptedModel
 from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
 from specchat.settings import Settings

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import pytest
 from racers import quick_pair, quick_settings
 
-from specchat.bench.compare import Configuration, parse_configurations, plain_of
+from specchat.bench.configurations import Configuration, parse_configurations, plain_of
 from specchat.bench.contestants import Ours
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.bench.measured_reply import Written

@@ -1,4 +1,4 @@
-"""Questions: our own set keeps its promises, and the usual files are read or refused by line."""
+"""Questions: our own set is as described, and the usual files are read or refused by line."""
 
 from __future__ import annotations
 

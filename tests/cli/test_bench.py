@@ -19,7 +19,7 @@ from specchat.cli.bench import bench
 from specchat.cli.check import check
 from specchat.drafters import DRAFTERS
 from specchat.errors import SpecchatError, UsageError
-from specchat.models import fetch, loading
+from specchat.models import fetch, model_loading
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 
@@ -33,7 +33,7 @@ QUICK = ("--pair", "scripted", "--limit", "2", "--max-tokens", "8", "--first-tur
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """The scripted pair, without its pretended slowness, whatever number format is asked for."""
-    monkeypatch.setattr(loading, "_RECITAL", {"target": (6, 0.0), "draft": (2, 0.0)})
+    monkeypatch.setattr(model_loading, "_SCRIPTED", {"target": (6, 0.0), "draft": (2, 0.0)})
     monkeypatch.delenv("SPECCHAT_MIRRORS", raising=False)
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from paper_models import gguf
+from models_without_weights import gguf
 from typer.testing import CliRunner
 
 from specchat.cli import app

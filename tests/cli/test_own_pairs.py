@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from paper_models import folder, gguf
+from models_without_weights import folder, gguf
 from typer.testing import CliRunner
 
 from specchat.cli import app

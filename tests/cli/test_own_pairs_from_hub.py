@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fake_hub import fake_hub
-from paper_models import folder, gguf
+from models_without_weights import folder, gguf
 from test_own_pairs import ROOT, add, run
 
 from specchat.cli.pair_states import judged, known_pairs

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specchat.cli.flags import Output
-from specchat.cli.run_output import Outputs
+from specchat.cli.run_output import Outputs, command_line
 from specchat.decoding.families import methods
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
@@ -76,6 +76,19 @@ def test_text_is_the_reply_and_nothing_else_and_a_recording_holds_every_event(tm
     assert ended.stdout == "".join(pieces) + events[-1].tail + "\n"
     assert ended.stderr == ""
     assert file.stat().st_mode & 0o077 == 0
+
+
+def test_a_recording_of_a_long_prompt_can_be_read_and_names_the_command_without_it(tmp_path):
+    file, prompt = tmp_path / "run.jsonl", "wide \t\n" * 12_000
+    assert run("--record", str(file), "--max-tokens", "5", "--system=Be brief.", prompt).returncode == 2, "too long"
+    header = decode_event(file.read_bytes().splitlines()[0])
+    assert header.command == f"specchat run --pair scripted --seed 7 --record {file} --max-tokens 5 --system=… …"
+
+
+@pytest.mark.parametrize("words", [["run", "it's a test"], ["run", "--set", "a=b c", "--seed", "3"]])
+def test_the_command_of_a_recording_can_be_typed_again(words):
+    assert shlex.split(command_line(words, ["another"])) == ["specchat", *words]
+    assert len(command_line([*words, "x" * 100_000], [])) < 5000
 
 
 def test_jsonl_is_the_event_stream_and_the_prompt_may_come_through_a_pipe():

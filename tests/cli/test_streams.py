@@ -1,4 +1,4 @@
-"""Standard input that is no text, output that is full, closed or read by nobody: one line and an exit code."""
+"""Standard input that is no text, output that is full, closed or not read: one line and an exit code."""
 
 from __future__ import annotations
 

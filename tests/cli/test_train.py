@@ -14,7 +14,7 @@ import typer
 from tiny_models import tiny_folder
 from typer.testing import CliRunner
 
-from specchat.bench.compare import parse_configurations
+from specchat.bench.configurations import parse_configurations
 from specchat.cli import training_verdict
 from specchat.cli.train import train
 from specchat.cli.training_progress import Lines

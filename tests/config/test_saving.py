@@ -18,7 +18,7 @@ from specchat.config import (
     users_config,
     users_models,
 )
-from specchat.config.saving import save, set_for_pair, set_general, start_with, unset
+from specchat.config.settings_saving import save, set_for_pair, set_general, start_with, unset
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import ConfigError, UsageError
 

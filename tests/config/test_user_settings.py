@@ -10,7 +10,7 @@ import pytest
 from config_files import model_with, write
 
 from specchat import config
-from specchat.config.saving import set_general
+from specchat.config.settings_saving import set_general
 from specchat.errors import ConfigError
 from specchat.settings import Settings
 

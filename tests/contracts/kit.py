@@ -28,7 +28,7 @@ from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarte
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
-from specchat.models.learned.loading import trained_network
+from specchat.models.learned.network_loading import trained_network
 from specchat.models.other.scripted import Says, ScriptedModel, random_says
 from specchat.registry import Method, Table
 from specchat.settings import Settings

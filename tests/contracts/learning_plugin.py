@@ -1,4 +1,4 @@
-"""Drafters that need no model to run: one that learns and works while nobody waits, one that has trained weights."""
+"""Drafters that need no model to run: one that learns and works in idle time, one that has trained weights."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LearningOptions:
 
 
 class Learning:
-    """Counts the texts it has seen, guesses that number, and counts itself up further while nobody waits."""
+    """Counts the texts it has seen, guesses that number, and counts itself up further while the engine is idle."""
 
     taps: Collection[int] = ()
     text_tap: StateTap | None = None

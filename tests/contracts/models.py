@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from contracts.covering import covering, named
-from frozen import FrozenRecorder
+from cuda_graph_stand_in import FrozenRecorder
 from torch import Tensor
 
 from specchat.compiled.build import NativeUnavailable
@@ -28,8 +28,8 @@ from specchat.models.files.families import FAMILIES
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.native.kernels import kernels_for
 from specchat.models.native.network import NativeNetwork
-from specchat.models.other.reference import ReferenceModel
 from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.other.transformers_model import ReferenceModel
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.layer_weights import Builder
@@ -118,7 +118,7 @@ def perturbed(network: Any, amount: float, seed: int = 1) -> Any:
 
 @lru_cache
 def shared_network(family: str) -> Any:
-    """One network per family for all tests: nobody changes it."""
+    """One network per family for all tests; no test may change it."""
     return tiny_network(family)
 
 

@@ -12,7 +12,7 @@ from contracts.kit import PROMPT, Letters, collect, converse, reply
 from contracts.models import BUILDERS, HIDDEN, V, shared_network
 from contracts.smallest_drafters import Stateful
 from contracts.table_plugins import PLUGINS, listed
-from contracts.trained import trained_folder
+from contracts.trained_folders import trained_folder
 from safetensors.torch import load_file
 
 from specchat.config.trained_drafters import TrainedDrafters

@@ -1,4 +1,4 @@
-"""What every drafter of the table promises, whoever grows the tree and whatever happened before."""
+"""What every drafter of the table promises, with any tree policy and after any history."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_draft_that_was_right_is_used_and_saves_its_round_the_drafting(samplin
 
 
 def test_it_proposes_while_the_target_is_reading():
-    """A target that is not done before somebody has proposed for the text after: a serial loop would wait in vain."""
+    """A target that is not done before the next proposal was made: a serial loop would wait forever."""
     target, context, proposed = scripted_target(), context_for(), threading.Semaphore(0)
     loop = overlapped(target, None, drafter="suffix")
     read, propose = target.read, loop.speculator.propose

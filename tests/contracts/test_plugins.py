@@ -33,7 +33,7 @@ from specchat.core.verdict import Reason
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.models.files.families import FAMILIES
-from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.transformers_model import ReferenceModel
 from specchat.trees import TREE_POLICIES
 
 WARM = Sampling(temperature=0.8)

@@ -1,4 +1,4 @@
-"""What every tree policy of the table promises: a frozen tree within the budget, whoever proposes."""
+"""What every tree policy of the table promises: a frozen tree within the budget, with any drafter."""
 
 from __future__ import annotations
 

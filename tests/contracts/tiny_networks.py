@@ -11,7 +11,7 @@ import torch
 from contracts.tiny_datastore import tiny_datastores
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
-from specchat.core.pruning import Ranking
+from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model, Weights
 from specchat.drafters.parts import PairResources
 from specchat.models.learned.networks import NETWORKS, new_network, save_weights

@@ -1,4 +1,4 @@
-"""Speculation never changes the text: whoever drafts, however the tree grows, however the target samples."""
+"""Speculation never changes the text, with any drafter, tree policy and way of sampling."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from specchat.core.tree import ROOT, Guess
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.errors import ProposalError
-from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.transformers_model import ReferenceModel
 from specchat.trees import TREE_POLICIES
 
 TOKENS = 30

@@ -1,4 +1,4 @@
-"""Plain rounds inside a reply: where they are, what they leave alone, and that they bear out a true speed-up."""
+"""Plain rounds inside a reply: where they are, what they leave alone, and that they measure a true speed-up."""
 
 from __future__ import annotations
 

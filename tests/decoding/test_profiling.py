@@ -1,11 +1,11 @@
-"""What passes cost, as measured before anybody chats: all of it or nothing, and nothing that cannot be true."""
+"""What passes cost, measured while the engine is idle: all of it or nothing, and no impossible times."""
 
 import pytest
 from contracts.kit import scripted_draft, scripted_target
 
 from specchat.core.costs import Costs
 from specchat.decoding import profiling
-from specchat.decoding.plain import CONTEXTS, measure_plain
+from specchat.decoding.plain_times import CONTEXTS, measure_plain
 
 
 @pytest.mark.parametrize("after", [0, 3, 40])

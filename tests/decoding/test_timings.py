@@ -22,7 +22,7 @@ from specchat.trees import TREE_POLICIES
 
 
 class Clock:
-    """Time that passes only when somebody says so."""
+    """A clock that advances only when told to."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -33,7 +33,7 @@ class Clock:
 
 @dataclasses.dataclass(frozen=True)
 class LateReading(Reading):
-    """Logits that are there only at a certain time: whoever looks at them waits until then."""
+    """Logits that are ready only at a certain time: reading them waits until then."""
 
     clock: Clock = dataclasses.field(default_factory=Clock)
     ready: float = 0.0

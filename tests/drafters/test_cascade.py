@@ -1,4 +1,4 @@
-"""A cascade hears one member per node: the first that has something to say. Later ones are not even asked."""
+"""A cascade takes one member's guesses per node, those of the first that has any; later members are not asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A datastore's drafter: the longest match is heard first, matches share the probability, trust is learnt."""
+"""A datastore's drafter: the longest match comes first, matches share the probability, their reliability is learnt."""
 
 from __future__ import annotations
 

@@ -12,14 +12,14 @@ from contracts.models import V, own_decoder, shared_network, source_of
 from contracts.tiny_networks import PrunedOfNothing
 from safetensors.torch import save
 
-from specchat.core.pruning import Ranking
+from specchat.core.network_pruning import Ranking
 from specchat.core.tree import TokenTree
 from specchat.decoding.combinations import check_settings
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.models.base.shape import Shape
-from specchat.models.loading import own_network
+from specchat.models.model_loading import own_network
 from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.settings import Settings
 

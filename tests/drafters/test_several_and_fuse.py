@@ -28,8 +28,8 @@ from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.fuse import Fuse
 from specchat.drafters.member_group import MemberGroup
+from specchat.drafters.member_paths import MemberPaths
 from specchat.drafters.options import FuseOptions, SeveralOptions
-from specchat.drafters.own_paths import OwnPaths
 from specchat.drafters.parts import Parts
 from specchat.drafters.several import Several
 from specchat.errors import CombinationError, UsageError
@@ -43,7 +43,7 @@ SEEDS = range(40)
 def holding(drafter, *members):
     """The drafter with members made by hand."""
     MemberGroup.__init__(drafter, members)
-    drafter._paths = OwnPaths(len(members))
+    drafter._paths = MemberPaths(len(members))
     return drafter
 
 
@@ -145,7 +145,7 @@ def test_a_copy_that_leaves_the_drafts_tree_among_its_top_is_grafted_without_a_p
     copy = (first[1].token, 7, 8, 9)
     drafter = fuse(model, saying({copy[:depth]: [token] for depth, token in enumerate(copy)}, "lookup"))
     tree, node, rows = TokenTree(context.root, V), ROOT, []
-    for token in copy:  # of width 1: the draft's own tree is its favourite alone
+    for token in copy:  # of width 1: the draft's own tree is its likeliest token alone
         (guesses,) = drafter.propose(tree, [node], 1, context)
         assert [(guess.token, guess.proposer) for guess in guesses] == [(token, "lookup")]
         node = tree.add(node, guesses[0])

@@ -16,7 +16,7 @@ from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import PairResources
 from specchat.models.learned.networks import new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.transformers_model import ReferenceModel
 
 TRAINED = [method for method in every(DRAFTERS) if method.values[0].needs_weights]
 PROMPT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]

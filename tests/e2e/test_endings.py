@@ -18,8 +18,8 @@ import pyte
 import pytest
 
 from tests.e2e.terminal import Terminal
-from tests.e2e.test_manners import LEFT_CLEAN, SCRIPTED, Listening, ready
 from tests.e2e.test_terminal import alive, children_of
+from tests.e2e.test_terminal_behaviour import LEFT_CLEAN, SCRIPTED, Listening, ready
 from tests.e2e.test_web import Served, descendants
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="needs /proc")]

@@ -1,4 +1,4 @@
-"""The app in a real browser, and a server that lets nobody else in."""
+"""The app in a real browser, and a server that refuses everyone else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contradicts itself is refused where it is decoded, so nobody who reads an event checks again."""
+"""What contradicts itself is refused where it is decoded, so code that reads an event need not check again."""
 
 from __future__ import annotations
 

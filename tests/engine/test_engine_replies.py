@@ -225,7 +225,7 @@ def test_the_speed_up_is_the_same_told_at_the_end_or_counted_from_the_rounds(dri
 
 
 def test_a_reply_apart_has_no_plain_rounds(driver):
-    """Whoever asks for one measures plain decoding apart."""
+    """A caller that asks for one measures plain decoding separately."""
     driver.load(max_tokens=100, controller="fixed", nodes=1)
     driver.send(Generate(1, HELLO, 7, {})).until(ev.Finished)
     assert all(round.budget["nodes"] for round in driver.rounds())

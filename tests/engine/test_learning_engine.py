@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from contracts.trained import trained_folder
+from contracts.trained_folders import trained_folder
 from engine_driver import Driver
 
 from specchat.config import state_dir

@@ -15,7 +15,7 @@ from specchat.engine.far import memory_limit
 from specchat.engine.far.memory import watch_peak
 from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
 from specchat.errors import MemoryLimitTooLow
-from specchat.models.loading import Loaded
+from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
 
 CPU = torch.device("cpu")

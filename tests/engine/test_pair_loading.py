@@ -11,10 +11,10 @@ import pytest
 from specchat.config import load_catalog
 from specchat.config.trained_drafters import TrainedDrafter, TrainedDrafters
 from specchat.decoding.conversation import Conversation
-from specchat.engine.far.convert import ready_message
+from specchat.engine.far.event_conversion import ready_message
 from specchat.engine.far.pair_loading import Loader
 from specchat.errors import TokenizerMismatch
-from specchat.models.loading import Loaded, load_scripted
+from specchat.models.model_loading import Loaded, load_scripted
 from specchat.settings import Settings
 
 

@@ -46,6 +46,7 @@ def attempt(seed: int, folder: Path) -> None:
 
 async def _watched(read: Recording) -> None:
     from specchat.tui.app import SpecchatApp
+    from specchat.tui.control.app_setup import AppSetup
 
     players: list[Player] = []
 
@@ -53,7 +54,7 @@ async def _watched(read: Recording) -> None:
         players.append(Player(read, wake))
         return players[0]
 
-    app = SpecchatApp(play, settings={})
+    app = SpecchatApp(AppSetup(play), settings={})
     async with app.run_test(size=(80, 24)) as pilot:
         for _ in range(200):
             await pilot.pause(0.01)

@@ -12,7 +12,7 @@ from specchat.core.tree import TokenTree
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.errors import SpecchatError
 from specchat.models.inspect.pair_check import PairCheck, check_pair
-from specchat.models.loading import load_model
+from specchat.models.model_loading import load_model
 
 _MESSAGES = [{"role": "user", "content": "hello"}]
 _LONGEST_LINE = 1000
@@ -31,7 +31,7 @@ def look_at(path: Path) -> PairCheck:
 
 
 def must_work(path: Path) -> None:
-    """The undamaged model is accepted and speaks: a fuzzer that damaged nothing would find nothing."""
+    """The undamaged model is accepted and writes tokens: a fuzzer that damaged nothing would find nothing."""
     assert not look_at(path).refusals, "an undamaged model is refused"
     try:
         _speak(path, "auto", "auto", guesses=False)

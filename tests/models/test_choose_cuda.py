@@ -4,16 +4,16 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from frozen import FrozenRecorder, RefusingRecorder
+from cuda_graph_stand_in import FrozenRecorder, RefusingRecorder
+from test_cuda_graphs import bush, chain, eager
 from test_decoder import FAMILIES, V, branching_tree, network, prompt, source_of
-from test_graphs import bush, chain, eager
 
 from specchat.core.tree import TokenTree
 from specchat.models.base.shape import Shape
 from specchat.models.cuda.choose import cuda_network, disagreement, recorded_network
 from specchat.models.cuda.graphs import GraphNetwork
 from specchat.models.linear_layers.cuda import int8_works
-from specchat.models.loading import own_network
+from specchat.models.model_loading import own_network
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.fused_ops import PLAIN, FusedOps, best_ops, compiled

@@ -15,8 +15,8 @@ from specchat.models.base.windows import within_window
 from specchat.models.files import families
 from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.tensor_source import TensorSource
-from specchat.models.loading import load_model
-from specchat.models.other.reference import ReferenceModel
+from specchat.models.model_loading import load_model
+from specchat.models.other.transformers_model import ReferenceModel
 from specchat.models.own.decoder import Decoder
 from specchat.models.own.eager import EagerNetwork
 from specchat.models.own.layer_weights import Builder

@@ -9,10 +9,10 @@ from contracts.tiny_networks import tiny_trained
 
 from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.learned.loading import trained_network
+from specchat.models.learned.network_loading import trained_network
 from specchat.models.learned.networks import NETWORKS, load_network
 from specchat.models.learned.shared_weights import SharedWeights
-from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.transformers_model import ReferenceModel
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4, 8, 1]
 STEPS = 3

@@ -11,8 +11,8 @@ from specchat.errors import ConfigError, ModelError, WeightsError
 from specchat.models.learned.networks import NETWORKS, load_network, new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes
-from specchat.models.other.reference import ReferenceModel
 from specchat.models.other.scripted import ScriptedModel, random_says
+from specchat.models.other.transformers_model import ReferenceModel
 
 D, R, TAPS, STEPS = 32, 20, (0, 2), 3
 SIZES = {
@@ -54,7 +54,7 @@ def test_there_are_logits_of_every_step_at_every_place(method):
 
 
 def test_a_step_sees_the_tokens_up_to_its_own_and_none_behind(method):
-    """Step k at place t follows token t + k, so a change of token 5 is seen from t + k = 5 on, and by nobody else."""
+    """Step k at place t follows token t + k, so changing token 5 changes what comes from t + k = 5 on, and no more."""
     features, tokens = text(batch=1)
     other = tokens.clone()
     other[0, 5] = (other[0, 5] + 1) % 61

@@ -10,8 +10,8 @@ from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
 from specchat.errors import UsageError
 from specchat.models.linear_layers import probes
-from specchat.models.loading import load_model
 from specchat.models.machine import choose_precision, multiplies
+from specchat.models.model_loading import load_model
 from specchat.models.native import kernels
 
 CPU = torch.device("cpu")

@@ -10,9 +10,9 @@ from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, netwo
 from specchat.compiled import build as compiling
 from specchat.compiled.build import NativeUnavailable
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.decoding.breakdown import break_down
+from specchat.decoding.pass_breakdown import break_down
 from specchat.errors import ModelError
-from specchat.models import loading
+from specchat.models import model_loading
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_reader import StoredTensor
 from specchat.models.files.stored_rows import StoredRows
@@ -21,7 +21,7 @@ from specchat.models.inspect.memory import cpu_flags
 from specchat.models.native import build, kernels
 from specchat.models.native.arena import Arena
 from specchat.models.native.network import NativeNetwork
-from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.transformers_model import ReferenceModel
 from specchat.models.own.decoder import Decoder
 
 
@@ -234,11 +234,11 @@ def nowhere(monkeypatch, tmp_path):
 def test_without_a_compiler_torch_multiplies_and_it_is_said(nowhere):
     net = network("llama")
     shape, source = Shape.of(net.config), source_of(net)
-    chosen, notes = loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
+    chosen, notes = model_loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
     assert chosen.kernels == "torch"
     assert "no C compiler" in notes[0]
     with pytest.raises(ModelError, match=r"specchat\[native\]"):
-        loading.own_network(shape, source, "int8", torch.device("cpu"), "native")
+        model_loading.own_network(shape, source, "int8", torch.device("cpu"), "native")
 
 
 @needs_native

@@ -1,4 +1,4 @@
-"""The compiled kernels are loaded only where nobody else can have written them."""
+"""The compiled kernels are loaded only if no other user can have written them."""
 
 import ctypes
 import os

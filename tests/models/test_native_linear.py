@@ -19,7 +19,7 @@ from specchat.models.files.tensor_source import TensorSource
 from specchat.models.learned import text_inputs
 from specchat.models.learned.hydra_drafting import HydraDrafting
 from specchat.models.learned.hydra_steps import NativeSteps
-from specchat.models.learned.loading import trained_network
+from specchat.models.learned.network_loading import trained_network
 from specchat.models.learned.networks import NETWORKS, load_network
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.native.arena import Arena
@@ -27,7 +27,7 @@ from specchat.models.native.hydra import Named, NativeHydra
 from specchat.models.native.linear import NativeHead, NativeLinear, small_network_kernels
 from specchat.models.native.network import NativeNetwork
 from specchat.models.native.token_table import TokenTable
-from specchat.models.other.reference import ReferenceModel
+from specchat.models.other.transformers_model import ReferenceModel
 from specchat.models.own.decoder import Decoder
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]

@@ -10,7 +10,7 @@ import torch
 from test_decoder import network
 
 from specchat.compiled.build import NativeUnavailable, find_compiler
-from specchat.models import loading
+from specchat.models import model_loading
 from specchat.models.base.shape import Shape
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.inspect.memory import cpu_flags
@@ -75,7 +75,7 @@ def test_a_processor_without_any_is_told_so_in_one_line_and_torch_computes(monke
     kernels.kernels_for.cache_clear()
     net = network("llama")
     shape, source = Shape.of(net.config), TensorSource(net.state_dict())
-    chosen, notes = loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
+    chosen, notes = model_loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
     kernels.kernels_for.cache_clear()
     assert chosen.kernels == "torch"
     assert len(notes) == 1

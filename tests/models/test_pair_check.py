@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from paper_models import TOKENS, folder, gguf, tokenizer
+from models_without_weights import TOKENS, folder, gguf, tokenizer
 
 from specchat.config import ModelSpec, PathSource, ScriptedSource, load_catalog
 from specchat.errors import WeightsError

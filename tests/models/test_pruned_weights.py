@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from contracts.models import native_decoder, native_is_here, own_decoder, shared_network, source_of, tiny_network
 
-from specchat.core.pruning import Ranking
+from specchat.core.network_pruning import Ranking
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
-from specchat.models.loading import own_network
+from specchat.models.model_loading import own_network
 from specchat.models.native.network import NativeNetwork
 from specchat.models.own.decoder import Decoder
 from specchat.models.pruning.differentiable_layer import Gates, layer_output

@@ -18,8 +18,8 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError, SpecchatError, WeightsError
 from specchat.models.inspect.trained_drafters import own_drafters_dir
 from specchat.models.learned.eagle3_files import TargetSizes, read_eagle3, write_eagle3
-from specchat.models.learned.loading import trained_network
-from specchat.models.other.reference import ReferenceModel
+from specchat.models.learned.network_loading import trained_network
+from specchat.models.other.transformers_model import ReferenceModel
 
 TARGET = TargetSizes(hidden=32, layers=3, vocab_size=61)
 NAMED = {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}

@@ -7,7 +7,7 @@ import math
 
 import pytest
 from gguf import GGUFWriter
-from paper_models import folder, gguf
+from models_without_weights import folder, gguf
 
 from specchat.errors import WeightsError
 from specchat.models.inspect.recommended_sampling import NOTHING_SAID, recommended_sampling, sampling_for_chat

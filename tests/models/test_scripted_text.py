@@ -1,4 +1,4 @@
-"""The scripted pair recites its passages word for word, and ends."""
+"""The scripted pair writes its passages word for word, and ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contracts.kit import reply
 
 from specchat.config.values import ModelSpec
 from specchat.decoding.stopping import Stop
-from specchat.models.loading import load_scripted
+from specchat.models.model_loading import load_scripted
 from specchat.models.other.scripted_text import PASSAGES, ScriptedVocabulary
 
 

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specchat.config import ModelSpec, PathSource
 from specchat.models.files.tokenizer_files import same_tokenizer
-from specchat.models.loading import load_model
+from specchat.models.model_loading import load_model
 
 
 @pytest.fixture

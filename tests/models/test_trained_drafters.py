@@ -9,7 +9,7 @@ import zipfile
 import pytest
 import torch
 from contracts.table_plugins import listed
-from contracts.trained import trained_folder
+from contracts.trained_folders import trained_folder
 from typer.testing import CliRunner
 
 from specchat.cli.models import app
@@ -22,7 +22,7 @@ from specchat.errors import CombinationError, ConfigError, UsageError, WeightsEr
 from specchat.models import fetch
 from specchat.models.inspect import trained_drafters as inspect
 from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters, own_drafters_dir
-from specchat.tui.draw.pair_rows import PairListState, pair_rows
+from specchat.tui.draw.pair_lines import PairListState, pair_lines
 
 TENSORS = {"weight": torch.ones(3, 4)}
 TARGET_SHA = hashlib.sha256(b"scripted").hexdigest()
@@ -231,8 +231,8 @@ def test_the_list_shows_every_drafter_with_what_is_wrong_with_it():
     (made_here("torn").weights).write_bytes(b"x")
     said = run("list").output
     assert "trained drafter" in said
-    row = next(line for line in said.splitlines() if line.startswith("mine"))
-    assert row.split() == ["mine", "●", "ready", *row.split()[3:5], "trained", "tiny", "Apache-2.0"]
+    screen_line = next(line for line in said.splitlines() if line.startswith("mine"))
+    assert screen_line.split() == ["mine", "●", "ready", *screen_line.split()[3:5], "trained", "tiny", "Apache-2.0"]
     assert "✕ torn:" in said
 
 
@@ -262,8 +262,8 @@ def test_the_pairs_name_the_drafters_trained_for_their_target(home):
     assert words["works"] == "works (trained)"
     assert words["named"] == "named (trained, specchat models pull named)"
     assert words["torn"].startswith("torn (cannot be used: ")
-    rows, _ = pair_rows(PairListState([pairs["scripted"]]), 0, 0, 200, 12, lambda key, text: text)
-    assert "trained drafters: " in "".join(text for row in rows for text, _ in row)
+    lines, _ = pair_lines(PairListState([pairs["scripted"]]), 0, 0, 200, 12, lambda key, text: text)
+    assert "trained drafters: " in "".join(text for line in lines for text, _ in line)
     assert pairs["smol"].trained == ()
 
 

@@ -14,7 +14,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.files.families import FAMILIES as HUB_FAMILIES
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.inspect.pair_check import check_pair
-from specchat.models.loading import load_model
+from specchat.models.model_loading import load_model
 from specchat.models.own.layer_weights import Builder
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from specchat.config import ModelSpec, PathSource
 from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.gguf_reader import GROUP, FourBit
 from specchat.models.files.tensor_source import TensorSource
-from specchat.models.loading import load_model
+from specchat.models.model_loading import load_model
 
 CPU = torch.device("cpu")
 

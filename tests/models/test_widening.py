@@ -15,7 +15,7 @@ from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.tensor_source import TensorSource
-from specchat.models.loading import own_network
+from specchat.models.model_loading import own_network
 from specchat.models.other.widened_source import WidenedSource
 from specchat.models.other.widening import Sizes, widened_config
 from specchat.models.own.decoder import Decoder

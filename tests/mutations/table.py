@@ -12,7 +12,7 @@ PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
 SEVERAL = ("tests/drafters/test_several_and_fuse.py", "tests/drafters/test_several_models.py")
-LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_pruning.py"
+LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_early_pruning.py"
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ MUTATIONS = (
     Mutation(
         "drafter pruned",
         "keeps what matters least",
-        "core/pruning.py",
+        "core/network_pruning.py",
         "values.argsort(dim=-1, descending=True, stable=True)",
         "values.argsort(dim=-1, descending=False, stable=True)",
         (PRUNING_WEIGHTS, "-k", "less_than"),
@@ -308,8 +308,8 @@ MUTATIONS = (
         "drafter medusa",
         "starts from the state of the token before",
         "models/learned/medusa_drafting.py",
-        "ground.text.rows(entries - 1, entries)",
-        "ground.text.rows(entries - 2, entries - 1)",
+        "given.text.rows(entries - 1, entries)",
+        "given.text.rows(entries - 2, entries - 1)",
         ("tests/models/test_learned_drafting.py", "-k", "medusa"),
     ),
     Mutation(
@@ -451,7 +451,7 @@ MUTATIONS = (
     Mutation(
         "drafter fuse",
         "lets the draft go on below what was grafted",
-        "drafters/own_paths.py",
+        "drafters/member_paths.py",
         "return self._whose.get(path, self._all)",
         "return self._all",
         (*SEVERAL, "-k", "fuse or copy"),
@@ -755,7 +755,7 @@ MUTATIONS = (
         "core/budget.py",
         "nodes=min(first.nodes, second.nodes),",
         "nodes=max(first.nodes, second.nodes),",
-        ("tests/controllers/test_several.py",),
+        ("tests/controllers/test_smallest_budget.py",),
         quick=True,
     ),
     Mutation(
@@ -811,7 +811,7 @@ MUTATIONS = (
     Mutation(
         "pruning",
         "drops the likely nodes",
-        "decoding/pruning.py",
+        "decoding/early_pruning.py",
         "if rank < self.keep",
         "if rank >= self.keep",
         (PRUNING, "-k", "likely or among"),
@@ -820,7 +820,7 @@ MUTATIONS = (
     Mutation(
         "pruning",
         "asks the head at the node instead of at its parent",
-        "decoding/pruning.py",
+        "decoding/early_pruning.py",
         "rows = logits[[row_of[tree.parents[node]] for node in asked]]",
         "rows = self.target.head(hidden[[places[node] for node in asked]])",
         (PRUNING, "-k", "likely"),

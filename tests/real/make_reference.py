@@ -36,8 +36,8 @@ def main() -> None:
     from specchat.decoding.vocabulary import TransformersVocabulary
     from specchat.models import fetch
     from specchat.models.files.end_tokens import end_tokens
-    from specchat.models.loading import open_config
-    from specchat.models.other.reference_network import load_network
+    from specchat.models.model_loading import open_config
+    from specchat.models.other.transformers_network import load_network
 
     path = fetch.fetch(load_catalog().model(MODEL))
     folder, config = open_config(path)

@@ -15,7 +15,7 @@ from specchat.decoding.conversation import Conversation
 from specchat.decoding.detokenize import Detokenizer
 from specchat.decoding.stopping import Stop
 from specchat.decoding.vocabulary import TransformersVocabulary
-from specchat.models.loading import Loaded, load_model
+from specchat.models.model_loading import Loaded, load_model
 from specchat.settings import Settings
 
 pytestmark = pytest.mark.real

@@ -14,18 +14,18 @@ from specchat.errors import NotEnoughMemory, TrainingError
 from specchat.models.learned.networks import NETWORKS, load_network, new_network
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.own.text_batch import TextBatch
-from specchat.training import fitting, job, losses, needs, writing
+from specchat.training import fitting, job, losses, needs, text_writing
 from specchat.training.batch_writer import BatchWriter, Writing
 from specchat.training.corpus import Corpus
 from specchat.training.files import only_user
 from specchat.training.fitting import Fitting, Schedule, columns_of
 from specchat.training.job import Job
 from specchat.training.losses import divergence, followed, labels_of
-from specchat.training.order import Order
 from specchat.training.recipes import RECIPES, STEPS
 from specchat.training.state_reading import StateReading
 from specchat.training.target_weights import shared_with
 from specchat.training.text_store import TrainingText
+from specchat.training.training_request import TrainingRequest
 from specchat.training.unrolling import acceptance, chain_loss
 
 
@@ -195,18 +195,18 @@ def test_every_network_has_a_recipe():
     assert RECIPES.keys() == NETWORKS.keys()
 
 
-def order(tmp_path, **changes):
+def request(tmp_path, **changes):
     file = tmp_path / "prompts.txt"
     file.write_text("\n".join(f"w{a} w{b} w5 w{a}" for a in range(3, 12) for b in range(20, 28)))
     known = {"pair": "tiny", "drafter": "hydra", "prompts": str(file), "tokens": 1500, "hours": 0.0, "name": "mine"}
-    return Order(**{**known, **changes})
+    return TrainingRequest(**{**known, **changes})
 
 
 def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 4)
-    monkeypatch.setattr(writing, "REPLY_TOKENS", 24)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
     said = []
-    trained = Job(order(tmp_path), subject(), said.append).run()
+    trained = Job(request(tmp_path), subject(), said.append).run()
     assert trained == read_drafter(data_dir() / "drafters" / "mine", ("hydra",))
     assert list(dict.fromkeys(stage.name for stage in said)) == ["replies", "states", "learning"]
     assert trained.target_sha256 == "ab" * 32
@@ -214,11 +214,11 @@ def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     assert trained.figures["curve_tokens"][-1] == trained.figures["tokens_seen"]
     assert trained.figures["chain_tau_held_out"] == max(trained.figures["curve_tau"])
     with pytest.raises(TrainingError, match="'mine' is there already"):
-        Job(order(tmp_path), subject(), said.append)
+        Job(request(tmp_path), subject(), said.append)
 
 
 def test_what_a_job_takes_is_known_and_refused_before_it_begins(tmp_path, monkeypatch):
-    asked = Job(order(tmp_path, tokens=100_000), subject(), lambda stage: None)
+    asked = Job(request(tmp_path, tokens=100_000), subject(), lambda stage: None)
     network = network_for("hydra", asked._subject.model, Corpus([asked_shard(asked, tmp_path)], STEPS, False))
     assert asked.needs.weights == sum(parameter.numel() for parameter in network.parameters())
     assert asked.needs.disk_bytes > 100_000 * 4 * 64 * 2
@@ -233,22 +233,22 @@ def asked_shard(asked, tmp_path):
 
 def test_an_interrupt_keeps_the_best_and_resume_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 4)
-    monkeypatch.setattr(writing, "REPLY_TOKENS", 24)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
 
     def interrupt(stage):
         if stage.name == "learning" and stage.done > 0.5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Job(order(tmp_path), subject(), interrupt).run()
+        Job(request(tmp_path), subject(), interrupt).run()
     early = read_drafter(data_dir() / "drafters" / "mine", ("hydra",))
-    trained = Job(order(tmp_path, resume=True), subject(), lambda stage: None).run()
+    trained = Job(request(tmp_path, resume=True), subject(), lambda stage: None).run()
     assert trained.figures["tokens_seen"] > early.figures["tokens_seen"] > 0
     assert trained.figures["curve_tau"][: len(early.figures["curve_tau"])] == early.figures["curve_tau"]
 
 
 def test_two_trainings_do_not_write_to_the_same_data(tmp_path):
-    asked = Job(order(tmp_path), subject(), lambda stage: None)
+    asked = Job(request(tmp_path), subject(), lambda stage: None)
     with only_user(asked.places.data), pytest.raises(TrainingError, match="another training uses"):
         asked.run()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from typing import Any
 
 from fake import FakeLink, hello, ready, rounds_of, started, stats_of
@@ -13,8 +14,10 @@ from textual.pilot import Pilot
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
+from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.control.engine_session import LinkFactory
 from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 PAIRS = [
     PairInfo("smol", "SmolLM2-360M-Instruct", "SmolLM2-135M", summary="small and quick, fits anywhere"),
@@ -77,7 +80,7 @@ class Driver:
             await self.hear(ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
         return rounds
 
-    def drawn(self, widget: PaintedRows) -> str:
+    def drawn(self, widget: PaintedLines) -> str:
         """What a hand-drawn widget shows, as text."""
         size = widget.size
         return "\n".join(widget.render_line(y).text.rstrip() for y in range(size.height))
@@ -85,6 +88,12 @@ class Driver:
     def screen(self) -> str:
         """The whole screen as text."""
         return "\n".join(strip.text.rstrip() for strip in self.app.screen._compositor.render_strips())
+
+
+def app_with(connect: LinkFactory, **options: Any) -> SpecchatApp:
+    """The app; options are fields of `AppSetup` and arguments of `SpecchatApp`."""
+    given = {field.name: options.pop(field.name) for field in fields(AppSetup) if field.name in options}
+    return SpecchatApp(AppSetup(connect, **given), **options)
 
 
 @asynccontextmanager
@@ -97,7 +106,7 @@ async def driving(size: tuple[int, int] = (120, 40), loaded: bool = True, **opti
         return links[-1]
 
     options = {"settings": {"pair": "smol"}, "pairs": PAIRS, "engine_here": False} | options
-    app = SpecchatApp(connect, **options)
+    app = app_with(connect, **options)
     app.animation_level = "none"
     async with app.run_test(size=size) as pilot:
         await pilot.pause()

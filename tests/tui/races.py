@@ -75,7 +75,7 @@ def ended(rounds: list[ev.RoundDone], stop: ev.StopReason = "end", tail: str = "
 
 
 async def warm_up(d: Driver) -> None:
-    """Both sides write a few tokens that nobody counts."""
+    """Both sides write a few tokens that are not counted."""
     for command in sides(d.link.last(Generate)).values():
         rounds = plain_rounds(command.id, "one two")
         await d.hear(begun(command), *rounds, ended(rounds, "length"))

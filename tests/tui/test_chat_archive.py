@@ -75,11 +75,11 @@ async def test_a_reply_is_kept_while_it_is_written_and_with_its_figures_when_it_
 @pytest.mark.parametrize("pair", ["smol", "qwen", ""])
 async def test_a_chat_that_another_pair_wrote_says_so_and_offers_it(store, pair):
     with open_to_write(store).connection as connection:
-        row = Chat("c1", "old", WHEN, WHEN, False, "", "m2", None)
+        record = Chat("c1", "old", WHEN, WHEN, False, "", "m2", None)
         said = Message("m1", None, "user", "hi", WHEN)
         reply = Message("m2", "m1", "assistant", "hello", WHEN, "done", [5], Facts(pair=pair, stop="end"))
         chats = Chats(connection)
-        chats.save(row)
+        chats.save(record)
         chats.add("c1", said)
         chats.add("c1", reply)
     async with driving(store=store, chat="c1") as d:

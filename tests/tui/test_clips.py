@@ -30,20 +30,20 @@ GROUP = "{http://www.w3.org/2000/svg}g"
 def test_a_clip_shows_the_last_rounds_before_and_after_their_verdict():
     rounds = rounds_of()
     frames = frames_of(rounds, ABOUT)
-    assert len({"".join(text for text, _ in frame.rows[0]).split("round ")[1] for frame in frames}) == ROUNDS
-    last = "\n".join("".join(text for text, _ in row) for row in frames[-1].rows)
+    assert len({"".join(text for text, _ in frame.lines[0]).split("round ")[1] for frame in frames}) == ROUNDS
+    last = "\n".join("".join(text for text, _ in screen_line) for screen_line in frames[-1].lines)
     assert f"kept {len(rounds[-1].verdict.path)} of" in last
     assert rounds[-1].pieces[-1].text.strip() in last
     assert all(line in last for line in ABOUT)
-    pending = [role for row in frames[0].rows for _, role in row]
+    pending = [role for screen_line in frames[0].lines for _, role in screen_line]
     assert "pending" in pending
     assert "rejected" not in pending
 
 
-def test_every_frame_is_of_one_size_and_no_row_is_too_wide():
+def test_every_frame_is_of_one_size_and_no_line_is_too_wide():
     frames = frames_of(rounds_of(), ABOUT)
-    assert len({len(frame.rows) for frame in frames}) == 1
-    assert all(width_of(row) <= COLUMNS for frame in frames for row in frame.rows)
+    assert len({len(frame.lines) for frame in frames}) == 1
+    assert all(width_of(line) <= COLUMNS for frame in frames for line in frame.lines)
 
 
 def test_the_svg_is_well_formed_and_each_frame_has_its_time():

@@ -77,7 +77,7 @@ async def test_a_click_takes_a_command():
 
 
 @pytest.mark.parametrize("size", [(40, 8), (60, 13)])
-async def test_a_small_window_keeps_its_rows_for_the_chat_and_names_the_commands_below(size):
+async def test_a_small_window_keeps_its_lines_for_the_chat_and_names_the_commands_below(size):
     async with driving(size) as d:
         await d.pilot.press("/", "t")
         assert d.app.views.command_list.size.height <= max(1, size[1] - 12)

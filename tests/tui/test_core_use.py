@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from fake import ready
 
-from specchat.tui.draw.stats_rows import Facts, stats_rows
+from specchat.tui.draw.stats_lines import Facts, stats_lines
 from specchat.tui.system.cpu_meter import CoreShares, CpuMeter
 from specchat.tui.system.engine_priority import wants_every_core
 
 
 def test_the_panel_says_who_uses_the_cores():
-    rows = stats_rows(Facts(shares=CoreShares(engine=1.93, app=0.061)), 40, 14)
-    assert "".join(text for text, _ in rows[0]) == "cores    engine 1.9 · app 0.06"
+    lines = stats_lines(Facts(shares=CoreShares(engine=1.93, app=0.061)), 40, 14)
+    assert "".join(text for text, _ in lines[0]) == "cores    engine 1.9 · app 0.06"
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor times of others are read from /proc")

@@ -46,8 +46,8 @@ def test_a_preview_ends_as_the_text_it_announced(round):
     assert "pending" not in {role for _, role in last}
 
 
-def rows_of(tinted: TintedText) -> list[str]:
-    return [row for y in range(tinted.size.height) if (row := tinted.render_line(y).text.rstrip())]
+def lines_of(tinted: TintedText) -> list[str]:
+    return [line for y in range(tinted.size.height) if (line := tinted.render_line(y).text.rstrip())]
 
 
 async def full_speed(d: Driver, rounds: int) -> list[ev.RoundDone]:
@@ -67,11 +67,13 @@ async def test_at_full_speed_the_rejected_guess_is_seen_behind_the_text_until_th
         view = d.app.query_one(ReplyView)
         for before, after in (made[1:3], made[2:4]):
             text, (mark, guess) = view._tail.text, "".join(text for text, _ in rejected_guess(before)).split("✕")
-            assert rows_of(view._tail)[-1].endswith(f"{text.split(chr(10))[-1]}{mark}✕{guess}")
+            assert lines_of(view._tail)[-1].endswith(f"{text.split(chr(10))[-1]}{mark}✕{guess}")
             assert view._tail.get_selection(SELECT_ALL) == (text, "\n")
             assert "✕" not in text_of(view)
             await d.hear(after)
-            assert guess not in rows_of(view._tail)[-1].removesuffix("".join(text for text, _ in rejected_guess(after)))
+            assert guess not in lines_of(view._tail)[-1].removesuffix(
+                "".join(text for text, _ in rejected_guess(after))
+            )
 
 
 async def test_the_rejected_guess_vanishes_without_another_round():
@@ -79,7 +81,7 @@ async def test_the_rejected_guess_vanishes_without_another_round():
         await full_speed(d, 3)
         view = d.app.query_one(ReplyView)
         assert d.app.control.pump.idle
-        assert "✕" not in "".join(rows_of(view._tail))
+        assert "✕" not in "".join(lines_of(view._tail))
 
 
 @pytest.mark.parametrize("shown", [False, True], ids=["markdown", "tokens"])
@@ -90,7 +92,7 @@ async def test_a_reply_that_ended_has_no_preview(shown):
         view.token_view = shown
         await d.hear(made[3], ev.Finished(1, "end", "", ev.Stats(1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0), 1.0))
         transcript = d.app.views.transcript.size.width
-        assert not any("✕" in row[:transcript] for row in d.screen().splitlines())
+        assert not any("✕" in line[:transcript] for line in d.screen().splitlines())
         assert not any(tinted._preview for tinted in view.query(TintedText))
 
 
@@ -125,7 +127,7 @@ async def test_the_rejected_guess_is_told_from_the_text_without_colour(monkeypat
     st.integers(4, 12),
     st.integers(4, 12),
 )
-def test_a_preview_within_the_last_row_moves_nothing(texts, guess, width, later):
+def test_a_preview_within_the_last_line_moves_nothing(texts, guess, width, later):
     tinted = TintedText([(text, "drafted") for text in texts])
     tinted._set_width(width)
     tinted.set_preview([(" ✕", "crossed"), (guess, "rejected")], within=True)
@@ -134,22 +136,22 @@ def test_a_preview_within_the_last_row_moves_nothing(texts, guess, width, later)
         alone = TintedText([(text, "drafted") for text in texts])
         alone._set_width(wide)
         assert tinted._height() == alone._height()
-        assert tinted._rows == alone._rows
-        for (_, start, end), (_, _, before) in zip(tinted._preview_rows, alone._rows[-1:], strict=False):
+        assert tinted._lines == alone._lines
+        for (_, start, end), (_, _, before) in zip(tinted._preview_lines, alone._lines[-1:], strict=False):
             shown = (tinted._texts[-1] + " ✕" + guess)[start:end]
             assert end >= before
             assert cell_len(shown.rstrip()) <= wide
     tinted.add([("more", "drafted")])
-    assert not tinted._preview_rows
+    assert not tinted._preview_lines
 
 
 @pytest.mark.parametrize("round", rounds_of(), ids=lambda round: str(round.index))
 def test_the_rejected_guess_is_what_was_guessed_in_place_of_the_bonus(round):
     last = round.verdict.path[-1] if round.verdict.path else 0
-    row = rejected_guess(round)
+    line = rejected_guess(round)
     children = [node for node, parent in enumerate(round.tree.parents) if parent == last and node]
-    assert bool(row) == bool(children)
+    assert bool(line) == bool(children)
     assert all(round.verdict.reasons[node] == "rejected" for node in children)
-    assert not row or row[1][0].startswith(
+    assert not line or line[1][0].startswith(
         tuple(round.tree.texts[node].strip().replace("\n", "⏎") for node in children)
     )

@@ -119,7 +119,7 @@ async def test_the_terminal_shows_what_the_screen_holds_after_screens_menus_scro
         assert screen.is_true()
 
 
-async def test_a_round_that_changes_a_few_rows_writes_a_small_part_of_the_screen():
+async def test_a_round_that_changes_a_few_lines_writes_a_small_part_of_the_screen():
     async with watched() as (d, screen):
         await d.say("hi")
         await d.reply(upto=10, finish=False)
@@ -160,20 +160,20 @@ def test_text_that_grows_wraps_like_text_that_was_there_at_once(runs, width):
         tinted._set_width(width)
     for run in runs:
         grown.add([run])
-    assert grown._rows == whole._rows
+    assert grown._screen_lines == whole._screen_lines
     assert grown._lines == whole._lines
     assert grown.text == whole.text
 
 
 @given(st.lists(st.text("ab \n你", max_size=8), max_size=20), st.integers(0, 8), st.integers(3, 9))
 @settings(deadline=None)
-def test_lines_that_leave_take_their_rows_with_them(texts, count, width):
+def test_lines_that_leave_take_their_screen_lines_with_them(texts, count, width):
     grown, rest = TintedText([(text, "drafted") for text in texts]), TintedText()
     grown._set_width(width)
     rest._set_width(width)
     rest.add([("\n".join(grown.text.split("\n")[count:]), "drafted")])
     grown.drop_lines(count)
-    assert grown._rows == rest._rows
+    assert grown._screen_lines == rest._screen_lines
     assert grown.text == rest.text
 
 
@@ -198,7 +198,7 @@ async def test_what_is_not_drawn_at_once_is_drawn_soon_and_without_another_event
     assert pump.idle
 
 
-async def test_a_row_more_measures_nothing_that_stands_already(monkeypatch: pytest.MonkeyPatch):
+async def test_an_item_more_measures_nothing_that_stands_already(monkeypatch: pytest.MonkeyPatch):
     measured: list[Widget] = []
     model = Widget._get_box_model
 
@@ -258,8 +258,8 @@ async def test_an_item_of_a_list_stands_in_three_widgets_and_is_laid_out_once(mo
         await d.say("Go on.")
         await d.reply("".join(f"- item {number} of **many**\n" for number in range(60)))
         blocks = d.app.views.transcript.query(MarkdownBlock)
-        rows = [widget for widget in sizes if isinstance(widget, ListItem)]
-        assert len(rows) == 60
-        assert all(len(sizes[row]) == 1 for row in rows)
-        assert all(len(row.query("*")) == 2 for row in rows)
+        items = [widget for widget in sizes if isinstance(widget, ListItem)]
+        assert len(items) == 60
+        assert all(len(sizes[item]) == 1 for item in items)
+        assert all(len(item.query("*")) == 2 for item in items)
         assert len(blocks) == 61

@@ -9,6 +9,7 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Generate, Load
 from specchat.errors import EngineError
 from specchat.tui.app import SpecchatApp
+from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -118,7 +119,7 @@ async def test_an_engine_that_cannot_be_started_is_told_in_one_line():
     def refuse(_):
         raise EngineError("the engine could not be started: no such file")
 
-    app = SpecchatApp(refuse, settings={})
+    app = SpecchatApp(AppSetup(refuse), settings={})
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause(0.1)
         assert app.views.alert.display

@@ -1,4 +1,4 @@
-"""What left the screen is freed, once nothing moves; until then nobody searches memory for it."""
+"""What left the screen is freed once the app is idle; no garbage collection runs before."""
 
 from __future__ import annotations
 

@@ -10,39 +10,43 @@ from specchat.tui.widgets.code_block import CodeBlock, diff
 TABLE = "| name | right | mid |\n|:---|---:|:--:|\n| a | 1 | x |\n| bb | 22 | yy |\n"
 
 
-async def rows_of(d: Driver, text: str) -> list[str]:
-    """The rows of the chat's left half that show this reply."""
+async def lines_of(d: Driver, text: str) -> list[str]:
+    """The lines of the chat's left half that show this reply."""
     await d.say("hi")
     await d.reply(text)
-    return [row[:50].strip() for row in d.screen().splitlines()]
+    return [line[:50].strip() for line in d.screen().splitlines()]
 
 
 async def test_the_lines_of_a_poem_stay_lines():
     async with driving((100, 40)) as d:
-        rows = await rows_of(d, "In twilight's hush,\nwhere shadows play,\n\n- one\n  and more\n\nThe sea.\n")
-        at = rows.index("In twilight's hush,")
-        assert rows[at + 1] == "where shadows play,"
-        assert "and more" in rows
+        lines = await lines_of(d, "In twilight's hush,\nwhere shadows play,\n\n- one\n  and more\n\nThe sea.\n")
+        at = lines.index("In twilight's hush,")
+        assert lines[at + 1] == "where shadows play,"
+        assert "and more" in lines
 
 
 async def test_a_rule_is_a_line():
     async with driving((100, 40)) as d:
-        rows = await rows_of(d, "above\n\n---\n\nbelow\n")
-        line = next(row for row in rows[rows.index("above") + 1 : rows.index("below")] if row)
+        screen_lines = await lines_of(d, "above\n\n---\n\nbelow\n")
+        line = next(
+            screen_line
+            for screen_line in screen_lines[screen_lines.index("above") + 1 : screen_lines.index("below")]
+            if screen_line
+        )
         assert set(line) == {"─"}
         assert len(line) > 30
 
 
 async def test_columns_are_aligned_as_the_text_says_and_rows_follow_each_other():
     async with driving((100, 40)) as d:
-        await rows_of(d, TABLE)
-        rows = [row[:50] for row in d.screen().splitlines()]
-        at = next(i for i, row in enumerate(rows) if "name" in row)
-        head, one, two = rows[at : at + 3]
+        await lines_of(d, TABLE)
+        lines = [line[:50] for line in d.screen().splitlines()]
+        at = next(i for i, line in enumerate(lines) if "name" in line)
+        head, one, two = lines[at : at + 3]
         assert head.index("name") == one.index("a") == two.index("bb")
         assert head.index("right") + 5 == one.index("1") + 1 == two.index("22") + 2
         assert abs((head.index("mid") + 1) - one.index("x")) <= 1
-        assert not any("─" in row for row in rows[at : at + 3])
+        assert not any("─" in line for line in lines[at : at + 3])
 
 
 async def test_a_diff_has_colours_and_keeps_its_signs():
@@ -52,9 +56,9 @@ async def test_a_diff_has_colours_and_keeps_its_signs():
         "--- a": "bold", "+++ b": "bold", "@@ -1 +1 @@": "$text-accent", "-old": "$text-error", "+new": "$text-success",
     }  # fmt: skip
     async with driving((100, 40)) as d:
-        rows = await rows_of(d, "```diff\n-old\n+new\n```\n")
-        assert "-old" in rows
-        assert "+new" in rows
+        lines = await lines_of(d, "```diff\n-old\n+new\n```\n")
+        assert "-old" in lines
+        assert "+new" in lines
         drawn = d.app.query_one(CodeBlock)
         colours = {segment.text.strip(): segment.style.color for y in range(2)
                    for segment in d.app.screen._compositor.render_strips()[drawn.region.y + y]
@@ -64,16 +68,16 @@ async def test_a_diff_has_colours_and_keeps_its_signs():
 
 async def test_code_that_is_too_wide_can_be_scrolled_and_shows_it():
     async with driving((100, 40)) as d:
-        await rows_of(d, "```python\nx = 1\n```\n\n```python\n" + "word " * 30 + "\n```\n")
+        await lines_of(d, "```python\nx = 1\n```\n\n```python\n" + "word " * 30 + "\n```\n")
         short, wide = d.app.query(CodeBlock)
         assert not short.show_horizontal_scrollbar
         assert wide.show_horizontal_scrollbar
         assert wide.max_scroll_x > 0
-        assert (short.size.height, wide.size.height) == (1, 2), "the bar has a row of its own"
+        assert (short.size.height, wide.size.height) == (1, 2), "the bar has a line of its own"
 
 
 async def test_headings_of_different_levels_look_different():
     async with driving((100, 40)) as d:
-        await rows_of(d, "# one\n\n## two\n\n### three\n\n#### four\n")
+        await lines_of(d, "# one\n\n## two\n\n### three\n\n#### four\n")
         looks = [d.app.query_one(Markdown.BLOCKS[f"h{level}"]).styles for level in range(1, 5)]
         assert len({(str(look.text_style), str(look.color)) for look in looks}) == 4

@@ -20,9 +20,9 @@ from specchat.tui.text.cells import width_of
 @given(any_round(), st.data(), st.integers(1, 60), st.sampled_from([UNICODE, ASCII]))
 def test_every_node_tells_about_itself_in_the_room_there_is(round, data, width, marks):
     node = data.draw(st.integers(0, nodes_of(round) - 1))
-    rows = details(round, node, width, marks)
-    assert rows
-    assert all(width_of(row) <= width for row in rows)
+    lines = details(round, node, width, marks)
+    assert lines
+    assert all(width_of(line) <= width for line in lines)
     assert reason_of(round, node, marks)
 
 
@@ -68,7 +68,7 @@ def test_a_copied_token_tells_where_from_and_controls_nothing(source, said):
     first, second, _ = round.verdict.path
     assert reason_of(copied, first, UNICODE) == said
     assert reason_of(copied, second, UNICODE) == "the target wrote it too"
-    assert all(width_of(row) <= 30 for row in details(copied, first, 30, UNICODE))
+    assert all(width_of(line) <= 30 for line in details(copied, first, 30, UNICODE))
 
 
 def test_a_node_pruned_too_soon_is_owned_up_to():
@@ -87,11 +87,11 @@ def test_all_who_proposed_a_token_are_named_and_marked():
     round = msgspec.structs.replace(
         broad(), tree=tree, verdict=Verdict([1], 3, "d", -0.1, ["accepted", "accepted", "rejected"])
     )
-    told = ["".join(text for text, _ in row) for row in details(round, 1, 60, UNICODE)]
+    told = ["".join(text for text, _ in line) for line in details(round, 1, 60, UNICODE)]
     assert "by suffix and prompt_lookup · a point" in told
     assert told[0].endswith("target p 0.90 · draft q 0.50")
     assert "".join(text for text, _ in details(round, 1, 24, UNICODE)[0]).endswith("p 0.90 · q 0.50")
-    twice = ["".join(text for text, _ in row) for row in details(round, 2, 60, UNICODE)]
+    twice = ["".join(text for text, _ in line) for line in details(round, 2, 60, UNICODE)]
     assert "by draft_model · 2 draws: drawn" in twice
     assert [node.agreed for node in picture_of(round, UNICODE).nodes] == ["", "²", ""]
     assert [node.agreed for node in picture_of(round, ASCII).nodes] == ["", "&", ""]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from driving import PAIRS, Driver, driving
 from fake import rounds_of, started, stats_of
-from paper_models import gguf
+from models_without_weights import gguf
 
 from specchat.cli.pair_states import judged, known_pairs
 from specchat.config import load_catalog, private_dir, user_settings, users_config, users_models

@@ -8,7 +8,7 @@ from races import asked, begun, ended, fast_heat, fast_rounds, plain_heat, racin
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Compare, Generate, Load
 from specchat.engine.protocol.round_parts import Piece
-from specchat.tui.draw import race_rows
+from specchat.tui.draw import race_lines
 from specchat.tui.screens.race import RaceScreen
 
 
@@ -89,4 +89,4 @@ async def test_the_result_can_be_copied():
     [(4.0, 1.5, "speculation won by 2.50 s"), (1.5, 4.0, "plain decoding won by 2.50 s"), (2.0, 2.001, "a dead heat")],
 )
 def test_a_race_ends_with_who_won_by_how_many_seconds(plain_s, speculative_s, said):
-    assert race_rows._winner(plain_s, speculative_s) == said
+    assert race_lines._winner(plain_s, speculative_s) == said

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from races import FAST_S, ended, fast_heat, plain_heat, racing, screen_of, warm_up
 
-from specchat.tui.widgets.rows_view import RowsView
+from specchat.tui.widgets.lines_view import LinesView
 
 
 def filled(d) -> list[int]:
     """Cells of the bars, plain first."""
-    return [line.count("━") for line in d.drawn(screen_of(d).query_one("#bars", RowsView)).split("\n")]
+    return [line.count("━") for line in d.drawn(screen_of(d).query_one("#bars", LinesView)).split("\n")]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp
+from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.widgets.messages import UserView
 from specchat.tui.widgets.reply_view import ReplyView
 
@@ -39,7 +40,7 @@ async def wait_for(pilot, condition) -> None:
 
 
 async def test_a_recording_plays_its_chat_to_the_end():
-    app = SpecchatApp(lambda wake: Player(recording(), wake, 16.0), settings={})
+    app = SpecchatApp(AppSetup(lambda wake: Player(recording(), wake, 16.0)), settings={})
     async with app.run_test(size=(120, 40)) as pilot:
         await wait_for(pilot, lambda: len(app.query(ReplyView)) == 2 and not app.chat.running)
         assert [view.text for view in app.query(UserView)] == ["count", "go on"]
@@ -54,7 +55,7 @@ async def test_a_recording_plays_its_chat_to_the_end():
 
 
 async def test_space_holds_and_a_dot_steps_one_round():
-    app = SpecchatApp(lambda wake: Player(recording(60.0), wake), settings={})
+    app = SpecchatApp(AppSetup(lambda wake: Player(recording(60.0), wake)), settings={})
     async with app.run_test(size=(120, 40)) as pilot:
         await wait_for(pilot, lambda: app.chat.running is not None)
         await pilot.press("space", "full_stop")
@@ -69,7 +70,7 @@ async def test_space_holds_and_a_dot_steps_one_round():
 
 
 async def test_a_recording_held_is_told_depth_by_depth_too():
-    app = SpecchatApp(lambda wake: Player(recording(60.0), wake), settings={})
+    app = SpecchatApp(AppSetup(lambda wake: Player(recording(60.0), wake)), settings={})
     async with app.run_test(size=(120, 40)) as pilot:
         await wait_for(pilot, lambda: app.chat.running is not None)
         await pilot.press("space", "full_stop")

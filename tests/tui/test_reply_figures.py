@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Timings, Tree, Verdict
-from specchat.tui.draw.stats_rows import Facts, plan_of, stats_rows
+from specchat.tui.draw.stats_lines import Facts, plan_of, stats_lines
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import width_of
@@ -90,7 +90,7 @@ def test_a_speed_up_without_its_interval_is_not_believed():
 
 def panel(figures: Figures) -> list[str]:
     facts = Facts(figures, LOSS, 10, 100, 1)
-    return ["".join(text for text, _ in row) for row in stats_rows(facts, 60, 9)]
+    return ["".join(text for text, _ in line) for line in stats_lines(facts, 60, 9)]
 
 
 def test_a_plain_reply_claims_no_drafting():
@@ -108,15 +108,15 @@ def test_the_panel_fits_any_room(width, height, count, lossless):
     facts = Facts(
         figures, ev.Losslessness(lossless, "a reason of several words that goes on"), 120, 8192, 2_000_000_000, True
     )
-    rows = stats_rows(facts, width, height)
-    assert len(rows) <= height
+    lines = stats_lines(facts, width, height)
+    assert len(lines) <= height
     if width >= 26:
-        assert all(width_of(row) <= width for row in rows)
+        assert all(width_of(line) <= width for line in lines)
 
 
-def test_the_last_rows_to_go_are_the_speed_and_its_ratio():
+def test_the_last_lines_to_go_are_the_speed_and_its_ratio():
     facts = Facts(counted(rounds_of()), LOSS, 10, 100, 1)
-    words = ["".join(t for t, _ in row) for row in stats_rows(facts, 40, 3)]
+    words = ["".join(t for t, _ in line) for line in stats_lines(facts, 40, 3)]
     assert words[0].startswith("speed ")
     assert words[1].startswith("speed-up")
     assert "lossless" in words[2]

@@ -20,8 +20,8 @@ from specchat.tui.text.cells import width_of
 NAMES = ("", "suffix", "draft_model", "other", "more")
 
 
-def text_of(row) -> str:
-    return "".join(text for text, _ in row)
+def text_of(line) -> str:
+    return "".join(text for text, _ in line)
 
 
 def proposed(round: ev.RoundDone, *names: str) -> ev.RoundDone:
@@ -32,9 +32,9 @@ def proposed(round: ev.RoundDone, *names: str) -> ev.RoundDone:
 
 def test_a_column_is_as_high_as_the_tokens_gained():
     columns = [Column(tokens, "suffix" if tokens > 1 else "") for tokens in (1, 2, 4, 8)]
-    assert text_of(ribbon(columns, 10, 1).rows[0]) == "▁▂▄█"
+    assert text_of(ribbon(columns, 10, 1).lines[0]) == "▁▂▄█"
     higher = [*columns, Column(16, "suffix")]
-    assert text_of(ribbon(higher, 10, 1).rows[0])[-2:] == "▄█"
+    assert text_of(ribbon(higher, 10, 1).lines[0])[-2:] == "▄█"
 
 
 def test_a_column_has_the_colour_of_who_proposed_most_of_what_was_kept():
@@ -44,25 +44,25 @@ def test_a_column_has_the_colour_of_who_proposed_most_of_what_was_kept():
     assert [column_of(round) for round in rounds] == [Column(4, "suffix"), Column(4, "draft_model"), Column(1, "")]
     assert column_of(proposed(kept, "suffix+lookup")).proposer == "suffix"
     drawn = ribbon([column_of(round) for round in rounds], 43, 3)
-    assert [role for _, role in drawn.rows[1]] == ["drafted", "good", "target"]
-    assert text_of(drawn.rows[2]) == "█ suffix  █ draft_model  █ target alone"
+    assert [role for _, role in drawn.lines[1]] == ["drafted", "good", "target"]
+    assert text_of(drawn.lines[2]) == "█ suffix  █ draft_model  █ target alone"
 
 
 @given(st.integers(1, 500), st.integers(10, 70), st.integers(6, 40), st.data())
 def test_every_cell_of_the_ribbon_is_the_round_it_shows(count, width, height, data):
     columns = [Column(at % 9, NAMES[at % 5]) for at in range(count)]
     shown = data.draw(st.none() | st.integers(0, len(columns) - 1))
-    rows = ribbon_height(height, width, len(columns))
-    drawn = ribbon(columns, width, rows, shown)
-    assert len(drawn.rows) == rows
-    assert all(width_of(row) <= width for row in drawn.rows)
-    cells = {drawn.round_at(x, y): (x, y) for y in range(-1, rows + 1) for x in range(-1, width + 1)}
+    lines = ribbon_height(height, width, len(columns))
+    drawn = ribbon(columns, width, lines, shown)
+    assert len(drawn.lines) == lines
+    assert all(width_of(line) <= width for line in drawn.lines)
+    cells = {drawn.round_at(x, y): (x, y) for y in range(-1, lines + 1) for x in range(-1, width + 1)}
     found = sorted(at for at in cells if at is not None)
     assert found == list(range(found[0], found[-1] + 1)), "no round is left out between two"
     assert (len(columns) - 1 if shown is None else shown) in found
     for at in found:
         x, y = cells[at]
-        role = [role for text, role in drawn.rows[y] for _ in text][x]
+        role = [role for text, role in drawn.lines[y] for _ in text][x]
         assert (role == "column") == (at == shown)
 
 
@@ -72,8 +72,8 @@ async def test_a_click_on_a_column_turns_to_its_round():
         rounds = await d.reply()
         panel = d.app.views.tree_panel
         lines = d.drawn(panel).split("\n")
-        row = next(y for y, line in enumerate(lines) if f"{len(rounds)} rounds" in line) + 1
-        await d.pilot.click(panel, offset=(4 + panel.gutter.left, row + panel.gutter.top))
+        screen_line = next(y for y, line in enumerate(lines) if f"{len(rounds)} rounds" in line) + 1
+        await d.pilot.click(panel, offset=(4 + panel.gutter.left, screen_line + panel.gutter.top))
         assert panel.round is rounds[4]
         drawn = d.drawn(panel)
         assert f"5 of {len(rounds)}: " in drawn
@@ -151,6 +151,6 @@ async def test_an_old_chat_shows_each_replys_ribbon_and_says_where_none_was_kept
 
 @pytest.mark.parametrize("height", [5, 6, 14, 15, 26, 60])
 def test_a_small_panel_has_a_small_ribbon(height):
-    rows = ribbon_height(height, 43, 500)
-    assert rows == {5: 0, 6: 1, 14: 1, 15: 4, 26: 6, 60: 12}[height]
-    assert rows <= max(1, height // 3)
+    lines = ribbon_height(height, 43, 500)
+    assert lines == {5: 0, 6: 1, 14: 1, 15: 4, 26: 6, 60: 12}[height]
+    assert lines <= max(1, height // 3)

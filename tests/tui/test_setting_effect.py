@@ -28,7 +28,7 @@ def change(effect: SettingEffect, **settings: object) -> None:
 
 
 def said(effect: SettingEffect, width: int = 60) -> str:
-    return "\n".join("".join(text for text, _ in row) for row in effect.rows(width))
+    return "\n".join("".join(text for text, _ in line) for line in effect.lines(width))
 
 
 def test_the_last_rounds_before_stand_against_all_rounds_since():
@@ -56,7 +56,7 @@ def test_without_rounds_before_there_is_nothing_to_compare():
     effect = SettingEffect()
     change(effect, width=5)
     add(effect, *[3] * 20)
-    assert effect.rows(60) == []
+    assert effect.lines(60) == []
 
 
 def test_changes_in_quick_succession_count_as_one():
@@ -72,14 +72,14 @@ def test_a_change_that_is_taken_back_leaves_nothing_to_say():
     effect = effect_of(*[1] * 20)
     change(effect, width=5)
     effect.changed({**SETTINGS, "width": 5}, SETTINGS)
-    assert effect.rows(60) == []
+    assert effect.lines(60) == []
     assert effect.since.rounds == 20
 
 
 def test_what_cannot_change_the_speed_is_no_change():
     effect = effect_of(*[1] * 20)
     change(effect, max_tokens=7, seed=3)
-    assert effect.rows(60) == []
+    assert effect.lines(60) == []
 
 
 def test_an_option_of_a_method_is_called_by_its_name():
@@ -89,10 +89,10 @@ def test_an_option_of_a_method_is_called_by_its_name():
 
 
 @given(st.integers(10, 80), st.integers(0, 60), st.integers(0, 60))
-def test_rows_never_grow_wider_than_there_is_room(width, before, since):
+def test_lines_never_grow_wider_than_there_is_room(width, before, since):
     effect = effect_of(*[2] * before)
     change(effect, repetition_penalty=1.05, presence_penalty=0.3)
     add(effect, *[3] * since)
-    rows = effect.rows(width)
-    assert bool(rows) == (before > 0)
-    assert all(width_of(row) <= width for row in rows)
+    lines = effect.lines(width)
+    assert bool(lines) == (before > 0)
+    assert all(width_of(line) <= width for line in lines)

@@ -237,7 +237,7 @@ async def test_other_models_begin_without_an_effect():
         await d.say("hi")
         await d.reply(upto=20)
         await d.hear(changed(width=5), ready(pair="qwen"))
-        assert d.app.chat.engine.effect.rows(60) == []
+        assert d.app.chat.engine.effect.lines(60) == []
 
 
 # ----------------------------------------------------------------------------------------------------- saving

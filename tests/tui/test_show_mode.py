@@ -8,7 +8,7 @@ from fake import LOSS, SETTINGS, hello, ready, rounds_of, started
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Pace
-from specchat.tui.draw.reply_end import last_rows
+from specchat.tui.draw.reply_end import last_wrapped_lines
 
 BEFORE = {name: SETTINGS[name] for name in ("drafter", "policy", "controller", "width", "depth", "nodes")}
 
@@ -124,8 +124,8 @@ async def test_without_a_pair_the_window_stays_as_it_is():
         assert not d.app.control.show.active
 
 
-def test_the_subtitle_is_the_end_of_the_reply_in_whole_rows():
-    rows = last_rows([("one two three ", "drafted"), ("four\n", "target"), ("five", "drafted")], 10, 2)
-    assert ["".join(text for text, _ in row).strip() for row in rows] == ["three four", "five"]
-    assert rows[1] == [("five", "drafted")]
-    assert last_rows([], 10, 2) == []
+def test_the_subtitle_is_the_end_of_the_reply_in_whole_lines():
+    lines = last_wrapped_lines([("one two three ", "drafted"), ("four\n", "target"), ("five", "drafted")], 10, 2)
+    assert ["".join(text for text, _ in line).strip() for line in lines] == ["three four", "five"]
+    assert lines[1] == [("five", "drafted")]
+    assert last_wrapped_lines([], 10, 2) == []

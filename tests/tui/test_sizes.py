@@ -14,13 +14,14 @@ from textual.widgets import Markdown
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
+from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.text.ascii import AsciiFilter, needs_ascii
 
 
 def fits(d) -> bool:
     width, height = d.app.size
-    rows = d.app.screen._compositor.render_strips()
-    return len(rows) == height and all(row.cell_length == width for row in rows)
+    lines = d.app.screen._compositor.render_strips()
+    return len(lines) == height and all(line.cell_length == width for line in lines)
 
 
 @pytest.mark.parametrize("size", [(140, 44), (100, 30), (80, 24), (60, 16), (40, 12), (20, 5), (10, 3)])
@@ -69,13 +70,13 @@ async def test_the_tree_is_a_panel_where_there_is_room_and_a_line_elsewhere(size
         assert "★" in (d.drawn(d.app.views.tree_panel) if panel else d.drawn(d.app.views.tree_strip))
 
 
-async def test_the_tree_has_at_least_a_third_of_the_rows_while_a_reply_grows():
+async def test_the_tree_has_at_least_a_third_of_the_lines_while_a_reply_grows():
     async with driving((120, 40)) as d:
         await d.say("hi")
         await d.reply(upto=8, finish=False)
         assert d.app.views.tree_panel.size.height >= 40 / 3
         drawn = d.drawn(d.app.views.tree_panel).splitlines()
-        assert drawn.index(next(row for row in drawn if "earlier rounds" in row)) >= 40 / 3
+        assert drawn.index(next(line for line in drawn if "earlier rounds" in line)) >= 40 / 3
 
 
 async def test_f3_shows_all_figures_then_none_then_the_most_important_ones():
@@ -160,7 +161,7 @@ def test_the_locale_says_whether_ascii_is_needed(environment, needed):
 
 @pytest.mark.parametrize(("wanted", "level"), [(True, "full"), (False, "none")])
 def test_animations_can_be_turned_off(wanted, level):
-    assert SpecchatApp(FakeLink, settings={}, options=AppOptions(animations=wanted)).animation_level == level
+    assert SpecchatApp(AppSetup(FakeLink), settings={}, options=AppOptions(animations=wanted)).animation_level == level
 
 
 async def test_themes_can_be_changed_while_streaming():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from driving import PAIRS
+from driving import PAIRS, app_with
 from fake import LOSS, SETTINGS, FakeLink, hello, ready, rounds_of, started, stats_of
 from test_chats_screen import fill
 from test_token_tree import big_round
@@ -33,7 +33,7 @@ def app_of(links: list[FakeLink], **options) -> SpecchatApp:
         return links[-1]
 
     options = {"engine_here": False} | options
-    app = SpecchatApp(connect, settings={"pair": "smol"}, pairs=SHOWN_PAIRS, **options)
+    app = app_with(connect, settings={"pair": "smol"}, pairs=SHOWN_PAIRS, **options)
     app.animation_level = "none"
     return app
 

@@ -9,7 +9,7 @@ from specchat.config import shipped_file
 from specchat.engine.near.replay import Recording
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
-from specchat.tui.draw.growing_tree_rows import growing_tree_rows
+from specchat.tui.draw.growing_tree_lines import growing_tree_lines
 from specchat.tui.draw.token_tree import ASCII, UNICODE, draw, picture_of
 from specchat.tui.draw.token_tree.growth import grown_to
 from specchat.tui.state import growing_tree
@@ -26,8 +26,8 @@ def rounds() -> list[ev.RoundDone]:
     return [event for event in Recording.read(DEMO).replies()[0] if isinstance(event, ev.RoundDone)]
 
 
-def text_of(rows) -> list[str]:
-    return ["".join(text for text, _ in row) for row in rows]
+def text_of(lines) -> list[str]:
+    return ["".join(text for text, _ in line) for line in lines]
 
 
 @pytest.mark.parametrize("marks", [UNICODE, ASCII], ids=["unicode", "ascii"])
@@ -35,7 +35,7 @@ def test_a_growing_tree_only_adds_and_ends_as_the_whole_tree(rounds, marks):
     for round in rounds[:60]:
         drawing = draw(picture_of(round, marks, 0), 70, 30, "river", marks)
         depths = depths_of(round)
-        before = [" " * width_of(row) for row in drawing.rows]
+        before = [" " * width_of(line) for line in drawing.lines]
         for depth in range(max(depths) + 1):
             now = text_of(grown_to(drawing, depths, depth, marks))
             assert all(
@@ -44,8 +44,8 @@ def test_a_growing_tree_only_adds_and_ends_as_the_whole_tree(rounds, marks):
             before = now
         bonus = len(depths)
         ends = [left for _, left, _, node in drawing.places if node == bonus]
-        whole = text_of(drawing.rows)
-        assert [row.rstrip() for row in before[1:]] == [row.rstrip() for row in whole[1:]]
+        whole = text_of(drawing.lines)
+        assert [line.rstrip() for line in before[1:]] == [line.rstrip() for line in whole[1:]]
         assert before[0].rstrip() in (whole[0][: min(ends)].rstrip(), whole[0][: min(ends) - 1].rstrip())
 
 
@@ -54,21 +54,21 @@ def test_no_line_of_a_growing_tree_leads_nowhere(rounds):
     for round in rounds[:60]:
         drawing = draw(picture_of(round, UNICODE, 0), 70, 30, "river", UNICODE)
         for depth in range(1, max(depths_of(round)) + 1):
-            rows = text_of(grown_to(drawing, depths_of(round), depth, UNICODE))
-            for y, row in enumerate(rows):
-                for x, cell in enumerate(row):
+            lines = text_of(grown_to(drawing, depths_of(round), depth, UNICODE))
+            for y, line in enumerate(lines):
+                for x, cell in enumerate(line):
                     if cell in "├╰":
-                        assert row[x + 1] == "◌", (rows, x, y)
+                        assert line[x + 1] == "◌", (lines, x, y)
                     if cell == "│":
-                        assert any(len(other) > x and other[x] in "├╰" for other in rows[y + 1 :]), rows
+                        assert any(len(other) > x and other[x] in "├╰" for other in lines[y + 1 :]), lines
 
 
-def test_every_picture_takes_the_same_rows_so_that_nothing_below_it_moves(rounds):
+def test_every_picture_takes_the_same_lines_so_that_nothing_below_it_moves(rounds):
     tree = GrowingTree(rounds, "model")
     while True:
-        rows = growing_tree_rows(tree, 44, 7, UNICODE)
-        assert len(rows) == 7
-        assert all(width_of(row) <= 44 for row in rows)
+        lines = growing_tree_lines(tree, 44, 7, UNICODE)
+        assert len(lines) == 7
+        assert all(width_of(line) <= 44 for line in lines)
         if not tree.advance():
             break
     assert tree.round is rounds[growing_tree.MOST_ROUNDS - 1]
@@ -119,9 +119,9 @@ async def test_a_damaged_recording_leaves_the_page_without_a_tree(tmp_path, cont
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 20)])
 async def test_a_click_asks_the_question_that_was_clicked(size):
     async with driving(size, demo=DEMO) as d:
-        for row, line in enumerate(d.screen().splitlines()):
+        for screen_line, line in enumerate(d.screen().splitlines()):
             if (begin := QUESTIONS[1][:20]) in line:
-                await d.pilot.click(offset=(line.index(begin) + 3, row))
+                await d.pilot.click(offset=(line.index(begin) + 3, screen_line))
         await d.settle()
         assert [command.messages for command in d.generates()] == [[Message("user", QUESTIONS[1])]]
         assert not d.app.query(Welcome)

@@ -44,35 +44,35 @@ def any_round(draw: st.DrawFn) -> ev.RoundDone:
 
 @settings(max_examples=400, deadline=None)
 @given(any_round(), st.integers(1, 70), st.integers(1, 30), modes, st.sampled_from([UNICODE, ASCII]))
-def test_every_row_fits_the_room_it_is_given(round, width, height, mode, marks):
-    rows = layout(round, width, height, mode, marks)
-    assert len(rows) <= height
-    assert all(width_of(row) <= width for row in rows)
+def test_every_line_fits_the_room_it_is_given(round, width, height, mode, marks):
+    lines = layout(round, width, height, mode, marks)
+    assert len(lines) <= height
+    assert all(width_of(line) <= width for line in lines)
 
 
 @settings(max_examples=400, deadline=None)
 @given(any_round(), st.integers(24, 70), st.integers(1, 30), modes)
 def test_every_accepted_token_is_on_the_screen_or_said_to_be_left_out(round, width, height, mode):
-    rows = layout(round, width, height, mode)
-    shown = "".join(text for row in rows for text, _ in row)
-    elided = any("…" in text and any(c.isdigit() for c in text) for row in rows for text, _ in row)
+    lines = layout(round, width, height, mode)
+    shown = "".join(text for line in lines for text, _ in line)
+    elided = any("…" in text and any(c.isdigit() for c in text) for line in lines for text, _ in line)
     counted = f"●{len(round.verdict.path)}" in shown
-    accepted = sum(text == "●" for row in rows for text, role in row if role == "accepted")
+    accepted = sum(text == "●" for line in lines for text, role in line if role == "accepted")
     assert accepted == len(round.verdict.path) or elided or counted
 
 
 @settings(max_examples=200, deadline=None)
 @given(any_round(), st.integers(38, 70))
 def test_the_river_runs_along_the_top(round, width):
-    rows = layout(round, width, 30, "river")
-    top = [text for text, role in rows[0] if role in ("root", "accepted", "bonus") and text not in "●★"]
+    lines = layout(round, width, 30, "river")
+    top = [text for text, role in lines[0] if role in ("root", "accepted", "bonus") and text not in "●★"]
     spine = [node for node in picture_of(round, UNICODE).spine if node.label not in "●★"]
     left_out = 0
     if top[0].startswith("…") and top[0].endswith("…"):
         left_out = int(top.pop(0).strip("…"))
     assert len(top) == len(spine) - left_out
     assert all(text in (node.label, node.whole) for text, node in zip(top, spine[left_out:], strict=True))
-    below = [role for row in rows[1:] for _, role in row]
+    below = [role for line in lines[1:] for _, role in line]
     assert not {"root", "accepted", "bonus"} & set(below)
 
 
@@ -106,10 +106,10 @@ def test_what_is_revealed_step_by_step_never_moves(mode, width):
     pictures = [picture_of(round, UNICODE, upto) for upto in range(len(round.verdict.path) + 2)]
     drawings = [draw(picture, width, 20, mode, UNICODE) for picture in pictures]
     if mode == "strip":
-        assert all(len(drawing.rows) == 1 for drawing in drawings)
+        assert all(len(drawing.lines) == 1 for drawing in drawings)
         return
     assert all(drawing.places == drawings[0].places for drawing in drawings)
-    assert drawings[-1].rows == draw(picture_of(round, UNICODE), width, 20, mode, UNICODE).rows
+    assert drawings[-1].lines == draw(picture_of(round, UNICODE), width, 20, mode, UNICODE).lines
     looks = [{node.shown_state for node in picture.nodes[1:]} for picture in pictures]
     assert looks[0] == {"pending"}
     assert "pending" not in looks[-1]
@@ -119,12 +119,12 @@ def test_what_is_revealed_step_by_step_never_moves(mode, width):
 @given(any_round(), st.integers(10, 70), st.integers(2, 30), modes, st.sampled_from([UNICODE, ASCII]))
 def test_every_place_of_a_node_holds_something_of_it(round, width, height, mode, marks):
     drawing = draw(picture_of(round, marks), width, height, mode, marks)
-    for row, left, right, node in drawing.places:
+    for line, left, right, node in drawing.places:
         assert 0 <= left <= right <= width
         assert 0 <= node <= len(round.tree.tokens)
         if left < right:
-            assert drawing.node_at(left, row) == node
-    assert len(drawing.rows) <= height
+            assert drawing.node_at(left, line) == node
+    assert len(drawing.lines) <= height
 
 
 @settings(max_examples=200, deadline=None)
@@ -132,8 +132,8 @@ def test_every_place_of_a_node_holds_something_of_it(round, width, height, mode,
 def test_a_map_shows_every_node_or_counts_those_it_leaves_out(round, width, height):
     drawing = draw(picture_of(round, UNICODE), width, height, "map", UNICODE)
     nodes = {*range(1, len(round.tree.tokens)), *([len(round.tree.tokens)] if round.verdict.bonus is not None else [])}
-    told = [text for row in drawing.rows for text, _ in row if text.startswith("… ") and text.endswith(" more")]
-    marked = {node for row, left, _, node in drawing.places if row >= 2}
+    told = [text for line in drawing.lines for text, _ in line if text.startswith("… ") and text.endswith(" more")]
+    marked = {node for line, left, _, node in drawing.places if line >= 2}
     missing = len(nodes - marked)
     assert missing == (int(told[-1].split()[1]) if told else 0)
 
@@ -141,8 +141,8 @@ def test_a_map_shows_every_node_or_counts_those_it_leaves_out(round, width, heig
 def test_a_tree_of_which_a_river_would_hide_most_is_drawn_as_a_map():
     assert not hides_most(picture_of(big_round(20), UNICODE), 43, 14, "auto", UNICODE)
     assert hides_most(picture_of(big_round(200), UNICODE), 43, 14, "auto", UNICODE)
-    rows = layout(big_round(200), 43, 14)
-    assert "".join(text for text, _ in rows[1]).split()[:3] == ["1", "2", "3"]
+    lines = layout(big_round(200), 43, 14)
+    assert "".join(text for text, _ in lines[1]).split()[:3] == ["1", "2", "3"]
 
 
 def test_pruned_cut_and_merged_nodes_have_marks_of_their_own():
@@ -153,7 +153,7 @@ def test_pruned_cut_and_merged_nodes_have_marks_of_their_own():
     verdict = Verdict([1], None, "", None, ["accepted", "accepted", "pruned", "cut"])
     round = ev.RoundDone(1, 0, 0.0, 1, {}, tree, verdict, [], Timings(0, 0, 0))
     for marks, seen in ((UNICODE, "●b² ⊘c ◐d"), (ASCII, "*b& %c !d")):
-        text = "".join(text for row in layout(round, 40, 10, "river", marks) for text, _ in row)
+        text = "".join(text for line in layout(round, 40, 10, "river", marks) for text, _ in line)
         assert all(piece in text for piece in seen.split())
     assert len({getattr(marks, name) for marks in (ASCII,) for name in LOOKS}) == len(LOOKS)
     assert len({getattr(UNICODE, name) for name in LOOKS}) == len(LOOKS)
@@ -171,15 +171,15 @@ def test_a_plain_round_is_one_token_in_every_mode():
     plain = round_at(0, ["a", "b", "c"], 1, 0, 1)
     plain = ev.RoundDone(1, 0, 0.1, 9, {"nodes": 0}, Tree([0], [-1], ["a"], [], [None]),
                          Verdict([], 3, " b", -0.1, ["accepted"]), plain.pieces, plain.timings)  # fmt: skip
-    assert ["".join(t for t, _ in row) for row in layout(plain, 40, 10)] == ["a━★·b"]
+    assert ["".join(t for t, _ in line) for line in layout(plain, 40, 10)] == ["a━★·b"]
     assert "★ ·b" in "".join(t for t, _ in layout(plain, 20, 10, "log")[1])
     assert "".join(t for t, _ in layout(plain, 20, 1)[0]) == "a★·b"
 
 
 def test_ascii_marks_leave_nothing_else_on_the_screen():
     for round in rounds_of():
-        for row in layout(round, 40, 12, "river", ASCII):
-            assert "".join(text for text, _ in row).isascii()
+        for line in layout(round, 40, 12, "river", ASCII):
+            assert "".join(text for text, _ in line).isascii()
 
 
 @pytest.mark.parametrize(("width", "height", "mode"), [(40, 12, "river"), (28, 12, "log"), (40, 1, "strip")])
@@ -187,8 +187,8 @@ def test_auto_chooses_by_the_room(width, height, mode):
     assert fitting_mode("auto", width, height) == mode
 
 
-def text_of(rows) -> list[str]:
-    return ["".join(text for text, _ in row) for row in rows]
+def text_of(lines) -> list[str]:
+    return ["".join(text for text, _ in line) for line in lines]
 
 
 def test_a_long_path_is_one_line_that_scrolls_sideways_to_its_end_or_to_the_selected_node():
@@ -197,10 +197,10 @@ def test_a_long_path_is_one_line_that_scrolls_sideways_to_its_end_or_to_the_sele
     top, *below = text_of(layout(round, 40, 12, "river"))
     assert top.startswith("…8…━●·nine")
     assert top.endswith("┯★·twelve")
-    assert not any("●" in row for row in below)
+    assert not any("●" in line for line in below)
     first = draw(picture_of(round, UNICODE, chosen=1), 40, 12, "river", UNICODE)
-    assert text_of(first.rows)[0].startswith("one━●·two━●·three")
-    assert "…7…" in text_of(first.rows)[0]
+    assert text_of(first.lines)[0].startswith("one━●·two━●·three")
+    assert "…7…" in text_of(first.lines)[0]
     assert 1 in first.shown
 
 
@@ -225,15 +225,15 @@ def test_rejected_branches_are_cut_shorter_before_the_path_is():
 
 def test_no_token_is_cut_where_there_is_room():
     long = "incomprehensibilities"
-    rows = text_of(layout(forked(long, " counterrevolutionaries"), 196, 40, "river"))
-    assert long in rows[1]
-    assert "·counterrevolutionaries" in rows[2]
-    assert not any("…" in row for row in rows)
+    lines = text_of(layout(forked(long, " counterrevolutionaries"), 196, 40, "river"))
+    assert long in lines[1]
+    assert "·counterrevolutionaries" in lines[2]
+    assert not any("…" in line for line in lines)
 
 
-def test_nothing_is_counted_as_left_out_where_there_are_rows_for_it():
+def test_nothing_is_counted_as_left_out_where_there_are_lines_for_it():
     branches = [f" b{n}" for n in range(9)]
-    assert not any("more" in row for row in text_of(layout(forked(*branches), 40, 10, "river")))
+    assert not any("more" in line for line in text_of(layout(forked(*branches), 40, 10, "river")))
     assert text_of(layout(forked(*branches), 40, 9, "river"))[-1] == "… 2 more"
 
 

@@ -159,17 +159,17 @@ async def test_the_mouse_tells_about_the_node_under_it_and_a_click_chooses_it():
     async with driving() as d:
         round = broad()
         drawn = await walking(d, round)
-        row = next(y for y, line in enumerate(drawn.split("\n")) if "✕" in line)
-        column = drawn.split("\n")[row].index("✕")
+        screen_line = next(y for y, line in enumerate(drawn.split("\n")) if "✕" in line)
+        column = drawn.split("\n")[screen_line].index("✕")
         panel = d.app.views.tree_panel
-        await d.pilot.hover(panel, offset=(column + panel.gutter.left, row + panel.gutter.top))
+        await d.pilot.hover(panel, offset=(column + panel.gutter.left, screen_line + panel.gutter.top))
         await d.pilot.pause()
         assert "rejected: the target wrote" in d.drawn(panel)
         assert panel.chosen is None
         await d.pilot.hover(d.app.views.prompt)
         await d.pilot.pause()
         assert "rejected: the target wrote" not in d.drawn(panel)
-        await d.pilot.click(panel, offset=(column + panel.gutter.left, row + panel.gutter.top))
+        await d.pilot.click(panel, offset=(column + panel.gutter.left, screen_line + panel.gutter.top))
         assert round.verdict.reasons[panel.chosen] == "rejected"
         assert panel.has_focus
 

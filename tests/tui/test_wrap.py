@@ -15,12 +15,12 @@ lines = st.text("ab 你🎉é-\t", max_size=60)
 
 
 @given(lines, st.integers(1, 30))
-def test_rows_cover_the_line_and_fit_apart_from_blanks_at_their_end(text, width):
-    rows = wrap(text, width)
-    assert "".join(text[a:b] for a, b in rows) == text
-    assert rows[0][0] == 0
-    assert all(x[1] == y[0] for x, y in pairwise(rows))
-    for a, b in rows:
+def test_screen_lines_cover_the_line_and_fit_apart_from_blanks_at_their_end(text, width):
+    lines = wrap(text, width)
+    assert "".join(text[a:b] for a, b in lines) == text
+    assert lines[0][0] == 0
+    assert all(x[1] == y[0] for x, y in pairwise(lines))
+    for a, b in lines:
         assert cell_len(text[a:b].rstrip()) <= max(width, 2 if width == 1 else 0)
 
 
@@ -29,9 +29,9 @@ def test_words_stay_whole_where_they_fit():
 
 
 @given(st.lists(st.tuples(lines, st.just("x")), max_size=5), st.integers(0, 40))
-def test_clipping_and_padding_end_exactly_at_the_edge(row, cells):
-    assert width_of(clip(row, cells)) <= cells
-    assert width_of(padded(row, cells)) == cells
+def test_clipping_and_padding_end_exactly_at_the_edge(line, cells):
+    assert width_of(clip(line, cells)) <= cells
+    assert width_of(padded(line, cells)) == cells
 
 
 @given(lines, st.integers(0, 20))

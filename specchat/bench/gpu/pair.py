@@ -23,7 +23,7 @@ from specchat.bench.peers.transformers_generate import transformers_peers
 from specchat.config import ModelSpec, PathSource
 from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.engine.far.loaded_pair import LoadedPair
-from specchat.models.loading import Loaded, compare_tokenizers, load_model
+from specchat.models.model_loading import Loaded, compare_tokenizers, load_model
 
 WANTED_RATIO = 5.0
 

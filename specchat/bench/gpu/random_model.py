@@ -14,7 +14,7 @@ from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.gguf_reader import FourBit
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.weight_source import RowChoice, TensorFacts, WeightSource
-from specchat.models.loading import own_network
+from specchat.models.model_loading import own_network
 from specchat.models.own.decoder import Decoder
 
 _ALL = slice(None)

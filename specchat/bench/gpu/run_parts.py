@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
+from specchat.bench.circumstances import circumstances
 from specchat.bench.gpu.markdown import heading, section
 from specchat.bench.gpu.part_result import Outcome
 from specchat.bench.gpu.results import Results
 from specchat.bench.gpu.setup import Setup
-from specchat.bench.machine import circumstances
 from specchat.errors import SpecchatError, UsageError, nearest
 
 PARTS = {

@@ -39,8 +39,8 @@ from specchat.models.files.end_tokens import end_tokens
 from specchat.models.files.gguf_source import GgufSource
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.files.weight_source import WeightSource
-from specchat.models.loading import Loaded, open_config, own_network
 from specchat.models.machine import available_bytes
+from specchat.models.model_loading import Loaded, open_config, own_network
 from specchat.models.other.widened_source import WidenedSource
 from specchat.models.other.widening import Sizes, widened_config
 from specchat.models.own.decoder import Decoder

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.bench.compare import Configuration, plain_of
+from specchat.bench.configurations import Configuration, plain_of
 from specchat.bench.contestants import Contestant, Ours
 from specchat.bench.gpu.markdown import table
 from specchat.bench.gpu.part_result import Table
@@ -81,11 +81,11 @@ def compare_on_text(
     settings = greedy(extent)
     configurations = [plain_of(settings), *(Configuration(name, settings.but(own)) for name, own in changes.items())]
     ours = [Ours(configuration, pair, costs=costs) for configuration in configurations]
-    everybody: list[Contestant] = [*ours, *peers]
+    entrants: list[Contestant] = [*ours, *peers]
     room = pair.target.model.context_tokens - extent.reply_tokens - 1
-    run = InterleavedRun(everybody, lambda messages: pair.vocabulary.encode_chat(messages), room)
+    run = InterleavedRun(entrants, lambda messages: pair.vocabulary.encode_chat(messages), room)
     run.run(own_workload().first_turns().limited(extent.prompts).questions)
-    replies = {one.name: tuple(m for m in run.measured if m.contestant == one.name) for one in everybody}
+    replies = {one.name: tuple(m for m in run.measured if m.contestant == one.name) for one in entrants}
     plain = replies[ours[0].name]
     comparison = Comparison(pair.target.model, exact=pair.exact)
     contestants = [_result(name, plain, own) for name, own in replies.items()]

@@ -96,8 +96,8 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Any:
     from transformers import GenerationConfig
     from transformers.utils.logging import disable_progress_bar
 
-    from specchat.models.loading import open_config
-    from specchat.models.other.reference_network import load_network
+    from specchat.models.model_loading import open_config
+    from specchat.models.other.transformers_network import load_network
 
     disable_progress_bar()
     network = load_network(path, open_config(path)[1], dtype)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.bench.machine import Circumstances, circumstances
+from specchat.bench.circumstances import Circumstances, circumstances
 from specchat.bench.proof.effort import Effort
 from specchat.bench.proof.finding import FAILED, Finding
 from specchat.settings import Settings

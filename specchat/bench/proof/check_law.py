@@ -38,7 +38,7 @@ _PROMPT = "Tell me a story."
 
 
 @dataclass(frozen=True)
-class Ground:
+class PlainLogits:
     """Plain decoding's logits after the prompt, and after its likeliest first tokens."""
 
     prompt: list[int]
@@ -51,10 +51,10 @@ def check_law(subject: CheckedCombination) -> Finding:
     claim = "what is sampled follows the target's law"
     if not subject.lossless:
         return Finding(claim, SKIPPED, f"rule {subject.settings.rule!r} changes the law on purpose")
-    ground = _ground(subject)
-    settings = _settings(subject.settings, ground)
-    texts = _samples(subject, settings, ground)
-    laws = _laws_in_force(sampling(settings), ground, texts)
+    plain = _plain_logits(subject)
+    settings = _settings(subject.settings, plain)
+    texts = _samples(subject, settings, plain)
+    laws = _laws_in_force(sampling(settings), plain, texts)
     firsts: list[Hashable] = [text.tokens[0] for text in texts]
     both: list[Hashable] = [tuple(text.tokens[:2]) for text in texts]
     exact_first, exact_both = _first_law(laws.first), _joint_law(laws, subject.vocabulary.eos_ids)
@@ -78,7 +78,7 @@ def check_law(subject: CheckedCombination) -> Finding:
         "control": biased,
         "accepted": accepted,
         "temperature": settings.temperature,
-        "passes_differ_by": _distance(law(ground.first, sampling(settings)), laws.first, subject.target.vocab_size),
+        "passes_differ_by": _distance(law(plain.first, sampling(settings)), laws.first, subject.target.vocab_size),
     }
     return Finding(claim, PASSED if fine and caught and accepted else FAILED, detail, figures)
 
@@ -91,54 +91,54 @@ class Laws:
     second: dict[int, Law]
 
 
-def _ground(subject: CheckedCombination) -> Ground:
+def _plain_logits(subject: CheckedCombination) -> PlainLogits:
     prompt = subject.vocabulary.encode_chat([{"role": "user", "content": _PROMPT}])
     first = read_after(subject.target, prompt).float().clone()
     likeliest = first.topk(min(_FIRST, first.numel())).indices.tolist()
-    return Ground(prompt, first, {t: read_after(subject.target, [*prompt, t]).float().clone() for t in likeliest})
+    return PlainLogits(prompt, first, {t: read_after(subject.target, [*prompt, t]).float().clone() for t in likeliest})
 
 
-def _settings(settings: Settings, ground: Ground) -> Settings:
+def _settings(settings: Settings, plain: PlainLogits) -> Settings:
     """The same rule and truncation over a small tree of a draft model's, at a temperature that leaves a choice."""
     shape = {"drafter": "draft_model", "policy": "expansion", "controller": "fixed", "width": 2, "depth": 2, "nodes": 4}
     warmth = settings.temperature or _SAMPLED
-    while warmth < _WIDEST and float(torch.softmax(ground.first.double() / warmth, dim=-1).max()) > _TOP_SHARE:
+    while warmth < _WIDEST and float(torch.softmax(plain.first.double() / warmth, dim=-1).max()) > _TOP_SHARE:
         warmth *= 1.25
     return settings.but({**shape, **NEUTRAL, "temperature": min(warmth, _WIDEST), "max_tokens": 2})
 
 
-def _samples(subject: CheckedCombination, settings: Settings, ground: Ground) -> list[Text]:
+def _samples(subject: CheckedCombination, settings: Settings, plain: PlainLogits) -> list[Text]:
     target = subject.target
-    draft = ScriptedModel(target.vocab_size, _nearly(ground), target.context_tokens)
+    draft = ScriptedModel(target.vocab_size, _nearly(plain), target.context_tokens)
     conversation = subject.conversation(settings, draft)
-    return [write(conversation, ground.prompt, seed) for seed in range(subject.effort.samples)]
+    return [write(conversation, plain.prompt, seed) for seed in range(subject.effort.samples)]
 
 
-def _nearly(ground: Ground) -> Says:
+def _nearly(plain: PlainLogits) -> Says:
     """A draft that knows the target's own logits and trusts them a little less."""
-    length, nothing = len(ground.prompt), torch.zeros_like(ground.first)
+    length, nothing = len(plain.prompt), torch.zeros_like(plain.first)
 
     def says(text: Sequence[int]) -> Tensor:
         if len(text) == length:
-            return ground.first * _FLATTER
-        if len(text) == length + 1 and text[-1] in ground.second:
-            return ground.second[text[-1]] * _FLATTER
+            return plain.first * _FLATTER
+        if len(text) == length + 1 and text[-1] in plain.second:
+            return plain.second[text[-1]] * _FLATTER
         return nothing
 
     return says
 
 
-def _laws_in_force(law_settings: Sampling, ground: Ground, texts: Sequence[Text]) -> Laws:
+def _laws_in_force(law_settings: Sampling, plain: PlainLogits, texts: Sequence[Text]) -> Laws:
     """The laws of the very passes that were sampled from, plain decoding's where there was none.
 
-    A pass of several rows rounds differently from a pass of one, which thousands of samples would tell apart.
+    A pass of several rows rounds differently from a pass of one; thousands of samples would show the difference.
     """
-    first, second = ground.first, dict(ground.second)
+    first, second = plain.first, dict(plain.second)
     if texts and texts[0].rounds:
         first = texts[0].rounds[0].reading.after(ROOT).float()
     for text in texts:
         tree, reading = text.rounds[0].tree, text.rounds[0].reading
-        for token in [t for t in second if second[t] is ground.second[t]]:
+        for token in [t for t in second if second[t] is plain.second[t]]:
             child = tree.child(ROOT, token)
             if child is not None and child in reading.alive:
                 second[token] = reading.after(child).float().clone()

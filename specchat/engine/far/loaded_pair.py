@@ -12,8 +12,8 @@ from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources
-from specchat.models.loading import Loaded
 from specchat.models.machine import threads_for
+from specchat.models.model_loading import Loaded
 from specchat.models.own.decoder import Decoder
 
 if TYPE_CHECKING:

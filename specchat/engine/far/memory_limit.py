@@ -11,8 +11,8 @@ from specchat.engine.far.memory import memory_bytes, watch_peak
 from specchat.errors import MemoryLimitTooLow
 from specchat.memory_size import memory_text, parse_memory
 from specchat.models.inspect.model_files import describe_model
-from specchat.models.loading import Loaded
 from specchat.models.machine import available_bytes
+from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
 
 _RESERVE_BYTES = 48_000_000

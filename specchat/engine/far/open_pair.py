@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from specchat.core.seams import Model
 from specchat.decoding.conversation import Conversation
-from specchat.engine.far.comparing import Comparing
-from specchat.engine.far.convert import encode_messages
+from specchat.engine.far.event_conversion import encode_messages
 from specchat.engine.far.idle_time import IdleTime
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.pair_loading import Loader
 from specchat.engine.far.profiles import ProfileStore
+from specchat.engine.far.reply_comparison import Comparing
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Compare
 from specchat.settings import OPTIONS, Settings

@@ -26,8 +26,8 @@ from specchat.errors import TokenizerMismatch
 from specchat.models import fetch
 from specchat.models.inspect.pair_check import check_pair
 from specchat.models.inspect.trained_drafters import drafters_fitting
-from specchat.models.loading import Loaded, compare_tokenizers, differing_tokens, load_model, load_scripted
 from specchat.models.machine import choose_device, threads_for
+from specchat.models.model_loading import Loaded, compare_tokenizers, differing_tokens, load_model, load_scripted
 from specchat.models.other.scripted_text import ScriptedVocabulary
 from specchat.settings import Settings
 

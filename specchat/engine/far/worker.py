@@ -17,7 +17,8 @@ from specchat.decoding.conversation import Conversation, Prefilled, ReplyEnded, 
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far.alternation import AlternatingReply, alternate
 from specchat.engine.far.command_queue import CommandQueue
-from specchat.engine.far.convert import (
+from specchat.engine.far.copy_sources import CopySources
+from specchat.engine.far.event_conversion import (
     encode_messages,
     encode_prompt,
     failure,
@@ -28,7 +29,6 @@ from specchat.engine.far.convert import (
     started_message,
     stats_message,
 )
-from specchat.engine.far.copy_sources import CopySources
 from specchat.engine.far.load_times import LoadTimes
 from specchat.engine.far.loaded_pair import LoadedPair
 from specchat.engine.far.memory import free_memory

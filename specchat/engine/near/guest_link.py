@@ -1,4 +1,4 @@
-"""A second user of an engine that belongs to somebody else: its commands go to the owner, who passes answers on."""
+"""A second client of an engine: commands go to the client that owns the engine, which passes events on."""
 
 from __future__ import annotations
 

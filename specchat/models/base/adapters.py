@@ -62,7 +62,12 @@ class Adapting(Protocol):
     """Adds what adapters make of a product's input, to the rows they act on."""
 
     def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
-        """Add to the products of x that lie in these columns of `out`. Other rows keep their bits. In place."""
+        """Add to the products of x that lie in these columns of `out`. Other rows keep their bits. In place.
+
+        Args:
+            x: (rows, inputs).
+            out: (rows, outputs of all products that were computed together).
+        """
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class AdaptedWhere:
     adapter_of: Tensor
 
     def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
+        """Add x · downᵀ · upᵀ for the rows of each adapter: (rows, inputs) → (rows, outputs). In place."""
         for place, factors in enumerate(self.adapters):
             acts = (self.adapter_of == place)[:, None]
             for name, where in columns.items():
@@ -119,6 +125,7 @@ class Adapted:
         return cls([(prepare(adapter), torch.tensor(some, device=device)) for adapter, some in rows.items()])
 
     def add_(self, layer: int, columns: Mapping[str, slice], x: Tensor, out: Tensor) -> None:
+        """Add x · downᵀ · upᵀ for the rows of each adapter: (rows, inputs) → (rows, outputs). In place."""
         for factors, rows in self.acting:
             for name, where in columns.items():
                 if (found := factors.get((layer, name))) is not None:

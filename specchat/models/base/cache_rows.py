@@ -106,6 +106,7 @@ class Rows:
         return Plan(start, count, (), tokens, list(range(first, first + count)), mask, start, self._gaps())
 
     def prefix_read(self, tokens: list[int]) -> None:
+        """A pass has read these tokens of the prefix: their rows are valid now."""
         self.prefix.extend(tokens)
         self._end = self.held
 
@@ -148,6 +149,7 @@ class Rows:
         return Plan(start, len(missing), nodes, tokens, positions, torch.from_numpy(mask), self.held, self._gaps())
 
     def tree_read(self, plan: Plan) -> None:
+        """A pass has read the nodes of the plan, and the prefix tokens that were put off: their rows are valid now."""
         if self._missing:
             assert not self._row_of, "missing tokens are read with a tree's first nodes"
             self.prefix.extend(self._missing)

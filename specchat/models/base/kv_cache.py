@@ -54,6 +54,7 @@ class KVCache:
 
     @property
     def capacity(self) -> int:
+        """Rows that there is memory for."""
         return 0 if self._keys is None else self._keys.shape[2]
 
     def write_at(self, row: int) -> None:
@@ -144,7 +145,7 @@ class KVCache:
         """The most that all caches of the network take until each holds so many rows; never less than now.
 
         Args:
-            like: as `room_for` takes it.
+            like: (…, heads, head_dim), as `room_for` takes it.
             longest: instead of `max_rows`.
         """
         rows_bytes = like.shape[-2] * like.shape[-1] * like.element_size()

@@ -23,7 +23,7 @@ def zeroed_bytes(size: int) -> Tensor:
 
 
 def zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Zeros of this shape in a tensor's format, on its device."""
+    """(shape[0], …, shape[-1]) zeros in the format of `like`, on its device."""
     if like.device.type != "cpu":
         return like.new_zeros(shape)
     count = 1

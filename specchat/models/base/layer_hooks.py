@@ -69,7 +69,7 @@ class LayerWatch:
         return self.ask_hooks(layer, hidden)
 
     def keep(self, tapped: Mapping[int, Tensor]) -> None:
-        """Take the states of the rows followed after some layers; nothing overwrites them."""
+        """Take the (rows followed, d) states after some layers; nothing overwrites them."""
         missing, behind = self._plan.missing, self._plan.missing + len(self._alive)
         if not (missing or self._request.riders or self._pruned or self._states):
             self._states = tapped  # as nearly always
@@ -81,7 +81,7 @@ class LayerWatch:
             self._rider_states[layer] = hidden[behind:]
 
     def ask_hooks(self, layer: int, hidden: Tensor) -> list[int] | None:
-        """Let the hooks of a layer look; the answer is as in `after_layer`."""
+        """Show the (rows followed, d) states to the hooks of a layer; the answer is as in `after_layer`."""
         going: list[int] | None = None
         for hook in self._request.hooks:
             if layer in hook.layers and (stay := self._ask(hook, layer, hidden)) is not None:

@@ -34,7 +34,7 @@ class AttentionKind:
     rotation_scale: float = 1.0
 
     def divided(self, divisor: Tensor | float) -> AttentionKind:
-        """The same with its angles per position divided."""
+        """The same with its (head_dim / 2,) angles per position divided, by a number or by one for each angle."""
         return self if self.frequencies is None else replace(self, frequencies=self.frequencies / divisor)
 
     def contradiction(self, head_dim: int) -> str:
@@ -161,7 +161,7 @@ class Shape:
         return next((wrong for kind in self.attention_kinds if (wrong := kind.contradiction(self.head_dim))), "")
 
     def rotations(self, positions: int) -> tuple[Tensor | None, ...]:
-        """For each kind, what rotates at each position."""
+        """For each kind, (positions, 1, head_dim / 2) complex64: what rotates at each position."""
         return tuple(kind.rotations(positions) for kind in self.attention_kinds)
 
 

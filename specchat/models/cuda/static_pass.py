@@ -25,7 +25,7 @@ class Inputs:
         rows: rows of the pass, padding included.
 
     `tokens`, `positions`, `places` and `adapter_of` (−1 for none) are (rows,) int64; `common` is (1,) int64, how many
-    rows everybody sees; `window` is (rows, WINDOW) bool, who sees the ones behind.
+    first rows every row attends to; `window` is (rows, WINDOW) bool, which rows attend to those behind.
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:

@@ -2,8 +2,8 @@
 
 from specchat.models.fetch.checksum import known_sha256, weights_sha256
 from specchat.models.fetch.fetching import check, fetch, remove
+from specchat.models.fetch.model_state import State, locate, state
 from specchat.models.fetch.progress import Cancelled, Progress
-from specchat.models.fetch.state import State, locate, state
 
 __all__ = [
     "Cancelled",

@@ -9,8 +9,8 @@ from pathlib import Path
 from specchat.config import WEIGHT_SUFFIXES, ModelFile, ModelSpec
 from specchat.errors import WeightsError
 from specchat.models.fetch import disk, layout
+from specchat.models.fetch.model_state import files_of, model_in, user_path
 from specchat.models.fetch.progress import IsCancelled, OnProgress, Progress
-from specchat.models.fetch.state import files_of, model_in, user_path
 
 
 def _silent(_: Progress) -> None: ...

@@ -11,9 +11,9 @@ from pathlib import Path
 from specchat.config import HubSource, IndexSource, ModelFile, PathSource, Source, WeightsSpec, private_dir
 from specchat.errors import WeightsError
 from specchat.models.fetch import disk, hub, layout
+from specchat.models.fetch.model_state import files_of, locate, path_files, place_in, state, user_path
 from specchat.models.fetch.pip_index import fetch_from_index
 from specchat.models.fetch.progress import Cancelled, IsCancelled, Meter, OnProgress, Progress
-from specchat.models.fetch.state import files_of, locate, path_files, place_in, state, user_path
 
 
 def _silent(_: Progress) -> None: ...

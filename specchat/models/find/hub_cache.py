@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from specchat.models.find.folder_walk import entries, files_below, read_small
 from specchat.models.find.found_model import FoundModel
-from specchat.models.find.walk import entries, files_below, read_small
 
 PROGRAM = "hub cache"
 

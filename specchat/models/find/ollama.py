@@ -9,8 +9,8 @@ from typing import Any
 
 from specchat.errors import WeightsError
 from specchat.models.files.json_file import parse_object
+from specchat.models.find.folder_walk import files_below, read_small
 from specchat.models.find.found_model import FoundModel
-from specchat.models.find.walk import files_below, read_small
 from specchat.models.inspect.recommended_sampling import sampling_of_ollama
 
 _LAYER = "application/vnd.ollama.image."

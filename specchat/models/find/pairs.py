@@ -10,7 +10,7 @@ from pathlib import Path
 
 from specchat.config import Catalog, ModelSpec, PathSource
 from specchat.errors import WeightsError
-from specchat.models.fetch.state import model_in
+from specchat.models.fetch.model_state import model_in
 from specchat.models.find.found_model import FoundModel
 from specchat.models.inspect.memory import free_bytes, has_graphics_card
 from specchat.models.inspect.model_files import describe_model, token_digest

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from specchat.models.find.folder_walk import files_below, read_small
 from specchat.models.find.found_model import FoundModel
 from specchat.models.find.hub_cache import hub_models
 from specchat.models.find.ollama import ollama_models
-from specchat.models.find.walk import files_below, read_small
 
 _OLLAMA = ("~/.ollama/models", "/usr/share/ollama/.ollama/models", "/var/lib/ollama/.ollama/models")
 

@@ -13,8 +13,8 @@ from specchat.config import Catalog, HubSource, ModelFile, ModelSpec, PairSpec, 
 from specchat.errors import SpecchatError, UsageError, WeightsError, meant
 from specchat.models.fetch import hub
 from specchat.models.fetch.disk import megabytes
+from specchat.models.fetch.model_state import model_in
 from specchat.models.fetch.progress import Meter
-from specchat.models.fetch.state import model_in
 from specchat.models.inspect.memory import free_bytes, has_graphics_card, parameters_of
 from specchat.models.inspect.model_files import describe_model
 from specchat.models.inspect.pair_check import check_pair, place_of

@@ -10,7 +10,7 @@ from typing import Literal
 from specchat.config import ModelSpec
 from specchat.errors import WeightsError
 from specchat.models import fetch
-from specchat.models.fetch.state import model_in, user_path
+from specchat.models.fetch.model_state import model_in, user_path
 from specchat.models.inspect.memory import needed_bytes, parameters_of, processor_precision
 from specchat.models.inspect.model_files import ModelDescription, describe_model, differing_tokens
 

@@ -14,8 +14,8 @@ from specchat.core.states import TextStates
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.base.cache_rows import common_prefix
+from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.eagle import Eagle
-from specchat.models.learned.ground import Ground
 
 
 class EagleDrafting:
@@ -29,10 +29,10 @@ class EagleDrafting:
     depth = sys.maxsize
     skip = None  # it reads the whole text
 
-    def __init__(self, network: Eagle, ground: Ground) -> None:
+    def __init__(self, network: Eagle, given: DraftingInputs) -> None:
         self.layers = frozenset(network.sizes.taps)
         self.passes = 0
-        self._network, self._ground = network, ground
+        self._network, self._given = network, given
         self._text: list[int] = []  # the tokens of the entries that were read
         self._root = torch.empty(0)  # (1, d) state of the last entry
         sizes = network.sizes
@@ -42,14 +42,14 @@ class EagleDrafting:
         self._states = torch.empty(0)
 
     def take(self, states: TextStates) -> None:
-        self._ground.take(states)
+        self._given.take(states)
         del self._text[max(0, states.first - 1) :]  # entry s is made of state s
 
     @torch.inference_mode()
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         del ahead  # attention reads one level at a time
         self._row_of = {}
-        if not self._ground.complete(history):
+        if not self._given.complete(history):
             return False
         tokens = history[1:]
         # The last entry is read in any case: its state is where drafting begins.
@@ -58,7 +58,7 @@ class EagleDrafting:
             some = tokens[first : first + CHUNK_TOKENS]
             end = first + len(some)
             seen = torch.ones(len(some), end, dtype=torch.bool).tril(first)
-            states = self._pass(self._ground.text.rows(first, end), some, torch.arange(first, end), first, seen)
+            states = self._pass(self._given.text.rows(first, end), some, torch.arange(first, end), first, seen)
             self._root = states[-1:]
         self._text = list(tokens)
         return True
@@ -67,7 +67,7 @@ class EagleDrafting:
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """One step for nodes of one depth; the root's is done."""
         if nodes[0] == ROOT:
-            return self._ground.head.guessed(self._root)
+            return self._given.head.guessed(self._root)
         entries, first = len(self._text), len(self._row_of)
         self._row_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
         seen = torch.zeros(len(nodes), entries + len(self._row_of), dtype=torch.bool)
@@ -80,7 +80,7 @@ class EagleDrafting:
         positions = torch.full((len(nodes),), entries - 1 + tree.depths[nodes[0]])
         states = self._pass(before[parents], tokens, positions, entries + first, seen)
         self._states = torch.cat([before, states])
-        return self._ground.head.guessed(states)
+        return self._given.head.guessed(states)
 
     def _pass(self, inputs: Tensor, tokens: Sequence[int], positions: Tensor, place: int, seen: Tensor) -> Tensor:
         """(n, d) states of rows that are written from `place` on.
@@ -91,7 +91,7 @@ class EagleDrafting:
             seen: (n, place + n) bool, what each row attends to.
         """
         network, end = self._network, place + len(tokens)
-        residual, queries, keys, values = network.before_attention(inputs, self._ground.tokens.of(tokens), positions)
+        residual, queries, keys, values = network.before_attention(inputs, self._given.tokens.of(tokens), positions)
         self._room_for(end)
         self._keys[:, place:end] = keys.transpose(0, 1)
         self._values[:, place:end] = values.transpose(0, 1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from specchat.core.states import TextStates
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.learned.ground import Ground
+from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.hydra import Hydra
 from specchat.models.learned.hydra_steps import steps_of
 from specchat.models.native.hydra import Row
@@ -19,24 +19,24 @@ class HydraDrafting:
 
     depth = sys.maxsize
 
-    def __init__(self, network: Hydra, ground: Ground) -> None:
+    def __init__(self, network: Hydra, given: DraftingInputs) -> None:
         self.layers = frozenset(network.sizes.taps)
         self.passes = 0
-        self._ground, self._steps = ground, steps_of(network, ground)
+        self._given, self._steps = given, steps_of(network, given)
         self._last = 0  # position of the token before the root
         self._ahead: Ahead | None = None
         self._row_of: dict[int, int] = {}  # node → row
         self._rows: dict[Row, int] = {}  # by what they follow and their token
 
     def take(self, states: TextStates) -> None:
-        self._ground.take(states)
+        self._given.take(states)
 
     def skip(self, first: int, tokens: Sequence[int]) -> None:
-        self._ground.skip(first, tokens)
+        self._given.skip(first, tokens)
 
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         self._last, self._ahead = len(history) - 2, ahead
-        return self._ground.complete(history)
+        return self._given.complete(history)
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """What follows nodes of one depth, which are read now unless they were read ahead."""

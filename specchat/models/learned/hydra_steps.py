@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.trained_network import Ahead, Guessed
-from specchat.models.learned.ground import Ground
+from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.hydra import Hydra
 from specchat.models.native.hydra import Named, NativeHydra, Row
 from specchat.models.native.kernels import kernels_for
@@ -36,13 +36,13 @@ class HydraSteps(Protocol):
 class TorchSteps:
     """`HydraSteps` of a module."""
 
-    def __init__(self, network: Hydra, ground: Ground) -> None:
-        self._network, self._ground = network, ground
+    def __init__(self, network: Hydra, given: DraftingInputs) -> None:
+        self._network, self._given = network, given
         self._states = torch.empty(0)
 
     @torch.inference_mode()
     def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
-        self._states = self._step(self._ground.text.rows(position, position + 1), [root])
+        self._states = self._step(self._given.text.rows(position, position + 1), [root])
         return [(-1, root)]
 
     @torch.inference_mode()
@@ -52,40 +52,40 @@ class TorchSteps:
 
     @torch.inference_mode()
     def said(self, rows: Sequence[int]) -> Guessed:
-        return self._ground.head.guessed(self._states[list(rows)])
+        return self._given.head.guessed(self._states[list(rows)])
 
     def _step(self, inputs: Tensor, tokens: Sequence[int]) -> Tensor:
-        return self._network.step(inputs, self._ground.tokens.of(tokens))
+        return self._network.step(inputs, self._given.tokens.of(tokens))
 
 
 class NativeSteps:
     """The same in C. The text's states are fused where a tree begins, not wherever they come from."""
 
-    def __init__(self, network: NativeHydra, ground: Ground) -> None:
-        self._network, self._ground = network, ground
+    def __init__(self, network: NativeHydra, given: DraftingInputs) -> None:
+        self._network, self._given = network, given
         self._named: Named | None = None
 
     def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
-        inputs = self._ground.tokens.within([root])
-        return self._network.first(self._head, self._ground.text.at(position), inputs, root, ahead)
+        inputs = self._given.tokens.within([root])
+        return self._network.first(self._head, self._given.text.at(position), inputs, root, ahead)
 
     def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
-        self._network.after(self._head, self._ground.tokens.within(tokens), parents, tokens)
+        self._network.after(self._head, self._given.tokens.within(tokens), parents, tokens)
 
     def said(self, rows: Sequence[int]) -> Guessed:
         return self._network.said(self._head, rows)
 
     @property
     def _head(self) -> Named:
-        head = self._ground.head
+        head = self._given.head
         if self._named is None or self._named.tokens is not head.tokens:
             assert isinstance(head.product, NativeHead), "loading gives kernels to all of a network or to nothing"
             self._named = Named(head.product, head.tokens)
         return self._named
 
 
-def steps_of(network: Hydra, ground: Ground) -> HydraSteps:
+def steps_of(network: Hydra, given: DraftingInputs) -> HydraSteps:
     """In C where the network's products are, on the target's threads, which have nothing else to do meanwhile."""
     if isinstance(network.fuse, NativeLinear):
-        return NativeSteps(NativeHydra(kernels_for(), ground.threads, network), ground)
-    return TorchSteps(network, ground)
+        return NativeSteps(NativeHydra(kernels_for(), given.threads, network), given)
+    return TorchSteps(network, given)

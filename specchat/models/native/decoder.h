@@ -49,7 +49,7 @@ typedef struct {
     int32_t adapters;
     const LowRank *low_rank;   /* (adapters, layers, ADAPTED) */
     const int32_t *adapter_of; /* (rows), which of them acts on it, −1 for none */
-    /* Copies of the states after some layers; none where nobody asks for them. */
+    /* Copies of the states after some layers; none where none are asked for. */
     int32_t tapped;
     const int32_t *tap_of; /* (layers), where among the copies a layer's states go, −1 for nowhere */
     float *taps;           /* (tapped, rows, hidden) */

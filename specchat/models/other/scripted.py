@@ -11,9 +11,9 @@ from torch import Tensor
 from specchat.core.noise import Noise, Stream
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
-from specchat.core.states import StateTap
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan
+from specchat.models.base.cached_model import CachedModel
 from specchat.models.base.cached_text import CachedText
 from specchat.models.base.head_output import HeadOutput
 from specchat.models.base.layer_hooks import LayerWatch
@@ -23,7 +23,7 @@ Says = Callable[[Sequence[int]], Tensor]
 """(tokens so far) → (V,) logits of the next one."""
 
 
-class ScriptedModel:
+class ScriptedModel(CachedModel):
     """Computes logits from the tokens themselves, with the same bookkeeping of rows as a real model.
 
     Its single layer's state of a node is the node's logits, so taps, pruning and riders can be tried on it. A
@@ -53,7 +53,7 @@ class ScriptedModel:
         self._script = says
         self._pace_s = pace_s
         self._parts = parts or SubLayers.of_all(self.layers)
-        self._text: CachedText = CachedText(source=source._text if source else None)
+        super().__init__(CachedText(source=source._text if source else None))
 
     def twin(self) -> ScriptedModel:
         """The same script with a memory of its own."""
@@ -72,29 +72,6 @@ class ScriptedModel:
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """(n, V) nothing but zeros: the script knows tokens by their numbers."""
         return torch.zeros(len(tokens), self.hidden_size)
-
-    def cached(self, tokens: Sequence[int]) -> int:
-        """How many leading tokens of these the cache holds already."""
-        return self._text.cached(tokens)
-
-    def prefill(
-        self,
-        tokens: Sequence[int],
-        on_chunk: Callable[[int, int], None] | None = None,
-        tap: StateTap | None = None,
-    ) -> None:
-        """Remember the tokens; only tapped states are computed."""
-
-        def run(plan: Plan, watch: LayerWatch | None) -> None:
-            self._count(plan)
-            if watch is not None:
-                watch.after_layer(0, self._text_states(plan))
-
-        self._text.prefill(tokens, on_chunk, tap, run)
-
-    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
-        """Know a text by some of its tokens alone."""
-        self._text.borrow(tokens, positions)
 
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
@@ -123,14 +100,6 @@ class ScriptedModel:
         """(n, V) rows that pick these tokens' logits out of a scripted state."""
         return torch.eye(self.vocab_size)[list(tokens)]
 
-    def keep(self, path: Sequence[int]) -> None:
-        """Keep the root and the accepted path, forget the rest of the tree."""
-        self._text.keep(path)
-
-    def pretend(self, tokens: int) -> None:
-        """Act as if so many tokens had been read; none of them can be known again."""
-        self._text.rows.pretend(tokens)
-
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
         """Nothing: what it has read it knows as numbers of tokens."""
         return 0
@@ -142,6 +111,11 @@ class ScriptedModel:
     def limit_context_(self, tokens: int) -> None:
         """Take no longer texts than this. In place."""
         self.context_tokens = tokens
+
+    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
+        self._count(plan)
+        if watch is not None:
+            watch.after_layer(0, self._text_states(plan))
 
     def _count(self, plan: Plan) -> None:
         self.counters.passes += 1

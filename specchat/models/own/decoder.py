@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, PassRequest, Rider
-from specchat.core.states import StateTap
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan
+from specchat.models.base.cached_model import CachedModel
 from specchat.models.base.cached_text import CachedText
 from specchat.models.base.kv_cache import KVCache
 from specchat.models.base.layer_hooks import LayerWatch
@@ -19,7 +19,7 @@ from specchat.models.base.network import Network, Pass
 from specchat.models.base.sub_layers import SubLayers
 
 
-class Decoder:
+class Decoder(CachedModel):
     """Runs a decoder over trees. A node dropped in the middle of a pass is really not computed any further."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Decoder:
             network.move_rows,
             source.cache if source else None,
         )
-        self._text: CachedText = CachedText(self.cache, source._text if source else None)
+        super().__init__(CachedText(self.cache, source._text if source else None))
         # A tree may reach a little past the end of the context before it is cut.
         rotations = shape.rotations(context_tokens + 1024) if source is None else source.rotations
         self.rotations: tuple[Tensor | None, ...] = tuple(
@@ -80,23 +80,6 @@ class Decoder:
         """(n, d) what the first layer gets for these tokens."""
         return self.network.embed(tokens)
 
-    def cached(self, tokens: Sequence[int]) -> int:
-        """How many leading tokens of these the cache holds already."""
-        return self._text.cached(tokens)
-
-    def prefill(
-        self,
-        tokens: Sequence[int],
-        on_chunk: Callable[[int, int], None] | None = None,
-        tap: StateTap | None = None,
-    ) -> None:
-        """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
-        self._text.prefill(tokens, on_chunk, tap, self._run)
-
-    def borrow(self, tokens: Sequence[int], positions: Sequence[int]) -> None:
-        """Hold copies of the source's rows at these positions of a text, and nothing else of it."""
-        self._text.borrow(tokens, positions)
-
     @torch.inference_mode()
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
@@ -118,14 +101,6 @@ class Decoder:
         """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
         return self.network.head_rows(tokens)
 
-    def keep(self, path: Sequence[int]) -> None:
-        """Keep the root and the accepted path, forget the rest of the tree."""
-        self._text.keep(path)
-
-    def pretend(self, tokens: int) -> None:
-        """Act as if so many tokens had been read; their rows hold zeros or stale values."""
-        self._text.rows.pretend(tokens)
-
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
         """The most that its cache, and those of its twins and views, take until each holds so many tokens."""
         return self.cache.bytes_until(tokens, self.network.like, longest)
@@ -137,6 +112,9 @@ class Decoder:
     def limit_context_(self, tokens: int) -> None:
         """Take no longer texts than this. In place; its cache grows no further."""
         self.context_tokens = self.cache.max_rows = tokens
+
+    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
+        self._run(plan, watch)
 
     def _run(self, plan: Plan, watch: LayerWatch | None, riders: Sequence[Rider] = ()) -> Tensor:
         self.counters.passes += 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from specchat.core.pruning import Ranking
+from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model
 from specchat.models.base.network import Network
 from specchat.models.base.prepared_source import prepared

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.pruning import Ranking
+from specchat.core.network_pruning import Ranking
 from specchat.models.base.shape import Shape
 from specchat.models.files.weight_source import WeightSource
 from specchat.models.pruning.differentiable_layer import Gates, layer_output

@@ -15,6 +15,7 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate, Load
 from specchat.tui.app import SpecchatApp
+from specchat.tui.control.app_setup import AppSetup
 
 PROMPT = "Write a long story about a lighthouse keeper who finds a message in a bottle."
 REPLIES = 3
@@ -53,7 +54,7 @@ def with_app(settings: dict[str, Any]) -> dict[str, Any]:
         engines.append(Engine(_log("app"), wake=wake))
         return engines[-1]
 
-    app = SpecchatApp(start, settings=settings_of(settings))
+    app = SpecchatApp(AppSetup(start), settings=settings_of(settings))
 
     async def pilot(_: object) -> None:
         while app.chat.engine.phase not in ("ready", "failed", "dead"):

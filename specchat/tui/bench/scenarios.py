@@ -17,6 +17,7 @@ from textual.pilot import Pilot
 from specchat.tui.app import SpecchatApp
 from specchat.tui.bench.engine_speed import alone, with_app
 from specchat.tui.bench.scripted_engine import TEXTS, ScriptedLink, rounds_of
+from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 
@@ -46,7 +47,7 @@ class Scenario:
             self.links.append(ScriptedLink(wake, TEXTS[text], tokens, rate, ahead))
             return self.links[-1]
 
-        self.app = SpecchatApp(connect, settings={"pair": "scripted"})
+        self.app = SpecchatApp(AppSetup(connect), settings={"pair": "scripted"})
 
     def run(self) -> Result:
         """The scenario from start to quit."""

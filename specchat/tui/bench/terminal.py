@@ -27,8 +27,8 @@ class Terminal:
 
     def __init__(self, command: Sequence[str], size: Size, environment: Mapping[str, str] = {}) -> None:
         ours, theirs = pty.openpty()
-        columns, rows = size
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        columns, lines = size
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.begun = time.monotonic()
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,

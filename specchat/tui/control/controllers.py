@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from specchat.config import AppOptions
 from specchat.tui.control.actions import Actions
+from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.control.branches import Branches
 from specchat.tui.control.clips import Clips
 from specchat.tui.control.context_limit import ContextLimit
 from specchat.tui.control.current_chat import CurrentChat
 from specchat.tui.control.engine_server import EngineServer
-from specchat.tui.control.engine_session import EngineSession, LinkFactory
+from specchat.tui.control.engine_session import EngineSession
 from specchat.tui.control.event_dispatch import EventDispatch
 from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.playback_speed import PlaybackSpeed
@@ -26,19 +26,18 @@ from specchat.tui.control.side_panel import SidePanel
 from specchat.tui.control.starting_page import StartingPage
 from specchat.tui.control.stop_keys import StopKeys
 from specchat.tui.control.tour import Tour
-from specchat.tui.ports import AppPorts, StartServer
+from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
-from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs, Sizes
+from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.services.settings_files import SettingsFiles
 from specchat.tui.services.terminal_window import TerminalWindow
-from specchat.tui.state.race_series import BenchQuestion
 from specchat.tui.state.session import Chat
 from specchat.tui.view_ports import ViewPorts
 
 
 class Controllers:
-    """The controllers of one app, by name; `SpecchatApp` describes the arguments."""
+    """The controllers of one app, by name."""
 
     def __init__(
         self,
@@ -47,24 +46,13 @@ class Controllers:
         ports: AppPorts,
         options: AppOptions,
         keys: Mapping[str, str],
-        *,
-        link_factory: LinkFactory,
-        demo: Path | None,
-        pairs: Pairs,
-        judge: Judge | None,
-        sizes: Sizes | None,
-        finds_models: bool,
-        engine_here: bool,
-        store: Path | None,
-        toured: Path | None,
-        questions: Callable[[], Sequence[BenchQuestion]],
-        server: StartServer | None,
+        setup: AppSetup,
     ) -> None:
         self.pump = EventPump(ports.tick)
         self.garbage = GarbageCollection(lambda: self.pump.idle)
-        self.settings_files = SettingsFiles(chat, here=engine_here)
+        self.settings_files = SettingsFiles(chat, here=setup.engine_here)
         self.side_panel = SidePanel(chat, views, self.settings_files, ports)
-        self.tour = Tour(views.start_pages, views.prompt, ports.key_of, ports.redraw, toured)
+        self.tour = Tour(views.start_pages, views.prompt, ports.key_of, ports.redraw, setup.toured)
         self.terminal = TerminalWindow(
             chat,
             options,
@@ -76,7 +64,7 @@ class Controllers:
         )
         self.archive = ChatArchive(
             chat,
-            store,
+            setup.store,
             notify=ports.notify,
             redraw=views.status.repaint,
             call_later=ports.call_later,
@@ -92,29 +80,29 @@ class Controllers:
             self.tour,
             self.garbage,
             ports,
-            factory=link_factory,
-            demo=demo,
+            factory=setup.link_factory,
+            demo=setup.demo,
             before_reply=lambda id: self.speed.begin(id),
         )
         self.pairs = PairLibrary(
             chat,
-            pairs,
-            judge,
-            here=engine_here,
+            setup.pairs,
+            setup.judge,
+            here=setup.engine_here,
             notify=ports.notify,
             redraw=ports.redraw,
             load=self.session.load,
             run=ports.run_in_background,
             key_of=ports.key_of,
             racing=lambda: self.races.on,
-            sizes=sizes,
-            finds_models=finds_models,
+            sizes=setup.sizes,
+            finds_models=setup.finds_models,
         )
         self.speed = PlaybackSpeed(chat, self.session, views.tree_panel, ports, self.pump.wake)
         self.show = ShowMode(chat, views, self.session, self.speed, ports)
-        self.races = Races(chat, self.session, ports, questions)
+        self.races = Races(chat, self.session, ports, setup.questions)
         self.served = ServedReplies(chat, self.session.send, lambda: self.races.on, self.pump.wake)
-        self.server = EngineServer(chat, self.served, ports, server)
+        self.server = EngineServer(chat, self.served, ports, setup.server)
         self.context_limit = ContextLimit(chat, self.session, views, ports)
         self.current_chat = CurrentChat(chat, views, self.session, self.context_limit, self.archive, ports)
         self.actions = Actions(
@@ -136,7 +124,7 @@ class Controllers:
             clips=Clips(chat, self.session),
             keys=keys,
         )
-        self.starting_page = StartingPage(views, self.session, self.context_limit, ports, demo)
+        self.starting_page = StartingPage(views, self.session, self.context_limit, ports, setup.demo)
         self.prompt_controller = PromptController(self.actions, self.context_limit)
         self.stop_keys = StopKeys(self.actions, self.context_limit, self.prompt_controller)
         self.round_animation = RoundAnimation(chat, views, self.speed, self.pump, ports)

@@ -16,7 +16,7 @@ from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.draw.draft_preview import preview, rejected_guess
 from specchat.tui.ports import AppPorts
 from specchat.tui.state.session import Chat
-from specchat.tui.text.cells import Row
+from specchat.tui.text.cells import ScreenLine
 from specchat.tui.view_ports import ViewPorts
 
 DEPTH_S = 0.16
@@ -90,10 +90,10 @@ class RoundAnimation:
             self._set_preview([])
 
     def _show_rejected(self, round: RoundDone) -> None:
-        row = rejected_guess(round) if self._animated and self._is_running(round) else []
-        self._rejected_shown = bool(row)
+        line = rejected_guess(round) if self._animated and self._is_running(round) else []
+        self._rejected_shown = bool(line)
         if self._rejected_shown:
-            self._set_preview(row, within=True)
+            self._set_preview(line, within=True)
             self._pump.mark_drawn("preview", REJECTED_S)
 
     @property
@@ -150,7 +150,7 @@ class RoundAnimation:
             self._set_preview([])
         self._held = []
 
-    def _set_preview(self, runs: Row, *, within: bool = False) -> None:
+    def _set_preview(self, runs: ScreenLine, *, within: bool = False) -> None:
         for view in self._views.transcript.unfinished_replies():
             view.set_preview(runs, within=within)
         self._views.subtitle.set_preview(runs)

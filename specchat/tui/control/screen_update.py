@@ -10,7 +10,7 @@ from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.control.round_animation import RoundAnimation
 from specchat.tui.control.show_mode import ShowMode
-from specchat.tui.draw.stats_rows import Facts, plan_of
+from specchat.tui.draw.stats_lines import Facts, plan_of
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.session import Chat
 from specchat.tui.system.cpu_meter import CpuMeter

@@ -14,7 +14,7 @@ from textual.filter import LineFilter
 from textual.geometry import Size
 
 from specchat.config import AppOptions
-from specchat.config.saving import set_app
+from specchat.config.settings_saving import set_app
 from specchat.errors import SpecchatError
 from specchat.tui.control.key_bindings import key_table, keymap
 from specchat.tui.draw.theme import DARK, MONO, OWN

@@ -1,1 +1,1 @@
-"""Pure functions from state to rows of text."""
+"""Pure functions from state to lines of text."""

@@ -11,7 +11,7 @@ from specchat.tui.draw.clip_frames import COLUMNS, Frame
 from specchat.tui.draw.clip_gif import as_gif
 from specchat.tui.draw.clip_styles import BOLD, COLOURS, ITALIC, STRUCK
 from specchat.tui.draw.theme import DARK
-from specchat.tui.text.cells import Row, width_of
+from specchat.tui.text.cells import ScreenLine, width_of
 
 _CELL, _LINE, _SIZE, _MARGIN = 8.4, 19, 14, 16
 
@@ -19,9 +19,9 @@ _CELL, _LINE, _SIZE, _MARGIN = 8.4, 19, 14, 16
 def as_svg(frames: Sequence[Frame]) -> bytes:
     """One picture that moves by CSS alone; where nothing moves, the last frame is seen."""
     width = round(COLUMNS * _CELL + 2 * _MARGIN)
-    height = max(len(frame.rows) for frame in frames) * _LINE + 2 * _MARGIN
-    *moving, last = (_svg_rows(frame.rows) for frame in frames)
-    groups = [f'<g class="f" id="f{number}">{rows}</g>' for number, rows in enumerate(moving)]
+    height = max(len(frame.lines) for frame in frames) * _LINE + 2 * _MARGIN
+    *moving, last = (_svg_lines(frame.lines) for frame in frames)
+    groups = [f'<g class="f" id="f{number}">{lines}</g>' for number, lines in enumerate(moving)]
     drawn = "\n".join([*groups, f'<g id="f{len(moving)}">{last}</g>'])
     picture = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">\n'
@@ -33,11 +33,13 @@ def as_svg(frames: Sequence[Frame]) -> bytes:
 
 def as_cast(frames: Sequence[Frame]) -> bytes:
     """A recording in asciinema's format, version 2."""
-    height = max(len(frame.rows) for frame in frames)
+    height = max(len(frame.lines) for frame in frames)
     lines: list[object] = [{"version": 2, "width": COLUMNS, "height": height, "title": "specchat"}]
     starts = accumulate((frame.seconds for frame in frames), initial=0.0)
     for start, frame in zip(starts, frames, strict=False):
-        screen = "\r\n".join("".join(f"{_sgr(role)}{text}\x1b[0m" for text, role in row) for row in frame.rows)
+        screen = "\r\n".join(
+            "".join(f"{_sgr(role)}{text}\x1b[0m" for text, role in screen_line) for screen_line in frame.lines
+        )
         lines.append([round(start, 3), "o", f"\x1b[2J\x1b[H{screen}"])
     lines.append([round(sum(frame.seconds for frame in frames), 3), "o", ""])
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode("utf-8", "replace")
@@ -70,14 +72,14 @@ def _styles(frames: Sequence[Frame]) -> str:
     return "\n".join(rules)
 
 
-def _svg_rows(rows: Sequence[Row]) -> str:
-    return "".join(_svg_row(row, _MARGIN + (y + 1) * _LINE - 5) for y, row in enumerate(rows))
+def _svg_lines(lines: Sequence[ScreenLine]) -> str:
+    return "".join(_svg_line(line, _MARGIN + (y + 1) * _LINE - 5) for y, line in enumerate(lines))
 
 
-def _svg_row(row: Row, y: int) -> str:
+def _svg_line(line: ScreenLine, y: int) -> str:
     """Each run at the column of its first character, so that fonts of another width keep the columns."""
     runs, column = [], 0
-    for text, role in row:
+    for text, role in line:
         if shown := text.strip(" "):
             lead = len(text) - len(text.lstrip(" "))
             x = _MARGIN + (column + lead) * _CELL

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
-from specchat.tui.draw.reply_end import last_rows
+from specchat.tui.draw.reply_end import last_wrapped_lines
 from specchat.tui.draw.token_tree import UNICODE, draw, hides_most, picture_of
 from specchat.tui.draw.tree_captions import title_of
-from specchat.tui.text.cells import Row, cut, padded, width_of
+from specchat.tui.text.cells import ScreenLine, cut, padded, width_of
 from specchat.tui.text.wrap import wrap
 
 ROUNDS = 12
 """The most rounds of a clip."""
 
-COLUMNS, TREE_ROWS, TEXT_ROWS = 100, 16, 3
+COLUMNS, TREE_LINES, TEXT_LINES = 100, 16, 3
 
 PENDING_S, STEP_S, VERDICT_S = 0.4, 0.2, 0.6
 """How long a round is shown before its verdict, while it is told, and after it."""
@@ -26,7 +26,7 @@ PENDING_S, STEP_S, VERDICT_S = 0.4, 0.2, 0.6
 class Frame:
     """What is on the screen for some seconds."""
 
-    rows: list[Row]
+    lines: list[ScreenLine]
     seconds: float
 
 
@@ -47,43 +47,43 @@ def frames_of(rounds: Sequence[RoundDone], about: Sequence[str]) -> list[Frame]:
     return frames
 
 
-def _round_frames(round: RoundDone, before: Row, height: int, about: Sequence[str]) -> Iterator[Frame]:
+def _round_frames(round: RoundDone, before: ScreenLine, height: int, about: Sequence[str]) -> Iterator[Frame]:
     depths = len(round.verdict.path)
-    yield Frame(_rows(round, 0, before, height, about), PENDING_S)
+    yield Frame(_lines(round, 0, before, height, about), PENDING_S)
     if depths >= 2:
-        yield Frame(_rows(round, (depths + 1) // 2, before, height, about), STEP_S)
-    yield Frame(_rows(round, None, [*before, *_text([round])], height, about), VERDICT_S)
+        yield Frame(_lines(round, (depths + 1) // 2, before, height, about), STEP_S)
+    yield Frame(_lines(round, None, [*before, *_text([round])], height, about), VERDICT_S)
 
 
-def _rows(round: RoundDone, upto: int | None, text: Row, height: int, about: Sequence[str]) -> list[Row]:
+def _lines(round: RoundDone, upto: int | None, text: ScreenLine, height: int, about: Sequence[str]) -> list[ScreenLine]:
     tree = _drawn(round, upto)
-    end = last_rows(text, COLUMNS, TEXT_ROWS)
+    end = last_wrapped_lines(text, COLUMNS, TEXT_LINES)
     return [
         _title(round, told=upto is None),
         [],
         *tree,
         *([] for _ in range(height - len(tree) + 1)),
         *end,
-        *([] for _ in range(TEXT_ROWS - len(end) + 1)),
+        *([] for _ in range(TEXT_LINES - len(end) + 1)),
         *([(line[begin:stop].strip(), "dim")] for line in about for begin, stop in wrap(line, COLUMNS)),
     ]
 
 
-def _title(round: RoundDone, *, told: bool) -> Row:
-    left: Row = [("specchat", "accepted"), ("  ", ""), (title_of(round, told=told), "text")]
+def _title(round: RoundDone, *, told: bool) -> ScreenLine:
+    left: ScreenLine = [("specchat", "accepted"), ("  ", ""), (title_of(round, told=told), "text")]
     name = cut(f"round {round.index + 1}", COLUMNS)
     return [*padded(left, COLUMNS - width_of([(name, "")])), (name, "dim")]
 
 
-def _drawn(round: RoundDone, upto: int | None) -> list[Row]:
+def _drawn(round: RoundDone, upto: int | None) -> list[ScreenLine]:
     picture = picture_of(round, UNICODE, upto)
-    large = hides_most(picture, COLUMNS, TREE_ROWS, "river", UNICODE)
-    return draw(picture, COLUMNS, TREE_ROWS, "map" if large else "river", UNICODE).rows
+    large = hides_most(picture, COLUMNS, TREE_LINES, "river", UNICODE)
+    return draw(picture, COLUMNS, TREE_LINES, "map" if large else "river", UNICODE).lines
 
 
 def _tree_height(round: RoundDone) -> int:
     return len(_drawn(round, None))
 
 
-def _text(rounds: Sequence[RoundDone]) -> Row:
+def _text(rounds: Sequence[RoundDone]) -> ScreenLine:
     return [(visible(piece.text), piece.origin) for round in rounds for piece in round.pieces]

@@ -17,7 +17,7 @@ from specchat.errors import UsageError
 from specchat.tui.draw.clip_frames import COLUMNS, Frame
 from specchat.tui.draw.clip_styles import BOLD, COLOURS, STRUCK
 from specchat.tui.draw.theme import DARK
-from specchat.tui.text.cells import Row
+from specchat.tui.text.cells import ScreenLine
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -53,7 +53,7 @@ def as_gif(frames: Sequence[Frame]) -> bytes:
     fonts = _Fonts()
     palette = Image.new("P", (1, 1))
     palette.putpalette([value for colour in _palette() for value in colour])
-    height = max(len(frame.rows) for frame in frames)
+    height = max(len(frame.lines) for frame in frames)
     pictures = [_drawn(frame, height, fonts).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     out = BytesIO()
     milliseconds = [round(1000 * frame.seconds) for frame in frames]
@@ -101,15 +101,15 @@ def _drawn(frame: Frame, height: int, fonts: _Fonts) -> Image:
     size = (round(COLUMNS * fonts.cell) + 2 * _MARGIN, height * _LINE + 2 * _MARGIN)
     picture = Image.new("RGB", size, _rgb(DARK.background))
     draw = ImageDraw.Draw(picture)
-    for y, row in enumerate(frame.rows):
-        _draw_row(draw, row, _MARGIN + y * _LINE, fonts)
+    for y, line in enumerate(frame.lines):
+        _draw_line(draw, line, _MARGIN + y * _LINE, fonts)
     return picture
 
 
-def _draw_row(draw: ImageDraw, row: Row, y: int, fonts: _Fonts) -> None:
+def _draw_line(draw: ImageDraw, line: ScreenLine, y: int, fonts: _Fonts) -> None:
     """Each character in its own column, whatever its font."""
     column = 0
-    for text, role in row:
+    for text, role in line:
         colour = _rgb(COLOURS.get(role, DARK.foreground))
         begin = column
         for character in text:

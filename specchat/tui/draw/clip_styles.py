@@ -1,4 +1,4 @@
-"""How the roles of a clip's rows look, whatever it is written as."""
+"""How the roles of a clip's lines look, whatever it is written as."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.tui.draw.token_tree.picture import drafted_of
-from specchat.tui.text.cells import Row
+from specchat.tui.text.cells import ScreenLine
 
 
-def preview(round: RoundDone, upto: int) -> Row:
+def preview(round: RoundDone, upto: int) -> ScreenLine:
     """The preview while the verdict is shown down to depth `upto`.
 
     The accepted tokens so far, then the most likely guess: pending, or struck out once it was rejected. The bonus token
@@ -17,17 +17,17 @@ def preview(round: RoundDone, upto: int) -> Row:
     path, best = round.verdict.path, best_path(round)
     common = next((at for at, pair in enumerate(zip(path, best, strict=False)) if pair[0] != pair[1]), None)
     common = min(len(path), len(best)) if common is None else common
-    row: Row = [(_shown(round, node), "drafted") for node in path[:upto]]
+    line: ScreenLine = [(_shown(round, node), "drafted") for node in path[:upto]]
     if upto <= common:
-        return row + [(_shown(round, node), "pending") for node in best[upto:]]
+        return line + [(_shown(round, node), "pending") for node in best[upto:]]
     if upto == common + 1 and common < len(best):
-        row.insert(common, (_shown(round, best[common]), "rejected"))
+        line.insert(common, (_shown(round, best[common]), "rejected"))
     if upto > len(path) and round.pieces and round.pieces[-1].origin == "target":
-        row.append((_one_line(round.pieces[-1].text), "target"))
-    return row
+        line.append((_one_line(round.pieces[-1].text), "target"))
+    return line
 
 
-def rejected_guess(round: RoundDone) -> Row:
+def rejected_guess(round: RoundDone) -> ScreenLine:
     """The most likely guess in place of the bonus token, struck out; empty where there was none."""
     path = round.verdict.path
     guess = "".join(_shown(round, node) for node in best_path(round, path[-1] if path else 0)).strip()

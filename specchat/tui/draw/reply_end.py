@@ -1,15 +1,15 @@
-"""The end of a reply as a few wrapped rows."""
+"""The end of a reply as a few screen lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specchat.tui.text.cells import Row, clip
+from specchat.tui.text.cells import ScreenLine, clip
 from specchat.tui.text.wrap import wrap
 
 
-def last_rows(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[Row]:
-    """The end of these runs as at most `height` wrapped rows; line breaks are shown as blanks."""
+def last_wrapped_lines(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[ScreenLine]:
+    """The end of these runs as at most `height` screen lines; line breaks are shown as blanks."""
     kept: list[tuple[str, str]] = []
     characters = 0
     for text, role in reversed(runs):
@@ -22,26 +22,26 @@ def last_rows(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[
     return [_between(kept, start, start + len(whole[start:end].rstrip())) for start, end in spans]
 
 
-def _between(runs: Sequence[tuple[str, str]], start: int, end: int) -> Row:
+def _between(runs: Sequence[tuple[str, str]], start: int, end: int) -> ScreenLine:
     """The part of the runs from one character to another."""
-    row: Row = []
+    line: ScreenLine = []
     at = 0
     for text, role in runs:
         left, right = max(start, at), min(end, at + len(text))
         if left < right:
-            row.append((text[left - at : right - at], role))
+            line.append((text[left - at : right - at], role))
         at += len(text)
-    return row
+    return line
 
 
-def last_lines(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[Row]:
+def last_lines(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[ScreenLine]:
     """The last `height` lines of these runs as they are broken, each cut at the width; an empty last line is none."""
-    lines: list[Row] = [[]]
+    lines: list[ScreenLine] = [[]]
     for text, role in runs:
         first, *others = text.split("\n")
         lines[-1].append((first, role))
         lines += [[(line, role)] for line in others]
-    rows = [clip([run for run in line if run[0]], width) for line in lines]
-    if not rows[-1]:
-        rows.pop()
-    return rows[-height:]
+    screen_lines = [clip([run for run in line if run[0]], width) for line in lines]
+    if not screen_lines[-1]:
+        screen_lines.pop()
+    return screen_lines[-height:]

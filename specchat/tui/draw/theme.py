@@ -3,60 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from textual.theme import BUILTIN_THEMES, Theme
 
 from specchat.errors import nearest, short
 
+_NAMES = ("specchat", "specchat-light", "specchat-contrast", "specchat-mono")
+_LIGHT = "specchat-light"
 
-def _variables(border: str, hover: str, background: str, line: str, quiet: str) -> dict[str, str]:
-    """The variables that every theme sets: borders, scroll bars, lines and quiet text."""
-    return {
-        "border": border, "border-blurred": border, "line-color": line, "quiet-color": quiet,
-        "scrollbar": border, "scrollbar-hover": hover, "scrollbar-corner-color": background,
+_COLOURS = {
+    "primary":    ("#6cb2f7", "#1f6fb8", "#8ecbff", "#ffffff"),
+    "secondary":  ("#5a7ea6", "#46688c", "#9fc4ea", "#b2b2b2"),
+    "warning":    ("#e8b860", "#94670a", "#ffd75f", "#ffffff"),
+    "error":      ("#ec7d86", "#b3313c", "#ff9aa2", "#ffffff"),
+    "success":    ("#7fc4b2", "#22776a", "#8df0d0", "#d0d0d0"),
+    "accent":     ("#f2a65a", "#a8590b", "#ffb84d", "#ffffff"),
+    "foreground": ("#d5dbe5", "#222a35", "#ffffff", "#d0d0d0"),
+    "background": ("#10141b", "#fafbfc", "#000000", "#000000"),
+    "surface":    ("#151a23", "#f1f4f8", "#0a0a0a", "#0a0a0a"),
+    "panel":      ("#1d2430", "#e5eaf1", "#262626", "#303030"),
+}  # fmt: skip
+"""Textual's colour → its value in each theme."""
+
+_BORDER = ("#2d3747", "#c4cedb", "#9a9a9a", "#9a9a9a")
+_HOVERED_SCROLLBAR = ("#3b485c", "#aab7c8", "#c6c6c6", "#c6c6c6")
+_LINE = ("#4b586c", "#9aa8ba", "#a8a8a8", "#a8a8a8")
+_QUIET_TEXT = ("#8390a3", "#5c6a7d", "#c6c6c6", "#c6c6c6")
+_SELECTION_SHARE = ("30%", "", "40%", "40%")
+_DRAGGED_SCROLLBAR = ("#6cb2f7", "", "#ffffff", "#ffffff")
+"""Of the dark themes; the light one keeps what Textual makes of its colours."""
+
+
+def _theme(at: int) -> Theme:
+    """The theme in this column."""
+    colours: dict[str, Any] = {name: values[at] for name, values in _COLOURS.items()}
+    border, background, key = _BORDER[at], colours["background"], colours["primary"]
+    variables = {
+        "border": border, "border-blurred": border, "line-color": _LINE[at], "quiet-color": _QUIET_TEXT[at],
+        "scrollbar": border, "scrollbar-hover": _HOVERED_SCROLLBAR[at], "scrollbar-corner-color": background,
         "scrollbar-background": background, "scrollbar-background-hover": background,
         "scrollbar-background-active": background,
     }  # fmt: skip
+    if dark := _NAMES[at] != _LIGHT:
+        variables |= {
+            "footer-key-foreground": key, "input-selection-background": f"{key} {_SELECTION_SHARE[at]}",
+            "scrollbar-active": _DRAGGED_SCROLLBAR[at],
+        }  # fmt: skip
+    return Theme(_NAMES[at], **colours, dark=dark, variables=variables)
 
 
-def _emphasis(key: str, selection: str, scrollbar: str) -> dict[str, str]:
-    """The variables of dark themes for keys, selected text and the scroll bar that is dragged."""
-    return {"footer-key-foreground": key, "input-selection-background": selection, "scrollbar-active": scrollbar}
-
-
-DARK = Theme(
-    "specchat",
-    primary="#6cb2f7", secondary="#5a7ea6", warning="#e8b860", error="#ec7d86",
-    success="#7fc4b2", accent="#f2a65a",
-    foreground="#d5dbe5", background="#10141b", surface="#151a23", panel="#1d2430",
-    variables=_variables("#2d3747", "#3b485c", "#10141b", "#4b586c", "#8390a3")
-    | _emphasis("#6cb2f7", "#6cb2f7 30%", "#6cb2f7"),
-)  # fmt: skip
-LIGHT = Theme(
-    "specchat-light",
-    primary="#1f6fb8", secondary="#46688c", warning="#94670a", error="#b3313c",
-    success="#22776a", accent="#a8590b",
-    foreground="#222a35", background="#fafbfc", surface="#f1f4f8", panel="#e5eaf1", dark=False,
-    variables=_variables("#c4cedb", "#aab7c8", "#fafbfc", "#9aa8ba", "#5c6a7d"),
-)  # fmt: skip
-CONTRAST = Theme(
-    "specchat-contrast",
-    primary="#8ecbff", secondary="#9fc4ea", warning="#ffd75f", error="#ff9aa2",
-    success="#8df0d0", accent="#ffb84d",
-    foreground="#ffffff", background="#000000", surface="#0a0a0a", panel="#262626",
-    variables=_variables("#9a9a9a", "#c6c6c6", "#000000", "#a8a8a8", "#c6c6c6")
-    | _emphasis("#8ecbff", "#8ecbff 40%", "#ffffff"),
-)  # fmt: skip
-MONO = Theme(
-    "specchat-mono",
-    primary="#ffffff", secondary="#b2b2b2", warning="#ffffff", error="#ffffff",
-    success="#d0d0d0", accent="#ffffff",
-    foreground="#d0d0d0", background="#000000", surface="#0a0a0a", panel="#303030",
-    variables=_variables("#9a9a9a", "#c6c6c6", "#000000", "#a8a8a8", "#c6c6c6")
-    | _emphasis("#ffffff", "#ffffff 40%", "#ffffff"),
-)  # fmt: skip
-
-OWN = (DARK, LIGHT, CONTRAST, MONO)
+OWN = tuple(_theme(at) for at in range(len(_NAMES)))
+DARK, LIGHT, CONTRAST, MONO = OWN
 
 
 def unknown_theme(said: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -10,12 +10,12 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.screen import ModalScreen
 
-from specchat.tui.draw.race_series_rows import outcome_rows, progress_rows, series_text, table_rows
+from specchat.tui.draw.race_series_lines import outcome_lines, progress_lines, series_text, table_lines
 from specchat.tui.ports import KeyNames
 from specchat.tui.state.race_playback import RaceSetup
 from specchat.tui.state.race_series import RaceSeries
-from specchat.tui.text.cells import Row
-from specchat.tui.widgets.rows_view import RowsView
+from specchat.tui.text.cells import ScreenLine
+from specchat.tui.widgets.lines_view import LinesView
 
 
 class BenchScreen(ModalScreen[None]):
@@ -55,9 +55,9 @@ class BenchScreen(ModalScreen[None]):
         self._about = about
         self._box = Vertical()
         self._views = (
-            RowsView(lambda w, h: progress_rows(self.series, *about, w), id="progress"),
-            RowsView(lambda w, h: _fitting(table_rows(self.series, w), h), id="table"),
-            RowsView(lambda w, h: outcome_rows(self.series, w), id="outcome"),
+            LinesView(lambda w, h: progress_lines(self.series, *about, w), id="progress"),
+            LinesView(lambda w, h: _fitting(table_lines(self.series, w), h), id="table"),
+            LinesView(lambda w, h: outcome_lines(self.series, w), id="outcome"),
         )
 
     def compose(self) -> ComposeResult:
@@ -103,6 +103,6 @@ class BenchScreen(ModalScreen[None]):
             self.show()
 
 
-def _fitting(rows: list[Row], height: int) -> list[Row]:
-    """As many rows as fit; the last one, the total, is always kept."""
-    return rows if len(rows) <= height else [*rows[: height - 1], rows[-1]]
+def _fitting(lines: list[ScreenLine], height: int) -> list[ScreenLine]:
+    """As many lines as fit; the last one, the total, is always kept."""
+    return lines if len(lines) <= height else [*lines[: height - 1], lines[-1]]

@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from specchat.errors import SpecchatError
-from specchat.tui.draw.pair_rows import PairListState
+from specchat.tui.draw.pair_lines import PairListState
 from specchat.tui.screens.add_pair import AddPairScreen
 from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.state.pair_info import PairInfo

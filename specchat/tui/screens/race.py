@@ -12,23 +12,23 @@ from textual.message import Message
 from textual.screen import ModalScreen
 
 from specchat.engine.near.race import SIDES, Side
-from specchat.tui.draw.race_rows import (
+from specchat.tui.draw.race_lines import (
     NAMES,
-    bar_rows,
-    head_rows,
-    keys_row,
+    bar_lines,
+    head_lines,
+    keys_line,
     outcome_text,
-    status_rows,
+    status_lines,
 )
 from specchat.tui.ports import KeyNames
 from specchat.tui.state.race_playback import RacePlayback, RaceSetup
+from specchat.tui.widgets.lines_view import LinesView
 from specchat.tui.widgets.race_column import RaceColumn
-from specchat.tui.widgets.rows_view import RowsView
 from specchat.tui.widgets.tree_panel import TreePanel
 
 _REFRESH_S = 1 / 10
 
-TREE_FROM_COLUMNS, TREE_FROM_ROWS = 112, 20
+TREE_FROM_COLUMNS, TREE_FROM_LINES = 112, 20
 """From this size on each column keeps 30 cells of text beside the tree."""
 
 
@@ -69,10 +69,10 @@ class RaceScreen(ModalScreen[None]):
         self._columns: dict[Side, RaceColumn] = {side: RaceColumn(id=side) for side in SIDES}
         pair, dtype, settings = setup.pair, setup.dtype, setup.settings
         self._tree = TreePanel(id="race-tree")
-        self._head = RowsView(lambda w, h: head_rows(self.playback, pair, dtype, settings, w), id="head")
-        self._bars = RowsView(lambda w, h: bar_rows(self.playback, w), id="bars")
-        self._outcome = RowsView(lambda w, h: status_rows(self.playback, dtype, w, h), id="outcome")
-        self._keys = RowsView(lambda w, h: [keys_row("copied" if self._copied else "", self._hint(), w)], id="keys")
+        self._head = LinesView(lambda w, h: head_lines(self.playback, pair, dtype, settings, w), id="head")
+        self._bars = LinesView(lambda w, h: bar_lines(self.playback, w), id="bars")
+        self._outcome = LinesView(lambda w, h: status_lines(self.playback, dtype, w, h), id="outcome")
+        self._keys = LinesView(lambda w, h: [keys_line("copied" if self._copied else "", self._hint(), w)], id="keys")
 
     def compose(self) -> ComposeResult:
         """Question and settings, two columns with a tree between them, two bars, the outcome, keys."""
@@ -92,7 +92,7 @@ class RaceScreen(ModalScreen[None]):
 
     def on_resize(self, event: Resize) -> None:
         """The tree stands between the columns where there is room."""
-        self._tree.display = event.size.width >= TREE_FROM_COLUMNS and event.size.height >= TREE_FROM_ROWS
+        self._tree.display = event.size.width >= TREE_FROM_COLUMNS and event.size.height >= TREE_FROM_LINES
         self.show()
 
     def show(self) -> None:
@@ -144,7 +144,7 @@ class RaceScreen(ModalScreen[None]):
     def _fit_outcome(self) -> None:
         """Give the outcome as many lines as it needs, at most a quarter of the screen."""
         size = self.size
-        lines = status_rows(self.playback, self._setup.dtype, max(8, size.width - 2), max(2, size.height // 4))
+        lines = status_lines(self.playback, self._setup.dtype, max(8, size.width - 2), max(2, size.height // 4))
         if self._outcome.styles.height is None or self._outcome.styles.height.value != len(lines):
             self._outcome.styles.height = len(lines)
 

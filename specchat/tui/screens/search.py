@@ -91,7 +91,7 @@ class SearchScreen(ModalScreen[str | None]):
 
 
 def _line(text: str) -> Content:
-    """One row: the beginning of the message, and how many lines follow."""
+    """One line: the beginning of the message, and how many lines follow."""
     more = text.count("\n")
     head = Content(cut(visible(" ".join(text[:400].split())), 200))
     return head + Content.styled(f"  +{more} lines", "$quiet-color") if more else head

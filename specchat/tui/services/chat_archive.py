@@ -19,7 +19,7 @@ from specchat.store.writer import Writer
 from specchat.tui.ports import CallLater, Notify, Redraw
 from specchat.tui.state.reply_rounds import ReplyRounds
 from specchat.tui.state.session import Chat
-from specchat.tui.state.stored_chat import message_of, message_with_rounds, row_of, turn_of
+from specchat.tui.state.stored_chat import message_of, message_with_rounds, record_of, turn_of
 from specchat.tui.state.turn import Turn
 
 PATIENCE_S = 0.2
@@ -48,7 +48,7 @@ class ChatArchive:
         self._path = path
         self._writer: Writer | None = None
         self._chat = ""  # the id of the chat that the following fields are about
-        self._row: records.Chat | None = None  # as it was last written
+        self._record: records.Chat | None = None  # as it was last written
         self._known: set[str] = set()  # ids of written turns
         self._closed = False
         self._deleted = False  # the user deleted it, but may continue it
@@ -76,13 +76,13 @@ class ChatArchive:
             return
         if chat.id != self._chat:
             self._put_replies(writer)
-            self._chat, self._row, self._known, self._deleted = chat.id, None, set(), False
+            self._chat, self._record, self._known, self._deleted = chat.id, None, set(), False
         fresh = self._new_turns()
-        row = row_of(chat, self._row.updated if self._row and not fresh else records.now())
-        if fresh or (self._known and not self._deleted and row != self._row):
-            self._row, self._deleted = row, False
+        record = record_of(chat, self._record.updated if self._record and not fresh else records.now())
+        if fresh or (self._known and not self._deleted and record != self._record):
+            self._record, self._deleted = record, False
             self._known.update(turn.id for turn in fresh)
-            writer.put(partial(_add, row, [_fresh_message(turn) for turn in fresh]))
+            writer.put(partial(_add, record, [_fresh_message(turn) for turn in fresh]))
         growing = (turn for turn in chat.turns[-1:] if turn.reply and not turn.reply.stop and turn.id in self._known)
         self._unfinished.update({turn.id: (chat.id, turn) for turn in growing})
         self._put_replies(writer)
@@ -117,10 +117,10 @@ class ChatArchive:
         Raises:
             StoreError: it cannot be read; the chat on the screen stays.
         """
-        row, turns = await self.ask(lambda chats: _read(chats, id))
+        record, turns = await self.ask(lambda chats: _read(chats, id))
         leave()
-        self._on_screen.open_stored(row, turns)
-        self._chat, self._row = row.id, row_of(self._on_screen, row.updated)
+        self._on_screen.open_stored(record, turns)
+        self._chat, self._record = record.id, record_of(self._on_screen, record.updated)
         self._known, self._deleted = {turn.id for turn in turns}, False
 
     def rename(self, title: str) -> None:
@@ -131,13 +131,13 @@ class ChatArchive:
     def current(self) -> tuple[records.Chat, list[records.Message]]:
         """The records of the chat on the screen, with all branches."""
         chat = self._on_screen
-        return row_of(chat, records.now()), [message_with_rounds(turn) for turn in chat.branches]
+        return record_of(chat, records.now()), [message_with_rounds(turn) for turn in chat.branches]
 
     def delete(self, id: str, deleted: bool = True) -> None:
         """A chat was deleted or restored; the one on the screen is saved again if the user continues it."""
         if id == self._chat:
             self._deleted = deleted
-            self._row = None
+            self._record = None
 
     def close(self) -> None:
         """Interrupt a running reply, write everything, and set `problem` if that failed."""
@@ -150,7 +150,7 @@ class ChatArchive:
 
     def stored(self) -> tuple[str, str] | None:
         """The id and title of the chat on the screen, if it is stored."""
-        return (self._row.id, self._row.title) if self._row and self._row.id == self._on_screen.id else None
+        return (self._record.id, self._record.title) if self._record and self._record.id == self._on_screen.id else None
 
     def _new_turns(self) -> list[Turn]:
         """The turns of the path that are not written yet, which are its last ones."""
@@ -191,9 +191,9 @@ class ChatArchive:
 
     def _put_everything(self) -> None:
         """The file was replaced by an empty one: write the whole chat again."""
-        if self._writer is not None and self._row is not None:
+        if self._writer is not None and self._record is not None:
             turns = list(self._on_screen.branches)
-            self._writer.put(partial(_add, self._row, [message_with_rounds(turn) for turn in turns]))
+            self._writer.put(partial(_add, self._record, [message_with_rounds(turn) for turn in turns]))
 
 
 def _fresh_message(turn: Turn) -> records.Message:
@@ -201,10 +201,10 @@ def _fresh_message(turn: Turn) -> records.Message:
     return message_with_rounds(turn) if turn.reply and turn.reply.stop else message_of(turn)
 
 
-def _add(row: records.Chat, messages: list[records.Message], chats: Chats, name: str) -> None:
-    chats.save(row)
+def _add(record: records.Chat, messages: list[records.Message], chats: Chats, name: str) -> None:
+    chats.save(record)
     for message in messages:
-        chats.add(row.id, message, name if message.status == "streaming" else None)
+        chats.add(record.id, message, name if message.status == "streaming" else None)
 
 
 def _finish(chat: str, message: records.Message, rounds: ReplyRounds, chats: Chats, _: str) -> None:
@@ -217,5 +217,5 @@ def _grow(chat: str, turn: Turn, chats: Chats, name: str) -> None:
 
 
 def _read(chats: Chats, id: str) -> tuple[records.Chat, list[Turn]]:
-    row, messages = chats.chat(id)
-    return row, [turn_of(message) for message in messages]
+    record, messages = chats.chat(id)
+    return record, [turn_of(message) for message in messages]

@@ -11,7 +11,7 @@ import msgspec
 
 from specchat.config import user_settings, users_models
 from specchat.config.own_pairs import forget_pair
-from specchat.config.saving import start_with
+from specchat.config.settings_saving import start_with
 from specchat.engine.protocol.codec import decode_event
 from specchat.engine.protocol.events import Loading
 from specchat.errors import ConfigError, SpecchatError, UsageError, nearest

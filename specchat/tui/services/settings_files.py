@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specchat.config import load_catalog, settings_of, shipped_settings
-from specchat.config.saving import Saved, save
+from specchat.config.settings_saving import Saved, save
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.state.session import Chat

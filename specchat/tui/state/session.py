@@ -12,7 +12,7 @@ from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Generate
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Prefilled, RoundDone, Started
 from specchat.errors import UsageError
-from specchat.store.records import Chat as ChatRow
+from specchat.store.records import Chat as ChatRecord
 from specchat.store.records import Facts, new_id, title_of
 from specchat.tui.state import attachments
 from specchat.tui.state.engine_state import EngineState
@@ -190,12 +190,12 @@ class Chat:
         self.shown_rounds = ShownRounds()
         self.running = self.figures = self.queued = self.editing = self.sent_from = None
 
-    def open_stored(self, row: ChatRow, turns: Iterable[Turn]) -> None:
+    def open_stored(self, record: ChatRecord, turns: Iterable[Turn]) -> None:
         """Replace the chat by a stored one."""
         self.clear()
-        self.id, self.title, self.renamed, self.system = row.id, row.title, row.renamed, row.system
-        self.branches.restore(turns, row.leaf)
-        self.sent_from = row.sent_from
+        self.id, self.title, self.renamed, self.system = record.id, record.title, record.renamed, record.system
+        self.branches.restore(turns, record.leaf)
+        self.sent_from = record.sent_from
         self._use_branch()
 
     def switch(self, turn: Turn, step: int) -> Turn | None:

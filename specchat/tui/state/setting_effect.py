@@ -9,7 +9,7 @@ from typing import Any
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Row, clip, width_of
+from specchat.tui.text.cells import ScreenLine, clip, width_of
 
 BEFORE = 32
 """How many rounds before a change are compared; older ones belong to other text."""
@@ -93,23 +93,23 @@ class SettingEffect:
 
     @property
     def version(self) -> object:
-        """A value that differs whenever the rows differ."""
+        """A value that differs whenever the lines differ."""
         return (self._added, *self.change.items()) if self.change else None
 
-    def rows(self, width: int) -> list[Row]:
+    def lines(self, width: int) -> list[ScreenLine]:
         """The change and the numbers of rounds, then the figures; empty where nothing can be compared."""
         before, since = self.before, self.since
         if before is None:
             return []
         rounds = since.rounds if since else 0
         counts = f"{before.rounds} rounds before, {rounds} since" if rounds >= ENOUGH else _since_text(rounds)
-        head: Row = [(_change_text(self.change), "text"), (" · " + counts, "dim")]
+        head: ScreenLine = [(_change_text(self.change), "text"), (" · " + counts, "dim")]
         if width_of(head) > width:
             short = f" · {before.rounds} → {rounds} rounds" if rounds >= ENOUGH else " · " + _since_text(rounds)
             head = [*clip(head[:1], max(1, width - len(short))), (short, "dim")]
         return [clip(head, width), clip(self.figures(width), width)]
 
-    def figures(self, width: int) -> Row:
+    def figures(self, width: int) -> ScreenLine:
         """`τ 2.1 → 2.8 · 84 → 103 tok/s`, shortened to the width."""
         before, since = self.before, self.since
         if before is None:
@@ -146,7 +146,7 @@ def _change_text(change: Mapping[str, tuple[Any, Any]]) -> str:
     return f"{name.rpartition('.')[2]} {' → '.join(values)}{more}"
 
 
-def _parts(before: RoundFigures, since: RoundFigures | None, arrow: str) -> list[Row]:
+def _parts(before: RoundFigures, since: RoundFigures | None, arrow: str) -> list[ScreenLine]:
     tau, rate = (since.tau, since.tokens_per_s) if since else (None, None)
     return [
         _part("τ ", before.tau, tau, "{:.1f}".format, "", arrow),
@@ -154,15 +154,15 @@ def _parts(before: RoundFigures, since: RoundFigures | None, arrow: str) -> list
     ]
 
 
-def _part(lead: str, old: float, new: float | None, write: Callable[[float], str], unit: str, arrow: str) -> Row:
+def _part(lead: str, old: float, new: float | None, write: Callable[[float], str], unit: str, arrow: str) -> ScreenLine:
     if new is None:
         return [(f"{lead}{write(old)}{unit}", "dim")]
     better = "good" if new > old * 1.02 else "warn" if new < old * 0.98 else "strong"
     return [(f"{lead}{write(old)}{arrow}", "dim"), (write(new), better), (unit, "dim")]
 
 
-def _joined(parts: list[Row]) -> Row:
-    row: Row = []
+def _joined(parts: list[ScreenLine]) -> ScreenLine:
+    line: ScreenLine = []
     for part in parts:
-        row += [(" · ", "dim"), *part] if row else part
-    return row
+        line += [(" · ", "dim"), *part] if line else part
+    return line

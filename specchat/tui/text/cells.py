@@ -1,6 +1,6 @@
-"""Rows of (text, role), from which widgets are drawn, measured in terminal cells.
+"""Screen lines, made of (text, role), from which widgets are drawn, measured in terminal cells.
 
-A role is a name such as `accepted`; the widget that draws the row turns it into a style of the theme.
+A role is a name such as `accepted`; the widget that draws the line turns it into a style of the theme.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len
 
 Run = tuple[str, str]
-Row = list[Run]
+ScreenLine = list[Run]
 
 ELLIPSIS = "…"
 
 
-def width_of(row: Iterable[Run]) -> int:
-    """Terminal cells the row takes."""
-    return sum(cell_len(text) for text, _ in row)
+def width_of(line: Iterable[Run]) -> int:
+    """Terminal cells the line takes."""
+    return sum(cell_len(text) for text, _ in line)
 
 
 def cut(text: str, cells: int) -> str:
@@ -36,10 +36,10 @@ def cut(text: str, cells: int) -> str:
     return kept + ELLIPSIS
 
 
-def clip(row: Row, cells: int) -> Row:
-    """The row in at most so many cells."""
-    clipped: Row = []
-    for text, role in row:
+def clip(line: ScreenLine, cells: int) -> ScreenLine:
+    """The line in at most so many cells."""
+    clipped: ScreenLine = []
+    for text, role in line:
         wide = cell_len(text)
         if wide > cells:
             return [*clipped, (cut(text, cells), role)] if cells > 0 else clipped
@@ -48,14 +48,14 @@ def clip(row: Row, cells: int) -> Row:
     return clipped
 
 
-def padded(row: Row, cells: int) -> Row:
-    """The row filled up with blanks to exactly so many cells (or clipped to them)."""
-    row = clip(row, cells)
-    gap = cells - width_of(row)
-    return [*row, (" " * gap, "")] if gap > 0 else row
+def padded(line: ScreenLine, cells: int) -> ScreenLine:
+    """The line filled up with blanks to exactly so many cells (or clipped to them)."""
+    line = clip(line, cells)
+    gap = cells - width_of(line)
+    return [*line, (" " * gap, "")] if gap > 0 else line
 
 
-def titled_rule(title: str, cells: int) -> Row:
+def titled_rule(title: str, cells: int) -> ScreenLine:
     """A line across so many cells, with a title in it."""
     return clip([(f"─ {title} " + "─" * max(0, cells - cell_len(title) - 3), "line")], cells)
 

@@ -1,4 +1,4 @@
-"""Wraps a line into rows of a width in terminal cells, between words where possible."""
+"""Wraps a line of text into screen lines of a width in terminal cells, between words where possible."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _WORDS = re.compile(r"[ \t]+|[^ \t]+")  # a no-break space keeps its word togeth
 
 
 def wrap(text: str, width: int) -> list[tuple[int, int]]:
-    """Where each row of one logical line begins and ends: offsets into `text`, at least one row.
+    """Where each screen line of a line of text begins and ends: offsets into `text`, at least one pair.
 
-    Blanks at a break belong to the row before it and may hang over its edge; the widget crops them.
+    Blanks at a break belong to the screen line before it and may hang over its edge; the widget crops them.
     """
     width = max(1, width)
     if len(text) <= width and cell_len(text) <= width:
         return [(0, len(text))]
-    rows: list[tuple[int, int]] = []
+    lines: list[tuple[int, int]] = []
     start, used = 0, 0
     for word in _WORDS.finditer(text):
         wide = cell_len(word.group())
@@ -25,18 +25,18 @@ def wrap(text: str, width: int) -> list[tuple[int, int]]:
             used += wide
             continue
         if used:
-            rows.append((start, word.start()))
+            lines.append((start, word.start()))
             start, used = word.start(), 0
         for cut_at in _hard_breaks(text, word.start(), word.end(), width):
-            rows.append((start, cut_at))
+            lines.append((start, cut_at))
             start = cut_at
         used = cell_len(text[start : word.end()])
-    rows.append((start, len(text)))
-    return rows
+    lines.append((start, len(text)))
+    return lines
 
 
 def _hard_breaks(text: str, start: int, end: int, width: int) -> list[int]:
-    """Where a word longer than a row must be broken; never before its first character."""
+    """Where a word longer than a screen line must be broken; never before its first character."""
     breaks: list[int] = []
     used = 0
     for index in range(start, end):

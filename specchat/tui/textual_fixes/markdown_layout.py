@@ -13,12 +13,12 @@ from textual.reactive import Reactive
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
 
-from specchat.tui.textual_fixes.growing_rows import GrowingRows, arrange_vertically
+from specchat.tui.textual_fixes.growing_lines import GrowingLines, arrange_vertically
 from specchat.tui.textual_fixes.part_styles import styles_of_part
 from specchat.tui.textual_fixes.version import tested
 
 
-class ListItem(Horizontal, GrowingRows):
+class ListItem(Horizontal, GrowingLines):
     """A bullet and the content of its list item."""
 
     DEFAULT_CSS = """

@@ -7,13 +7,13 @@ from typing import Protocol
 
 from textual import events
 
-from specchat.tui.text.cells import Row, cut
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.text.cells import ScreenLine, cut
+from specchat.tui.widgets.painted_lines import PaintedLines
 from specchat.tui.widgets.prompt import Menu, Prompt
 
-MOST_ROWS = 8
-OTHER_ROWS = 12
-"""Rows of the window that the list leaves to everything else."""
+MOST_LINES = 8
+OTHER_LINES = 12
+"""Lines of the window that the list leaves to everything else."""
 
 
 class Described(Protocol):
@@ -25,7 +25,7 @@ class Described(Protocol):
     def help(self) -> str: ...
 
 
-class CommandMenu(PaintedRows):
+class CommandMenu(PaintedLines):
     """The commands that fit what is typed, each with a sentence; the one that Tab or Enter takes is marked."""
 
     DEFAULT_CSS = """
@@ -52,33 +52,33 @@ class CommandMenu(PaintedRows):
             self._prompt.take(self._menu.words[self._top + event.y])
             self._prompt.focus()
 
-    def paint(self, width: int, height: int) -> list[Row]:
-        """The commands around the marked one; the last row says how many more there are."""
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
+        """The commands around the marked one; the last line says how many more there are."""
         if (menu := self._menu) is None:
             return []
         shown = min(height, len(menu.words))
         self._top = max(0, min(max(self._top, menu.at - shown + 1), menu.at, len(menu.words) - shown))
         names = max(len(self._left(word)) for word in menu.words)
         wide = min(names, max(12, width // 3))
-        rows: list[Row] = []
+        lines: list[ScreenLine] = []
         for at, word in enumerate(menu.words[self._top : self._top + shown], self._top):
             marked = at == menu.at
             left = cut(self._left(word), wide).ljust(wide)
             about = cut(self._commands[word[1:].strip()].help, width - wide - 4)
             role = "selected" if marked else "text"
-            rows.append([("▸ " if marked else "  ", "bonus"), (left, role), ("  ", ""), (about, "dim")])
+            lines.append([("▸ " if marked else "  ", "bonus"), (left, role), ("  ", ""), (about, "dim")])
         more = len(menu.words) - self._top - shown
         if more:
-            rows[-1] = [*rows[-1], (f"  +{more}", "dim")]
-        return rows
+            lines[-1] = [*lines[-1], (f"  +{more}", "dim")]
+        return lines
 
     def _show(self, menu: Menu | None) -> None:
         """Show the list as high as the window allows; none where it has no room."""
-        rows = min(MOST_ROWS, len(menu.words) if menu else 0, self.app.size.height - OTHER_ROWS)
+        lines = min(MOST_LINES, len(menu.words) if menu else 0, self.app.size.height - OTHER_LINES)
         self._menu = menu
         self._top = 0 if menu is None else self._top
-        self.display = rows > 0
-        self.styles.height = max(1, rows)
+        self.display = lines > 0
+        self.styles.height = max(1, lines)
         self.repaint()
 
     def _left(self, word: str) -> str:

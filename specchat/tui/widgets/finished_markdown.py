@@ -7,7 +7,7 @@ from textual.widgets.markdown import MarkdownBlock
 
 from specchat.tui.text.markdown_blocks import reply_parser
 from specchat.tui.textual_fixes.aligned_tables import AlignedTable
-from specchat.tui.textual_fixes.growing_rows import GrowingRows
+from specchat.tui.textual_fixes.growing_lines import GrowingLines
 from specchat.tui.textual_fixes.markdown_layout import append_blocks, without_second_layout
 from specchat.tui.widgets.code_block import CodeBlock
 
@@ -16,7 +16,7 @@ _OWN_BLOCKS: dict[str, type[MarkdownBlock]] = {
 }  # fmt: skip
 
 
-class FinishedMarkdown(Markdown, GrowingRows):
+class FinishedMarkdown(Markdown, GrowingLines):
     """A Markdown widget to which finished blocks can be appended."""
 
     BLOCKS = {  # noqa: RUF012

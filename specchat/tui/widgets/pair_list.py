@@ -10,14 +10,14 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from specchat.tui.draw.pair_rows import PairListState, pair_rows
+from specchat.tui.draw.pair_lines import PairListState, pair_lines
 from specchat.tui.state.pair_info import PairInfo
-from specchat.tui.text.cells import Row
+from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 
-class PairList(PaintedRows, can_focus=True):
+class PairList(PaintedLines, can_focus=True):
     """Lets the user choose a pair and an action; the screen carries it out."""
 
     DEFAULT_CSS = """
@@ -110,10 +110,10 @@ class PairList(PaintedRows, can_focus=True):
             if again:
                 self.action_ask("choose")
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """The pairs, then the chosen one in words."""
-        rows, self._top = pair_rows(self.list_state, self._at, self._top, width, height, partial(hint, self))
-        return rows
+        lines, self._top = pair_lines(self.list_state, self._at, self._top, width, height, partial(hint, self))
+        return lines
 
     def _choose(self, index: int) -> None:
         self._at = max(0, min(len(self.list_state.pairs) - 1, index))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from specchat.tui.state import attachments
 from specchat.tui.state.session import Chat
-from specchat.tui.text.cells import Row, cut, width_of
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.text.cells import ScreenLine, cut, width_of
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 
-class QueuedMessage(PaintedRows):
+class QueuedMessage(PaintedLines):
     """One line, visible only while a message is queued."""
 
     DEFAULT_CSS = """
@@ -30,14 +30,14 @@ class QueuedMessage(PaintedRows):
             self.display = self._shown is not None
             self.repaint()
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """The beginning of the message, and the key that takes it back."""
         if self._shown is None:
             return []
-        row: Row = [("⧗ waits: ", "bonus")]
+        line: ScreenLine = [("⧗ waits: ", "bonus")]
         keys = " or ".join(key for id in ("stop", "prompt.earlier") if (key := self._key_of(id)))
         ways = f"  {keys} takes it back" if width >= 60 and keys else ""
-        room = max(1, width - width_of(row) - len(ways))
+        room = max(1, width - width_of(line) - len(ways))
         said = cut(" ".join(attachments.split(self._shown)[0][:400].split()), room)
-        row.append((said, "text"))
-        return [[*row, (" " * (width - width_of(row) - len(ways)), ""), (ways, "dim")]]
+        line.append((said, "text"))
+        return [[*line, (" " * (width - width_of(line) - len(ways)), ""), (ways, "dim")]]

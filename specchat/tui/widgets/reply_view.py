@@ -9,20 +9,20 @@ from textual.reactive import reactive
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.thoughts import Thoughts, closes_unopened_thought
 from specchat.tui.state.turn import Reply, Turn
-from specchat.tui.text.cells import Row
+from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.markdown_blocks import BlockSplitter
-from specchat.tui.textual_fixes.growing_rows import GrowingRows
+from specchat.tui.textual_fixes.growing_lines import GrowingLines
 from specchat.tui.widgets.finished_markdown import FinishedMarkdown
 from specchat.tui.widgets.thought import ThoughtView
 from specchat.tui.widgets.tinted_text import TintedText
 
 FAST_TOKENS_PER_S = 40.0
-"""Tokens per second from which on the height grows by several rows at once, to save layouts."""
+"""Tokens per second from which on the height grows by several lines at once, to save layouts."""
 
-FAST_STEP_ROWS = 3
+FAST_STEP_LINES = 3
 
-LARGE_WINDOW_ROWS = 20
-"""Rows of a window that is large enough for blank rows at the end of a fast reply."""
+LARGE_WINDOW_LINES = 20
+"""Lines of a window that is large enough for blank lines at the end of a fast reply."""
 
 FAST_BLOCK_CHARACTERS = 400
 """At that speed finished blocks become Markdown, which costs a frame, once they have so many characters together …"""
@@ -35,7 +35,7 @@ COMMITS_PER_DOCUMENT = 16
 """Commits of a long reply in one Markdown widget; full widgets are not laid out again."""
 
 
-class ReplyView(GrowingRows, Vertical):
+class ReplyView(GrowingLines, Vertical):
     """Shows a reply while it is written and afterwards. Finished Markdown is drawn once."""
 
     DEFAULT_CSS = """
@@ -107,7 +107,7 @@ class ReplyView(GrowingRows, Vertical):
         if fresh:
             if self.token_view:
                 self._tokens.add(fresh)
-            self._tail.step = FAST_STEP_ROWS if self._is_fast and self.app.size.height >= LARGE_WINDOW_ROWS else 1
+            self._tail.step = FAST_STEP_LINES if self._is_fast and self.app.size.height >= LARGE_WINDOW_LINES else 1
             await self._show(*self._thoughts.feed(fresh))
         elif not self._shown and self.reply.stop is None:
             self._show_prefill()
@@ -120,7 +120,7 @@ class ReplyView(GrowingRows, Vertical):
     def _is_fast(self) -> bool:
         return (self.reply.figures.recent_tokens_per_s or 0.0) > FAST_TOKENS_PER_S
 
-    def set_preview(self, runs: Row, *, within: bool = False) -> None:
+    def set_preview(self, runs: ScreenLine, *, within: bool = False) -> None:
         """Show these runs behind the text as a preview of draft tokens; they are not part of the text."""
         thinking = self._thoughts.thinking
         self._thought.set_preview(runs if thinking else [], within=within)

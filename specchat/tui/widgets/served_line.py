@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from specchat.tui.draw.tree_captions import summary_of
 from specchat.tui.state.session import Chat
-from specchat.tui.text.cells import Row, cut, width_of
+from specchat.tui.text.cells import ScreenLine, cut, width_of
 from specchat.tui.text.numbers import count
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 
-class ServedLine(PaintedRows):
+class ServedLine(PaintedLines):
     """One line, visible only while other programs may use the engine."""
 
     DEFAULT_CSS = """
@@ -28,13 +28,13 @@ class ServedLine(PaintedRows):
         if shown:
             self.repaint()
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """Who asks what and how long the reply is; the address before the first request."""
         served = self._chat.served
         if served is None:
             return [[("⇄ ", "good"), (cut(f"other programs may ask at {self._chat.serving}", width - 2), "dim")]]
         summary = summary_of(served.figures)
         figures = "  " + " · ".join(part for part in (f"{count(served.figures.tokens)} tok", summary) if part)
-        row: Row = [("⇄ ", "good"), (f"{served.client} {'asks' if served.running else 'asked'}: ", "strong")]
-        room = max(0, width - width_of(row) - len(figures))
-        return [[*row, (cut(served.question, room), "text"), (figures, "dim")]]
+        line: ScreenLine = [("⇄ ", "good"), (f"{served.client} {'asks' if served.running else 'asked'}: ", "strong")]
+        room = max(0, width - width_of(line) - len(figures))
+        return [[*line, (cut(served.question, room), "text"), (figures, "dim")]]

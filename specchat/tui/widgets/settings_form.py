@@ -10,15 +10,15 @@ from textual.content import Content
 from textual.message import Message
 
 from specchat.errors import UsageError
-from specchat.tui.draw.settings_rows import form_rows
+from specchat.tui.draw.settings_lines import form_lines
 from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line
 from specchat.tui.state.settings_fields import Field
-from specchat.tui.text.cells import Row
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.text.cells import ScreenLine
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 
-class SettingsForm(PaintedRows, can_focus=True):
+class SettingsForm(PaintedLines, can_focus=True):
     """The fields, one chosen; live ones act at once, the others when applied."""
 
     DEFAULT_CSS = """
@@ -201,7 +201,7 @@ class SettingsForm(PaintedRows, can_focus=True):
         self.repaint()
 
     def repaint(self) -> None:
-        """The state has changed: rows and border."""
+        """The state has changed: lines and border."""
         form = self._form
         looked = form.query + ("▏" if form.searching else "")
         self.border_title = Content(f"settings /{looked}" if looked else "settings")
@@ -210,10 +210,10 @@ class SettingsForm(PaintedRows, can_focus=True):
         self.border_subtitle = Content(self._remark or todo or unsaved)
         super().repaint()
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """The lines around the chosen one, and its description at the bottom."""
-        rows, self._visible_lines, self._top = form_rows(self._form, self._effect, width, height, self._top)
-        return rows
+        lines, self._visible_lines, self._top = form_lines(self._form, self._effect, width, height, self._top)
+        return lines
 
     def _choose(self, value: Any) -> None:
         field = self._form.current

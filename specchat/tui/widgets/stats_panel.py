@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from specchat.tui.draw.stats_rows import Facts, stats_rows
-from specchat.tui.text.cells import Row
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.draw.stats_lines import Facts, stats_lines
+from specchat.tui.text.cells import ScreenLine
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 
-class StatsPanel(PaintedRows):
+class StatsPanel(PaintedLines):
     """Speeds, acceptance, the time of a round by parts, and whether the settings are lossless."""
 
     DEFAULT_CSS = """
@@ -26,7 +26,7 @@ class StatsPanel(PaintedRows):
         self._facts = facts
         self.repaint()
 
-    def paint(self, width: int, height: int) -> list[Row]:
-        """As many rows as fit; less important ones are left out first."""
-        rows = stats_rows(self._facts, width, height)
-        return rows or [[("nothing measured yet", "dim")]]
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
+        """As many lines as fit; less important ones are left out first."""
+        lines = stats_lines(self._facts, width, height)
+        return lines or [[("nothing measured yet", "dim")]]

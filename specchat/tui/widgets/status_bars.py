@@ -7,15 +7,15 @@ from collections.abc import Callable
 from specchat.engine.near.replay import Player
 from specchat.tui.state.session import Chat
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Row, bar, clip, cut, width_of
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
 from specchat.tui.text.key_names import hint
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 NEARLY_FULL = 0.8
 """The share of the context from which on the status line warns."""
 
 
-class StatusBar(PaintedRows):
+class StatusBar(PaintedLines):
     """The pair, the speculation settings, and the use of the context."""
 
     DEFAULT_CSS = """
@@ -34,7 +34,7 @@ class StatusBar(PaintedRows):
             self._hint = text
             self.repaint()
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """The state at the left, the context at the right; the ends of what does not fit are left out."""
         if self._hint:
             return [[(cut(self._hint, width), "dim")]]
@@ -42,7 +42,7 @@ class StatusBar(PaintedRows):
         left = clip(self._left(), max(1, width - width_of(right) - 1))
         return [[*left, (" " * (width - width_of(left) - width_of(right)), ""), *right]]
 
-    def _left(self) -> Row:
+    def _left(self) -> ScreenLine:
         chat = self._chat
         settings = chat.engine.settings
         match chat.engine.phase:
@@ -54,20 +54,20 @@ class StatusBar(PaintedRows):
                 return [("✕ ", "bad"), ("no pair is loaded", "text")]
             case "dead":
                 return [("✕ ", "bad"), (f"no engine · {self._key_of('restart') or '/restart'} restarts it", "text")]
-        row: Row = [("● ", "good"), (chat.engine.pair, "strong")]
+        line: ScreenLine = [("● ", "good"), (chat.engine.pair, "strong")]
         if chat.engine.refused not in ("", chat.engine.pair):
-            row.append((f" · ✕ {chat.engine.refused} was not loaded", "bad"))
+            line.append((f" · ✕ {chat.engine.refused} was not loaded", "bad"))
         if settings.get("nodes") == 0 or settings.get("controller") == "off":
-            row.append((" · plain decoding", "dim"))
+            line.append((" · plain decoding", "dim"))
         else:
-            row.append((f" · {settings.get('drafter', '')} · {settings.get('policy', '')}", "dim"))
+            line.append((f" · {settings.get('drafter', '')} · {settings.get('policy', '')}", "dim"))
         if chat.engine.loss is not None and not chat.engine.loss.lossless:
-            row.append((" · lossy", "warn"))
+            line.append((" · lossy", "warn"))
         if chat.unsaved:
-            row.append((" · not being saved", "warn"))
-        return row
+            line.append((" · not being saved", "warn"))
+        return line
 
-    def _right(self, width: int) -> Row:
+    def _right(self, width: int) -> ScreenLine:
         chat = self._chat
         if chat.engine.ready is None or width < 36:
             return []
@@ -76,14 +76,14 @@ class StatusBar(PaintedRows):
         full = limit > 0 and chat.context_tokens >= NEARLY_FULL * limit
         key = self._key_of("help") or "/help"
         keys = f"{key} help" if width >= 60 else ""
-        row: Row = [("  ".join(part for part in (used, keys) if part), "dim")]
+        line: ScreenLine = [("  ".join(part for part in (used, keys) if part), "dim")]
         if full:
-            row = [(f"▲ {used} · {chat.context_tokens / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
+            line = [(f"▲ {used} · {chat.context_tokens / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
         news = chat.fetching or (f"✓ {chat.fetched} is here" if chat.fetched else "")
-        return [(news + "  ", "bonus" if chat.fetching else "good"), *row] if news else row
+        return [(news + "  ", "bonus" if chat.fetching else "good"), *line] if news else line
 
 
-class Notice(PaintedRows):
+class Notice(PaintedLines):
     """One line for progress or a remark; hidden when there is neither."""
 
     DEFAULT_CSS = """
@@ -104,16 +104,16 @@ class Notice(PaintedRows):
     def update(self, *, welcomed: bool = False) -> None:
         """Show the current state of the chat; `welcomed`: the welcome page already shows the progress."""
         self._welcomed = welcomed
-        self.display = bool(self._row(80))
+        self.display = bool(self._line(80))
         self.repaint()
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """Progress first, then the last remark."""
-        return [self._row(width)]
+        return [self._line(width)]
 
-    def _row(self, width: int) -> Row:
+    def _line(self, width: int) -> ScreenLine:
         if self._chat.engine.phase == "loading" and self._chat.engine.loading is not None and not self._welcomed:
-            return progress_row(self._chat, width, hint(self, "stop", "cancels"))
+            return progress_line(self._chat, width, hint(self, "stop", "cancels"))
         if self._remark[0]:
             return [(cut(self._remark[0], width), self._remark[1])]
         if self._chat.editing is not None:
@@ -126,19 +126,19 @@ class Notice(PaintedRows):
         return []
 
 
-def progress_row(chat: Chat, width: int, cancels: str) -> Row:
+def progress_line(chat: Chat, width: int, cancels: str) -> ScreenLine:
     """`fetching model.safetensors ████▌    62 % · 143 of 230 MB · 12 MB/s · 7 s left    Esc cancels`."""
     assert chat.engine.loading is not None, "progress is shown while something loads"
     what, share, figures = numbers.loading(chat.engine.loading)
-    row: Row = [(cut(what, max(8, width // 3)) + "  ", "text")]
+    line: ScreenLine = [(cut(what, max(8, width // 3)) + "  ", "text")]
     if share is not None:
-        row += [(bar(share, max(4, min(20, width // 5))), "bar"), (f" {share:4.0%} ".replace("%", " %"), "text")]
-    row.append((figures, "dim"))
-    gap = width - width_of(row) - len(cancels)
-    return [*row, (" " * gap, ""), (cancels, "dim")] if gap > 0 else clip(row, width)
+        line += [(bar(share, max(4, min(20, width // 5))), "bar"), (f" {share:4.0%} ".replace("%", " %"), "text")]
+    line.append((figures, "dim"))
+    gap = width - width_of(line) - len(cancels)
+    return [*line, (" " * gap, ""), (cancels, "dim")] if gap > 0 else clip(line, width)
 
 
-class ReplayBar(PaintedRows):
+class ReplayBar(PaintedLines):
     """The position in a recording, and the keys that control it."""
 
     DEFAULT_CSS = """
@@ -156,22 +156,22 @@ class ReplayBar(PaintedRows):
         self.display = player is not None
         self.repaint()
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """State, progress, speed, keys."""
         if self._player is None:
             return []
         player = self._player
         done, total = player.progress
         state = "■ at the end" if player.ended else "‖ held" if player.paused else "▶ playing"
-        row: Row = [(state, "bonus"), (f"  round {done} of {total}", "text"), (f"  {player.speed:g}×", "text")]
-        room = min(20, width - width_of(row) - 54)
+        line: ScreenLine = [(state, "bonus"), (f"  round {done} of {total}", "text"), (f"  {player.speed:g}×", "text")]
+        room = min(20, width - width_of(line) - 54)
         if room >= 6 and total:
-            row += [("  ", ""), (bar(done / total, room), "bar")]
+            line += [("  ", ""), (bar(done / total, room), "bar")]
         for keys in (self._keys(named=True), self._keys(named=False)):
-            gap = width - width_of(row) - len(keys)
+            gap = width - width_of(line) - len(keys)
             if gap > 0:
-                return [[*row, (" " * gap, ""), (keys, "dim")]]
-        return [row]
+                return [[*line, (" " * gap, ""), (keys, "dim")]]
+        return [line]
 
     def _keys(self, *, named: bool) -> str:
         """The keys in force, with what they do or without."""

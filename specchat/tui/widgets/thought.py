@@ -7,7 +7,7 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Row
+from specchat.tui.text.cells import ScreenLine
 from specchat.tui.widgets.tinted_text import TintedText
 
 
@@ -55,7 +55,7 @@ class ThoughtView(Vertical):
         self._caption = ("thinking", f" · {numbers.count(tokens)} tokens")
         self._draw()
 
-    def set_preview(self, runs: Row, *, within: bool = False) -> None:
+    def set_preview(self, runs: ScreenLine, *, within: bool = False) -> None:
         """Show these runs behind the thoughts as a preview of draft tokens."""
         self._thoughts.set_preview(runs, within=within)
 

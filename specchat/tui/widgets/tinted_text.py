@@ -11,15 +11,15 @@ from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
 
-from specchat.tui.text.cells import Row
+from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.wrap import wrap
-from specchat.tui.textual_fixes.growing_rows import GrowingRows
+from specchat.tui.textual_fixes.growing_lines import GrowingLines
 from specchat.tui.widgets.text_roles import RoleStyles
 
 _TAB = "    "
 
 
-class TintedText(RoleStyles, GrowingRows):
+class TintedText(RoleStyles, GrowingLines):
     """Runs of (text, role), never parsed as markup. Text must have gone through `visible`."""
 
     DEFAULT_CSS = """
@@ -32,13 +32,13 @@ class TintedText(RoleStyles, GrowingRows):
         super().__init__(id=id, classes=classes)
         self.step = 1
         """The height is rounded up to a multiple of this, so that fast text needs fewer layouts."""
-        self._lines: list[Row] = [[]]
-        self._preview: Row = []
-        self._preview_rows: list[tuple[int, int, int]] = []  # the last row with the preview behind it
+        self._lines: list[ScreenLine] = [[]]
+        self._preview: ScreenLine = []
+        self._preview_lines: list[tuple[int, int, int]] = []  # the last screen line, with the preview behind it
         self._preview_within = False
         self._run_starts: list[list[int]] = [[]]  # where each run of each line begins
         self._texts = [""]
-        self._rows: list[tuple[int, int, int]] = [(0, 0, 0)]  # (line, start, end)
+        self._screen_lines: list[tuple[int, int, int]] = [(0, 0, 0)]  # (line of text, start, end)
         self._wrapped_for = 80
         self.add(runs)
 
@@ -48,10 +48,10 @@ class TintedText(RoleStyles, GrowingRows):
         return "\n".join(self._texts)
 
     def add(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Append text and drop the preview; only the last row and what follows is wrapped and drawn."""
+        """Append text and drop the preview; only the last screen line and what follows is wrapped and drawn."""
         before = self._height()
-        line, start, _ = self._rows.pop()
-        first = len(self._rows)
+        line, start, _ = self._screen_lines.pop()
+        first = len(self._screen_lines)
         self._clear_preview()
         for text, role in runs:
             head, *more = text.replace("\t", _TAB).split("\n")
@@ -65,7 +65,7 @@ class TintedText(RoleStyles, GrowingRows):
     def set_preview(self, runs: Iterable[tuple[str, str]], *, within: bool = False) -> None:
         """Show these runs behind the text until more is added. They are not part of it: not selected, not copied.
 
-        They wrap as the text would; with `within`, only those that fit into the last row are shown.
+        They wrap as the text would; with `within`, only those that fit into the last screen line are shown.
         """
         preview = [(text, role) for text, role in runs if text]
         if (preview, within) == (self._preview, self._preview_within):
@@ -73,7 +73,7 @@ class TintedText(RoleStyles, GrowingRows):
         before = self._height()
         self._preview, self._preview_within = preview, within
         self._wrap_preview()
-        self._draw_from(len(self._rows) - 1, before)
+        self._draw_from(len(self._screen_lines) - 1, before)
 
     def drop_lines(self, count: int) -> None:
         """Remove the first lines, which are now shown as Markdown."""
@@ -82,7 +82,9 @@ class TintedText(RoleStyles, GrowingRows):
             self._clear()
         else:
             del self._lines[:count], self._run_starts[:count], self._texts[:count]
-            self._rows = [(line - count, start, end) for line, start, end in self._rows if line >= count]
+            self._screen_lines = [
+                (line - count, start, end) for line, start, end in self._screen_lines if line >= count
+            ]
         self.refresh(layout=True)
 
     def set(self, runs: Iterable[tuple[str, str]]) -> None:
@@ -92,7 +94,7 @@ class TintedText(RoleStyles, GrowingRows):
         self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Rows at this width; an empty last line does not count."""
+        """Screen lines at this width; an empty last line of text does not count."""
         self._set_width(width)
         return self._height()
 
@@ -101,46 +103,48 @@ class TintedText(RoleStyles, GrowingRows):
         return selection.extract(self.text), "\n"
 
     def render_line(self, y: int) -> Strip:
-        """One wrapped row."""
+        """One screen line."""
         width = self.size.width
         self._set_width(width)
-        last = len(self._rows) - 1
-        rows, at = (self._preview_rows, y - last) if self._preview_rows and y >= last else (self._rows, y)
-        if at >= len(rows):
+        last = len(self._screen_lines) - 1
+        screen_lines, at = (
+            (self._preview_lines, y - last) if self._preview_lines and y >= last else (self._screen_lines, y)
+        )
+        if at >= len(screen_lines):
             return Strip.blank(width, self.rich_style)
-        line, start, end = rows[at]
+        line, start, end = screen_lines[at]
         strip = Strip(self._segments(line, start, end)).apply_offsets(start, line)
         return strip.adjust_cell_length(width, self.rich_style)
 
     def _height(self) -> int:
-        shown = len(self._rows) - 1 + (len(self._preview_rows) or not self._last_line_is_empty())
+        shown = len(self._screen_lines) - 1 + (len(self._preview_lines) or not self._last_line_is_empty())
         return -(-shown // self.step) * self.step
 
     def _last_line_is_empty(self) -> bool:
         """Whether the last of several lines is empty."""
-        return len(self._rows) > 1 and not self._texts[-1]
+        return len(self._screen_lines) > 1 and not self._texts[-1]
 
     def _draw_from(self, first: int, before: int) -> None:
-        """Draw the rows from this one on; lay out only if the height has changed."""
+        """Draw the screen lines from this one on; lay out only if the height has changed."""
         height = self._height()
-        changed = Region(0, first, self.size.width, max(before, height, len(self._rows)) - first)
+        changed = Region(0, first, self.size.width, max(before, height, len(self._screen_lines)) - first)
         self.refresh(changed, layout=height != before)
 
     def _wrap_preview(self) -> None:
-        """Wrap the last row together with the preview."""
-        line, begin, _ = self._rows[-1]
+        """Wrap the last screen line together with the preview."""
+        line, begin, _ = self._screen_lines[-1]
         text = self._texts[line][begin:] + "".join(text for text, _ in self._preview)
-        rows = wrap(text, self._wrapped_for) if self._preview else []
+        screen_lines = wrap(text, self._wrapped_for) if self._preview else []
         if self._preview_within:
-            rows = [] if self._last_line_is_empty() else rows[:1]
-        self._preview_rows = [(line, begin + start, begin + end) for start, end in rows]
+            screen_lines = [] if self._last_line_is_empty() else screen_lines[:1]
+        self._preview_lines = [(line, begin + start, begin + end) for start, end in screen_lines]
 
     def _clear_preview(self) -> None:
-        self._preview, self._preview_rows = [], []
+        self._preview, self._preview_lines = [], []
 
     def _clear(self) -> None:
-        """Remove all text; one empty line and row remain."""
-        self._lines, self._run_starts, self._texts, self._rows = [[]], [[]], [""], [(0, 0, 0)]
+        """Remove all text; one empty line remains."""
+        self._lines, self._run_starts, self._texts, self._screen_lines = [[]], [[]], [""], [(0, 0, 0)]
 
     def _open_line(self) -> None:
         self._lines.append([])
@@ -161,15 +165,15 @@ class TintedText(RoleStyles, GrowingRows):
     def _set_width(self, width: int) -> None:
         if width != self._wrapped_for:
             self._wrapped_for = width
-            self._rows = []
+            self._screen_lines = []
             self._wrap_from(0, 0)
             self._wrap_preview()
 
     def _wrap_from(self, line: int, begin: int) -> None:
-        """Add the rows from here on. Later text never changes where a row begins."""
+        """Add the screen lines from here on. Later text never changes where one begins."""
         for index in range(line, len(self._lines)):
             text = self._texts[index][begin:]
-            self._rows += [(index, begin + start, begin + end) for start, end in wrap(text, self._wrapped_for)]
+            self._screen_lines += [(index, begin + start, begin + end) for start, end in wrap(text, self._wrapped_for)]
             begin = 0
 
     def _segments(self, line: int, start: int, end: int) -> list[Segment]:
@@ -190,7 +194,7 @@ class TintedText(RoleStyles, GrowingRows):
         )
 
     def _preview_segments(self, start: int, end: int) -> list[Segment]:
-        """The part of the preview in a row of the last line."""
+        """The part of the preview in a screen line of the last line of text."""
         segments: list[Segment] = []
         at = len(self._texts[-1])
         for text, role in self._preview:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from textual.message import Message
 
-from specchat.tui.text.cells import Row, cut, width_of
+from specchat.tui.text.cells import ScreenLine, cut, width_of
 from specchat.tui.text.wrap import wrap
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 PAGES = 3
 NARROW = 40
 """Columns below which every entry gets one line."""
 
-_TREE: list[Row] = [
+_TREE: list[ScreenLine] = [
     [("The", "root"), ("━", "river"), ("●·quick", "accepted"), ("━", "river"), ("●·brown", "accepted"), ("┯", "river"),
      ("●·fox", "accepted"), ("━", "river"), ("★·jumps", "bonus")],
     [(" " * 19, ""), ("├", "line"), ("✕·dog", "crossed"), ("─", "line"), ("○·sleeps", "unreached")],
@@ -36,7 +36,7 @@ _CHANGES = (
 )
 
 
-class TourView(PaintedRows):
+class TourView(PaintedLines):
     """One page at a time, in place of the welcome page."""
 
     DEFAULT_CSS = """
@@ -63,7 +63,7 @@ class TourView(PaintedRows):
         self.repaint()
         return self.page < PAGES
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """A title, the page, and the keys that continue; on a small screen the title is left out."""
         column = max(1, min(width, 62))
         title, body = (self._tree, self._keys, self._changes)[min(self.page, PAGES - 1)](column)
@@ -71,18 +71,20 @@ class TourView(PaintedRows):
         ways = f"{self.page + 1} of {PAGES} · {send} goes on · {stop} skips · or just type"
         if column < len(ways):
             ways = f"{self.page + 1}/{PAGES} · {send} · {stop} skips"
-        rows: list[Row] = [[(title, "strong")], [], *body] if height > len(body) + 4 else body[: max(0, height - 2)]
-        rows = [*rows, [], [(ways, "dim")]]
-        left = " " * max(0, (width - max(width_of(row) for row in rows)) // 2)
-        return [[] for _ in range(max(0, (height - len(rows)) // 2))] + [[(left, ""), *row] for row in rows]
+        lines: list[ScreenLine] = (
+            [[(title, "strong")], [], *body] if height > len(body) + 4 else body[: max(0, height - 2)]
+        )
+        lines = [*lines, [], [(ways, "dim")]]
+        left = " " * max(0, (width - max(width_of(line) for line in lines)) // 2)
+        return [[] for _ in range(max(0, (height - len(lines)) // 2))] + [[(left, ""), *line] for line in lines]
 
-    def _tree(self, column: int) -> tuple[str, list[Row]]:
+    def _tree(self, column: int) -> tuple[str, list[ScreenLine]]:
         about = "Small guesses are laid out as a tree. The model reads all of it at once and keeps what it agrees with:"
         picture = _TREE if column >= width_of(_TREE[0]) else []
         marks = [_entry(mark, role, said, 3, column) for mark, role, said in _MARKS]
         return "Watch it guess", [*_lines(about, column), [], *picture, *([[]] if picture else []), *_flat(marks)]
 
-    def _keys(self, column: int) -> tuple[str, list[Row]]:
+    def _keys(self, column: int) -> tuple[str, list[ScreenLine]]:
         known = [(self._key_of(id), self._help_of(id)) for id in _KEYS]
         wide = max(len(key) for key, _ in known) + 2
         if column < NARROW:
@@ -90,7 +92,7 @@ class TourView(PaintedRows):
         entries = [_entry(key, "accepted", said, wide, column) for key, said in known if key]
         return "A few keys", _flat(entries)
 
-    def _changes(self, column: int) -> tuple[str, list[Row]]:
+    def _changes(self, column: int) -> tuple[str, list[ScreenLine]]:
         entries = []
         for id, name, said in _CHANGES:
             key = self._key_of(id) if id else ""
@@ -99,17 +101,17 @@ class TourView(PaintedRows):
         return "Make it yours", [*_flat(entries), [], *_lines(after, column)]
 
 
-def _lines(text: str, column: int) -> list[Row]:
+def _lines(text: str, column: int) -> list[ScreenLine]:
     return [[(text[a:b].strip(), "text")] for a, b in wrap(text, column)]
 
 
-def _entry(name: str, role: str, said: str, indent: int, column: int) -> list[Row]:
+def _entry(name: str, role: str, said: str, indent: int, column: int) -> list[ScreenLine]:
     """A name and what it means, wrapped beside it, or cut where there is little room."""
     room = max(8, column - indent)
     parts = [said[a:b].strip() for a, b in wrap(said, room)] if column >= NARROW else [cut(said, room)]
-    first: Row = [(name.ljust(indent), role), (parts[0], "text")]
+    first: ScreenLine = [(name.ljust(indent), role), (parts[0], "text")]
     return [first, *([(" " * indent, ""), (part, "text")] for part in parts[1:])]
 
 
-def _flat(entries: list[list[Row]]) -> list[Row]:
-    return [row for entry in entries for row in entry]
+def _flat(entries: list[list[ScreenLine]]) -> list[ScreenLine]:
+    return [line for entry in entries for line in entry]

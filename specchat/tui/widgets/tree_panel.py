@@ -12,31 +12,31 @@ from textual.reactive import reactive
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.draw.token_tree import ASCII, UNICODE, Drawing, Mode, draw, fitting_mode, hides_most, picture_of
-from specchat.tui.draw.token_tree.lower_rows import (
+from specchat.tui.draw.token_tree.lower_lines import (
     EARLIER,
-    earlier_rounds_rows,
-    legend_rows,
-    node_rows,
+    earlier_rounds_lines,
+    legend_lines,
+    node_lines,
 )
 from specchat.tui.draw.token_tree.navigation import Step, neighbour
 from specchat.tui.draw.token_tree.picture import Picture
 from specchat.tui.draw.token_tree.ribbon import Columns, Ribbon, ribbon, ribbon_height
 from specchat.tui.draw.tree_captions import summary_of, title_of
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.text.cells import Row
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.text.cells import ScreenLine
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 _MAP_ROUNDS = 8
 """Small rounds in a row before trees are no longer drawn as a map; this avoids flicker."""
 
-_ALL_FROM_ROWS = 15
-"""Rows of a panel that has room for the details of a node and the ribbon at once."""
+_ALL_FROM_LINES = 15
+"""Lines of a panel that has room for the details of a node and the ribbon at once."""
 
-_ALL_ROWS = 1000
-"""Enough rows for every node."""
+_ALL_LINES = 1000
+"""Enough lines for every node."""
 
 
-class TreePanel(PaintedRows, can_focus=True):
+class TreePanel(PaintedLines, can_focus=True):
     """The tree of one round, and below it the rounds before in brief.
 
     With the focus, keys select nodes: the selected round stays until the user leaves it, while the reply goes on.
@@ -83,7 +83,7 @@ class TreePanel(PaintedRows, can_focus=True):
         self._drawing = Drawing([], [])
         self._columns = Columns()
         self._ribbon: Ribbon | None = None
-        self._ribbon_row = 0
+        self._ribbon_line = 0
         self._map_decision: tuple[int, int] = (0, 0)  # (the round it was decided for, rounds it stays a map)
         self.entitle(title="tree")
 
@@ -111,7 +111,7 @@ class TreePanel(PaintedRows, can_focus=True):
         if (offset := event.get_content_offset(self)) is None:
             return
         node = self._drawing.node_at(offset.x, offset.y)
-        turned = self._ribbon.round_at(offset.x, offset.y - self._ribbon_row) if self._ribbon else None
+        turned = self._ribbon.round_at(offset.x, offset.y - self._ribbon_line) if self._ribbon else None
         if node is not None:
             self._choose(node)
         elif turned is not None:
@@ -201,7 +201,7 @@ class TreePanel(PaintedRows, can_focus=True):
         self._revealed = (round, upto)
         self._update_title()
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """The tree; under it what is known about a node or the rounds before, the whole reply, and the legend."""
         self._ribbon = None
         round = self.round
@@ -211,28 +211,28 @@ class TreePanel(PaintedRows, can_focus=True):
         picture = picture_of(round, self._marks, upto, self._chosen)
         if fitting_mode(self.mode, width, height) == "strip":
             self._drawing = self._drawn(round, picture, width, height)
-            return self._drawing.rows
+            return self._drawing.lines
         about = self._details(round, width, height)
-        last = legend_rows(picture, width, height, self._marks)
-        if not about or height >= _ALL_FROM_ROWS:
-            last = [*self._ribbon_rows(width, height), *last]
+        last = legend_lines(picture, width, height, self._marks)
+        if not about or height >= _ALL_FROM_LINES:
+            last = [*self._ribbon_lines(width, height), *last]
         self._drawing = self._drawn(round, picture, width, height - len(about) - len(last))
-        rows = self._drawing.rows
+        lines = self._drawing.lines
         if not about:
-            room = height - len(last) - max(len(rows), height // 2) - 1  # a small tree keeps half: less jumps
-            about = earlier_rounds_rows(self._before(round), width, height, self._marks, room=room)
-        space = height - len(rows) - len(about) - len(last)
-        self._ribbon_row = height - len(last)
-        return [*rows, *([] for _ in range(space)), *about, *last]
+            room = height - len(last) - max(len(lines), height // 2) - 1  # a small tree keeps half: less jumps
+            about = earlier_rounds_lines(self._before(round), width, height, self._marks, room=room)
+        space = height - len(lines) - len(about) - len(last)
+        self._ribbon_line = height - len(last)
+        return [*lines, *([] for _ in range(space)), *about, *last]
 
-    def _ribbon_rows(self, width: int, height: int) -> list[Row]:
+    def _ribbon_lines(self, width: int, height: int) -> list[ScreenLine]:
         """The whole reply, and where in it the selected round is."""
         count = len(self._rounds)
-        if not (rows := ribbon_height(height, width, count)):
+        if not (lines := ribbon_height(height, width, count)):
             return []
         shown = count if self._pinned is None else self._place_of(self._pinned)
-        self._ribbon = ribbon(self._columns.of(self._rounds), width, rows, shown if shown < count else None)
-        return self._ribbon.rows
+        self._ribbon = ribbon(self._columns.of(self._rounds), width, lines, shown if shown < count else None)
+        return self._ribbon.lines
 
     def _drawn(self, round: RoundDone, picture: Picture, width: int, height: int) -> Drawing:
         """Draw in the current mode; a selected node is always visible."""
@@ -240,7 +240,7 @@ class TreePanel(PaintedRows, can_focus=True):
         drawing = draw(picture, width, height, mode, self._marks)
         if self._chosen is None or self._chosen in drawing.shown or height < 2:
             return drawing
-        whole = draw(picture, width, _ALL_ROWS, mode, self._marks)
+        whole = draw(picture, width, _ALL_LINES, mode, self._marks)
         if self._chosen in whole.shown:
             return whole.scrolled_to(self._chosen, height)
         return draw(picture, width, height, "map", self._marks)
@@ -254,12 +254,12 @@ class TreePanel(PaintedRows, can_focus=True):
             self._map_decision = (id(round), _MAP_ROUNDS if large else max(0, stays - 1))
         return "map" if self._map_decision[1] and fitting_mode("auto", width, height) != "strip" else "auto"
 
-    def _details(self, round: RoundDone, width: int, height: int) -> list[Row]:
+    def _details(self, round: RoundDone, width: int, height: int) -> list[ScreenLine]:
         """About the node that is pointed at or chosen; nothing if there is none."""
         node = self._hovered if self._hovered is not None else self._chosen
         if node is None or node > len(round.tree.tokens):
             return []
-        return node_rows(round, node, width, height, self._marks, roomy=self._chosen is not None)
+        return node_lines(round, node, width, height, self._marks, roomy=self._chosen is not None)
 
     def _before(self, round: RoundDone) -> list[RoundDone]:
         at = self._place_of(round)

@@ -6,11 +6,11 @@ from specchat.engine.protocol.events import RoundDone
 from specchat.tui.draw.token_tree import ASCII, UNICODE, draw, picture_of
 from specchat.tui.draw.tree_captions import summary_of
 from specchat.tui.state.reply_figures import Figures
-from specchat.tui.text.cells import Row, width_of
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.text.cells import ScreenLine, width_of
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 
-class TreeStrip(PaintedRows):
+class TreeStrip(PaintedLines):
     """The tree in one line, where there is no room for a panel."""
 
     DEFAULT_CSS = """
@@ -35,7 +35,7 @@ class TreeStrip(PaintedRows):
         self._round, self._upto = round, upto
         self.repaint()
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """The tree at the left, its figures at the right."""
         if self._round is None:
             return []
@@ -43,6 +43,6 @@ class TreeStrip(PaintedRows):
         room = width - len(summary) - 2
         if room < 12:
             summary, room = "", width
-        row = draw(picture_of(self._round, self._marks, self._upto), room, 1, "strip", self._marks).rows[0]
-        gap = " " * (width - width_of(row) - len(summary))
-        return [[*row, (gap, ""), (summary, "bonus")]]
+        line = draw(picture_of(self._round, self._marks, self._upto), room, 1, "strip", self._marks).lines[0]
+        gap = " " * (width - width_of(line) - len(summary))
+        return [[*line, (gap, ""), (summary, "bonus")]]

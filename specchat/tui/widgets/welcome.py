@@ -5,16 +5,16 @@ from __future__ import annotations
 from textual.events import Click, MouseMove
 from textual.message import Message
 
-from specchat.tui.draw.growing_tree_rows import NARROWEST, growing_tree_rows
+from specchat.tui.draw.growing_tree_lines import NARROWEST, growing_tree_lines
 from specchat.tui.draw.token_tree import Marks
 from specchat.tui.state.growing_tree import GrowingTree
 from specchat.tui.state.session import Chat
 from specchat.tui.state.starting_questions import QUESTIONS
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import Row, bar, cut, width_of
+from specchat.tui.text.cells import ScreenLine, bar, cut, width_of
 from specchat.tui.text.key_names import hint
 from specchat.tui.text.wrap import wrap
-from specchat.tui.widgets.painted_rows import PaintedRows
+from specchat.tui.widgets.painted_lines import PaintedLines
 
 _ABOUT = (
     "A drafter guesses a tree of tokens, the model reads the whole tree at once and keeps "
@@ -22,17 +22,17 @@ _ABOUT = (
 )
 _ABOUT_NARROW = "Guessed in a tree, checked at once, kept where the model agrees."
 
-_COLUMN, _TREE_COLUMN, _TREE_ROWS = 62, 70, 12
-"""The widest text, the widest tree, and the rows it takes where there is room."""
+_COLUMN, _TREE_COLUMN, _TREE_LINES = 62, 70, 12
+"""The widest text, the widest tree, and the lines it takes where there is room."""
 
 _LOW = 15
-"""With fewer rows there is no room for a tree."""
+"""With fewer lines there is no room for a tree."""
 
-_STATE_ROWS = 4
-"""Rows kept for the progress of loading while a tree is shown, so that the tree stays in its place."""
+_STATE_LINES = 4
+"""Lines kept for the progress of loading while a tree is shown, so that the tree stays in its place."""
 
 
-class Welcome(PaintedRows):
+class Welcome(PaintedLines):
     """The empty page. It draws only while the tree grows or something is loaded."""
 
     DEFAULT_CSS = """
@@ -43,7 +43,7 @@ class Welcome(PaintedRows):
         super().__init__()
         self._chat, self._marks = chat, marks
         self._tree: GrowingTree | None = None
-        self._questions_at = 0  # the row of the first one
+        self._questions_at = 0  # the line of the first one
         self._pointed: int | None = None
 
     class QuestionChosen(Message):
@@ -73,31 +73,31 @@ class Welcome(PaintedRows):
         if (clicked := self._question_at(event)) is not None:
             self.post_message(self.QuestionChosen(QUESTIONS[clicked]))
 
-    def paint(self, width: int, height: int) -> list[Row]:
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
         """The name and the state, then what there is room for: first the questions, then the tree, then what it is."""
         column = min(width, _COLUMN)
         state = self._state(column)
         if self._tree is not None and width >= NARROWEST and height >= _LOW:  # the tree stays where it is
-            state += [[] for _ in range(_STATE_ROWS - len(state))]
+            state += [[] for _ in range(_STATE_LINES - len(state))]
         room = height - 1 - len(state) - bool(state)
         found, room = _fitted(self._found(column), room)
         questions, room = _fitted(self._questions(column), room)
-        tree, room = _fitted(self._growing(wide := min(width, _TREE_COLUMN), min(room - 1, _TREE_ROWS)), room)
+        tree, room = _fitted(self._growing(wide := min(width, _TREE_COLUMN), min(room - 1, _TREE_LINES)), room)
         about, room = _fitted(_about(width, column), room)
         name = [_DOTS, _NAME] if room and not tree else [_NAME]
-        above = [[_centred(row, width) for row in part] for part in (name, about)]
-        below = [[_centred(row, width) for row in part] for part in (state, found)]
+        above = [[_centred(line, width) for line in part] for part in (name, about)]
+        below = [[_centred(line, width) for line in part] for part in (state, found)]
         return self._stacked([*above, _as_block(tree, width, wide), *below], _as_block(questions, width), height)
 
-    def _stacked(self, parts: list[list[Row]], questions: list[Row], height: int) -> list[Row]:
-        """The parts with a blank row between them, in the middle of the page; the questions come last."""
-        rows: list[Row] = []
+    def _stacked(self, parts: list[list[ScreenLine]], questions: list[ScreenLine], height: int) -> list[ScreenLine]:
+        """The parts with a blank line between them, in the middle of the page; the questions come last."""
+        lines: list[ScreenLine] = []
         for part in parts:
-            rows += [[], *part] if rows and part else part
-        used = len(rows) + len(questions) + bool(questions)
-        rows = [*([] for _ in range((height - used) // 2)), *rows, *([[]] if questions else [])]
-        self._questions_at = len(rows)
-        return [*rows, *questions]
+            lines += [[], *part] if lines and part else part
+        used = len(lines) + len(questions) + bool(questions)
+        lines = [*([] for _ in range((height - used) // 2)), *lines, *([[]] if questions else [])]
+        self._questions_at = len(lines)
+        return [*lines, *questions]
 
     def _grow(self) -> None:
         if self._tree is not None and self._tree.advance():
@@ -113,10 +113,10 @@ class Welcome(PaintedRows):
             self._pointed = question
             self.repaint()
 
-    def _growing(self, width: int, height: int) -> list[Row]:
-        return [] if self._tree is None else growing_tree_rows(self._tree, width, height, self._marks)
+    def _growing(self, width: int, height: int) -> list[ScreenLine]:
+        return [] if self._tree is None else growing_tree_lines(self._tree, width, height, self._marks)
 
-    def _questions(self, column: int) -> list[Row]:
+    def _questions(self, column: int) -> list[ScreenLine]:
         """Each question with its key; the one under the pointer stands out."""
         keys = [hint(self, f"question.{which}", "") for which in ("first", "second", "third")]
         wide = max(map(len, keys)) + 1
@@ -125,19 +125,19 @@ class Welcome(PaintedRows):
             for at, (key, said) in enumerate(zip(keys, QUESTIONS, strict=True))
         ]
 
-    def _found(self, column: int) -> list[Row]:
+    def _found(self, column: int) -> list[ScreenLine]:
         """What other programs keep on this machine."""
         if not (found := self._chat.found):
             return []
         adds = hint(self, "pair", "adds and loads it") or "/pair adds and loads it"
         return [*_paragraph(found, column, "bonus"), [(adds, "dim")]]
 
-    def _state(self, column: int) -> list[Row]:
+    def _state(self, column: int) -> list[ScreenLine]:
         chat = self._chat
         if chat.engine.phase == "loading" and chat.engine.loading is not None:
             what, share, figures = numbers.loading(chat.engine.loading)
             cancels = f"{key} · " if (key := hint(self, "stop", "cancels")) else ""
-            line: Row = [(bar(share or 0.0, min(40, column)), "bar")] if share is not None else []
+            line: ScreenLine = [(bar(share or 0.0, min(40, column)), "bar")] if share is not None else []
             return [[(what, "text")], line, [(figures, "dim")], [(cancels + "you can already type", "dim")]]
         if chat.engine.phase in ("starting", "loading"):
             name = chat.engine.loading_pair
@@ -150,29 +150,29 @@ class Welcome(PaintedRows):
         return []
 
 
-_NAME: Row = [("specchat", "strong")]
-_DOTS: Row = [("●", "accepted"), ("━", "river"), ("●", "accepted"), ("━", "river"), ("★", "bonus"), (" ", "")]
-"""A tree in one row, where no other is shown."""
+_NAME: ScreenLine = [("specchat", "strong")]
+_DOTS: ScreenLine = [("●", "accepted"), ("━", "river"), ("●", "accepted"), ("━", "river"), ("★", "bonus"), (" ", "")]
+"""A tree in one line, where no other is shown."""
 
 
-def _about(width: int, column: int) -> list[Row]:
+def _about(width: int, column: int) -> list[ScreenLine]:
     return _paragraph(_ABOUT if width >= 50 else _ABOUT_NARROW, column, "dim")
 
 
-def _paragraph(text: str, column: int, role: str) -> list[Row]:
+def _paragraph(text: str, column: int, role: str) -> list[ScreenLine]:
     return [[(text[a:b].strip(), role)] for a, b in wrap(text, column)]
 
 
-def _fitted(rows: list[Row], room: int) -> tuple[list[Row], int]:
-    """The rows, if there is room for them and a blank one, and the room that is left."""
-    return (rows, room - len(rows) - 1) if rows and len(rows) < room else ([], room)
+def _fitted(lines: list[ScreenLine], room: int) -> tuple[list[ScreenLine], int]:
+    """The lines, if there is room for them and a blank one, and the room that is left."""
+    return (lines, room - len(lines) - 1) if lines and len(lines) < room else ([], room)
 
 
-def _centred(row: Row, width: int) -> Row:
-    return [(" " * max(0, (width - width_of(row)) // 2), ""), *row]
+def _centred(line: ScreenLine, width: int) -> ScreenLine:
+    return [(" " * max(0, (width - width_of(line)) // 2), ""), *line]
 
 
-def _as_block(rows: list[Row], width: int, column: int = 0) -> list[Row]:
-    """Rows that begin in the same column, so that a text of this width is centred, or else the widest of them."""
-    left = max(0, (width - (column or max(map(width_of, rows), default=0))) // 2)
-    return [[(" " * left, ""), *row] for row in rows]
+def _as_block(lines: list[ScreenLine], width: int, column: int = 0) -> list[ScreenLine]:
+    """Lines that begin in the same column, so that a text of this width is centred, or else the widest of them."""
+    left = max(0, (width - (column or max(map(width_of, lines), default=0))) // 2)
+    return [[(" " * left, ""), *line] for line in lines]

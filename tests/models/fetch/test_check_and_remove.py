@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from wheels_of_tests import BODY, parted, whole
+from wheel_files import BODY, parted, whole
 
 from specchat.config import ModelSpec, ScriptedSource, cache_dir
 from specchat.errors import WeightsError

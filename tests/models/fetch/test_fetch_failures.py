@@ -8,7 +8,7 @@ from collections import namedtuple
 from importlib import metadata
 
 import pytest
-from wheels_of_tests import BODY, PARTS, everything_below, part_files, parted, whole
+from wheel_files import BODY, PARTS, everything_below, part_files, parted, whole
 
 from specchat.config import ModelFile, ModelSpec, cache_dir
 from specchat.errors import WeightsError

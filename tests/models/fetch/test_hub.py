@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_hub import fake_hub
-from wheels_of_tests import BODY, ROOT, everything_below, whole
+from wheel_files import BODY, ROOT, everything_below, whole
 
 from specchat.config import HubSource, ModelFile, ModelSpec, cache_dir
 from specchat.models import fetch

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from wheels_of_tests import BODY, everything_below, whole
+from wheel_files import BODY, everything_below, whole
 
 from specchat.config import IndexSource, ModelFile, ModelSpec, PathSource
 from specchat.errors import WeightsError

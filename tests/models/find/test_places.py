@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+from models_without_weights import folder, gguf
 from other_programs import hub, manifest, ollama, surroundings
-from paper_models import folder, gguf
 
+from specchat.models.find.folder_walk import DEEPEST
 from specchat.models.find.places import find_models
-from specchat.models.find.walk import DEEPEST
 
 LIBRARY = "registry.ollama.ai/library"
 

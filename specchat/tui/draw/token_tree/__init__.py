@@ -1,7 +1,7 @@
-"""Draws one round's token tree as rows of (text, role): a pure function of the round and the size.
+"""Draws one round's token tree as lines of (text, role): a pure function of the round and the size.
 
 river   the accepted path runs along the top, rejected branches hang below their parent
-log     one token of the path per row, like a commit graph; for narrow or tall rooms
+log     one token of the path per line, like a commit graph; for narrow or tall rooms
 map     one mark per node, by depth and likelihood; for many nodes
 strip   one line, for no room at all
 """
@@ -19,7 +19,7 @@ from specchat.tui.draw.token_tree.marks import ASCII, UNICODE, Marks
 from specchat.tui.draw.token_tree.picture import Picture, number_in, picture_of
 from specchat.tui.draw.token_tree.river import river
 from specchat.tui.draw.token_tree.strip import strip
-from specchat.tui.text.cells import Row, clip, width_of
+from specchat.tui.text.cells import ScreenLine, clip, width_of
 
 Mode = Literal["auto", "river", "log", "map", "strip"]
 MODES: tuple[Mode, ...] = ("auto", "river", "log", "map", "strip")
@@ -27,21 +27,21 @@ MODES: tuple[Mode, ...] = ("auto", "river", "log", "map", "strip")
 RIVER_FROM_COLUMNS = 38
 MAP_FROM_NODES = 32
 
-_LAYOUTS: dict[Mode, Callable[[Picture, int, int, Marks], list[Row]]] = {
+_LAYOUTS: dict[Mode, Callable[[Picture, int, int, Marks], list[ScreenLine]]] = {
     "river": river, "log": log, "map": tree_map, "strip": strip,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawn tree: its rows, and the cells of each node."""
+    """A drawn tree: its lines, and the cells of each node."""
 
-    rows: list[Row]
-    places: list[tuple[int, int, int, int]]  # (row, first cell, cell after the last, node)
+    lines: list[ScreenLine]
+    places: list[tuple[int, int, int, int]]  # (line, first cell, cell after the last, node)
 
     def node_at(self, x: int, y: int) -> int | None:
         """The node that is drawn in this cell."""
-        return next((node for row, left, right, node in self.places if row == y and left <= x < right), None)
+        return next((node for line, left, right, node in self.places if line == y and left <= x < right), None)
 
     @property
     def shown(self) -> set[int]:
@@ -49,11 +49,11 @@ class Drawing:
         return {node for _, _, _, node in self.places}
 
     def scrolled_to(self, node: int, height: int) -> Drawing:
-        """So many rows of it, the one with this node among them."""
-        row = next((row for row, _, _, number in self.places if number == node), 0)
-        top = max(0, row - height + 1)
+        """So many lines of it, the one with this node among them."""
+        line = next((line for line, _, _, number in self.places if number == node), 0)
+        top = max(0, line - height + 1)
         places = [(y - top, left, right, number) for y, left, right, number in self.places if 0 <= y - top < height]
-        return Drawing(self.rows[top : top + height], places)
+        return Drawing(self.lines[top : top + height], places)
 
 
 def fitting_mode(mode: Mode, width: int, height: int) -> Mode:
@@ -66,11 +66,11 @@ def fitting_mode(mode: Mode, width: int, height: int) -> Mode:
 
 
 def draw(picture: Picture, width: int, height: int, mode: Mode, marks: Marks) -> Drawing:
-    """At most `height` rows, each at most `width` cells wide."""
+    """At most `height` lines, each at most `width` cells wide."""
     if width < 1 or height < 1:
         return Drawing([], [])
-    rows = [clip(row, width) for row in _LAYOUTS[fitting_mode(mode, width, height)](picture, width, height, marks)]
-    return _placed(rows[:height])
+    lines = [clip(line, width) for line in _LAYOUTS[fitting_mode(mode, width, height)](picture, width, height, marks)]
+    return _placed(lines[:height])
 
 
 def hides_most(picture: Picture, width: int, height: int, mode: Mode, marks: Marks) -> bool:
@@ -80,22 +80,22 @@ def hides_most(picture: Picture, width: int, height: int, mode: Mode, marks: Mar
     return len(draw(picture, width, height, mode, marks).shown) < (picture.drafted + 2) / 2
 
 
-def layout(round: RoundDone, width: int, height: int, mode: Mode = "auto", marks: Marks = UNICODE) -> list[Row]:
-    """A round's rows; `auto` draws a large tree as a map where most of it would be hidden otherwise."""
+def layout(round: RoundDone, width: int, height: int, mode: Mode = "auto", marks: Marks = UNICODE) -> list[ScreenLine]:
+    """A round's lines; `auto` draws a large tree as a map where most of it would be hidden otherwise."""
     picture = picture_of(round, marks)
     if mode == "auto" and hides_most(picture, width, height, mode, marks):
         mode = "map"
-    return draw(picture, width, height, mode, marks).rows
+    return draw(picture, width, height, mode, marks).lines
 
 
-def _placed(rows: list[Row]) -> Drawing:
+def _placed(lines: list[ScreenLine]) -> Drawing:
     """Remove the node numbers from the roles and record their cells."""
-    plain: list[Row] = []
+    plain: list[ScreenLine] = []
     places: list[tuple[int, int, int, int]] = []
-    for y, row in enumerate(rows):
+    for y, line in enumerate(lines):
         at = 0
         plain.append([])
-        for text, role in row:
+        for text, role in line:
             number, wide = number_in(role), width_of([(text, "")])
             if number is not None:
                 places.append((y, at, at + wide, number))

@@ -1,4 +1,4 @@
-"""The details of one node of a round, as a few rows."""
+"""The details of one node of a round, as a few lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specchat.engine.protocol.round_parts import Draw, Source
 from specchat.tui.draw.token_tree.marks import Marks, label
 from specchat.tui.draw.token_tree.navigation import bonus_of, depth_of, parent_of
 from specchat.tui.draw.token_tree.picture import drafted_of, picture_of, proposers_of
-from specchat.tui.text.cells import Row, clip, width_of
+from specchat.tui.text.cells import ScreenLine, clip, width_of
 from specchat.tui.text.wrap import wrap
 
 _PARTS = {
@@ -19,25 +19,25 @@ _PARTS = {
 _KINDS = {"iid": "drawn", "wor": "drawn without replacement", "point": "a point"}
 
 
-def details(round: RoundDone, node: int, width: int, marks: Marks) -> list[Row]:
-    """The token, why it was accepted or not, its probabilities and its proposers; important rows first."""
+def details(round: RoundDone, node: int, width: int, marks: Marks) -> list[ScreenLine]:
+    """The token, why it was accepted or not, its probabilities and its proposers; important lines first."""
     picture = picture_of(round, marks)
     drawn = picture.spine[-1] if node == bonus_of(round) else picture.nodes[node]
     glyph, role = drawn.mark(marks)
-    head: Row = [
+    head: ScreenLine = [
         (glyph, role.partition("#")[0]),
         (" " if glyph else "", ""),
         (_text(round, node, marks), drawn.shown_state),
     ]
-    rows = [_with_probabilities(head, *_probabilities(round, node), width)]
+    screen_lines = [_with_probabilities(head, *_probabilities(round, node), width)]
     number = f"token\u00a0{_token(round, node)} ·\u00a0depth\u00a0{depth_of(round, node)} ·\u00a0node\u00a0{node}"
-    rows += [[(line, "text")] for line in _wrapped(reason_of(round, node, marks), width)]
-    rows += [[(line, "dim")] for told in (_origin(round, node), number) for line in _wrapped(told, width)]
-    return [clip(row, width) for row in rows]
+    screen_lines += [[(line, "text")] for line in _wrapped(reason_of(round, node, marks), width)]
+    screen_lines += [[(line, "dim")] for told in (_origin(round, node), number) for line in _wrapped(told, width)]
+    return [clip(screen_line, width) for screen_line in screen_lines]
 
 
-def _with_probabilities(head: Row, target: str, draft: str, width: int) -> Row:
-    """The row with the probabilities at the right edge, in full, abbreviated or left out as the width allows."""
+def _with_probabilities(head: ScreenLine, target: str, draft: str, width: int) -> ScreenLine:
+    """The line with the probabilities at the right edge, in full, abbreviated or left out as the width allows."""
     parts = [("target p ", "p ", target), ("draft q ", "q ", draft)]
     for form in (0, 1):
         said = " · ".join(part[form] + part[2] for part in parts if part[2])

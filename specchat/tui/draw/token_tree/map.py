@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from specchat.tui.draw.token_tree.marks import Marks
 from specchat.tui.draw.token_tree.picture import Node, Picture, number_in
-from specchat.tui.text.cells import Row, Run, width_of
+from specchat.tui.text.cells import Run, ScreenLine, width_of
 
-_HEAD_FROM_ROWS = 4
-"""Below so many rows only the map itself is drawn: no text of the path, no depths."""
+_HEAD_FROM_LINES = 4
+"""Below so many lines only the map itself is drawn: no text of the path, no depths."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,19 @@ class _Column:
     breadth: int
 
 
-def tree_map(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
+def tree_map(picture: Picture, width: int, height: int, marks: Marks) -> list[ScreenLine]:
     """The path's text, the depths, then the map."""
-    heads = 2 if height >= _HEAD_FROM_ROWS else 0
+    heads = 2 if height >= _HEAD_FROM_LINES else 0
     nodes = _by_depth(picture)
     total = sum(len(others) + (spine is not None) for spine, others in nodes)
-    rows, cells = _grid(nodes, width, height - heads, marks, 0)
-    shown = _count(rows)
+    lines, cells = _grid(nodes, width, height - heads, marks, 0)
+    shown = _count(lines)
     if shown < total:
-        rows, cells = _grid(nodes, width, height - heads, marks, 1)
-        rows.append([(f"{marks.more} {total - _count(rows)} more", "dim")])
+        lines, cells = _grid(nodes, width, height - heads, marks, 1)
+        lines.append([(f"{marks.more} {total - _count(lines)} more", "dim")])
     if not heads:
-        return rows
-    return [[run for node in picture.spine for run in node.words()], _depths(cells, width), *rows]
+        return lines
+    return [[run for node in picture.spine for run in node.words()], _depths(cells, width), *lines]
 
 
 def _by_depth(picture: Picture) -> list[tuple[Node | None, list[Node]]]:
@@ -56,21 +56,21 @@ def _by_depth(picture: Picture) -> list[tuple[Node | None, list[Node]]]:
 
 def _grid(
     nodes: list[tuple[Node | None, list[Node]]], width: int, height: int, marks: Marks, reserved: int
-) -> tuple[list[Row], list[int]]:
-    """The rows, and how many cells each depth takes; `reserved` rows are left free below."""
+) -> tuple[list[ScreenLine], list[int]]:
+    """The lines, and how many cells each depth takes; `reserved` lines are left free below."""
     height = max(1, height - reserved)
     columns, cell, gap = _fitted(nodes, width, height)
-    rows: list[Row] = [[] for _ in range(height)]
+    lines: list[ScreenLine] = [[] for _ in range(height)]
     widths: list[int] = []
     for index, column in enumerate(columns):
         taken = column.breadth * cell + gap
         widths.append(taken)
         flows = index + 1 < len(columns) and columns[index + 1].spine is not None
         for y in range(height):
-            row = _cells(column, y, height, cell, marks)
+            line = _cells(column, y, height, cell, marks)
             filler: Run = (marks.river, "river") if flows and y == 0 else (" ", "")
-            rows[y] += [*row, (filler[0] * (taken - width_of(row)), filler[1])]
-    return [row for row in rows if any(text.strip() for text, _ in row)], widths
+            lines[y] += [*line, (filler[0] * (taken - width_of(line)), filler[1])]
+    return [line for line in lines if any(text.strip() for text, _ in line)], widths
 
 
 def _fitted(nodes: list[tuple[Node | None, list[Node]]], width: int, height: int) -> tuple[list[_Column], int, int]:
@@ -86,26 +86,26 @@ def _fitted(nodes: list[tuple[Node | None, list[Node]]], width: int, height: int
     return columns[: width // (cell + gap) if sum(breadths) > width else len(columns)], cell, gap
 
 
-def _cells(column: _Column, y: int, height: int, cell: int, marks: Marks) -> Row:
-    """Row `y` of a depth: the node of the path in the first row, the others below it, column by column."""
+def _cells(column: _Column, y: int, height: int, cell: int, marks: Marks) -> ScreenLine:
+    """Line `y` of a depth: the node of the path in the first line, the others below it, column by column."""
     if y == 0:
         return _cell(column.spine, cell, marks) if column.spine else []
-    row: Row = []
+    line: ScreenLine = []
     for x in range(column.breadth):
         place = x * (height - 1) + y - 1
         if place < len(column.others):
-            row += _cell(column.others[place], cell, marks)
-    return row
+            line += _cell(column.others[place], cell, marks)
+    return line
 
 
-def _cell(node: Node, cell: int, marks: Marks) -> Row:
+def _cell(node: Node, cell: int, marks: Marks) -> ScreenLine:
     glyph, role = node.mark(marks)
     if node.accent:
         role = f"{node.accent}#{node.number}"
     return [(glyph, role), (marks.shade(node.likelihood), f"bar#{node.number}")][:cell]
 
 
-def _depths(widths: list[int], width: int) -> Row:
+def _depths(widths: list[int], width: int) -> ScreenLine:
     """The numbers of the depths above their columns, as far as they fit."""
     text, at = "", 0
     for depth, taken in enumerate(widths, 1):
@@ -115,5 +115,5 @@ def _depths(widths: list[int], width: int) -> Row:
     return [(text[:width].rstrip(), "dim")]
 
 
-def _count(rows: list[Row]) -> int:
-    return len({number for row in rows for _, role in row if (number := number_in(role)) is not None})
+def _count(lines: list[ScreenLine]) -> int:
+    return len({number for line in lines for _, role in line if (number := number_in(role)) is not None})

@@ -10,18 +10,18 @@ from itertools import groupby
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.tui.draw.token_tree.picture import proposers_of
-from specchat.tui.text.cells import Row, spark, titled_rule, width_of
+from specchat.tui.text.cells import ScreenLine, spark, titled_rule, width_of
 
 TOP_TOKENS = 8
-"""A column of so many tokens fills its row, unless a round gained more."""
+"""A column of so many tokens fills the height of its line, unless a round gained more."""
 
 _ROLES = ("drafted", "good", "agreed")
 """The colours of proposers in the order in which they appear; the last is that of all further ones."""
 
 _ALONE = "target alone"
-_TITLED_FROM_ROWS = 15
-_LINE_PER_ROWS = 6
-"""A panel has room for a line of the ribbon for so many of its rows."""
+_TITLED_FROM_LINES = 15
+_PANEL_LINES_PER_RIBBON_LINE = 6
+"""For so many lines of its height, a panel has room for one line of the ribbon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,19 @@ class Column:
 
 @dataclass(frozen=True)
 class Ribbon:
-    """A drawn ribbon: its rows, of which some are lines of columns, and the round of the first column."""
+    """A drawn ribbon: its lines, which of them hold columns, and the round of the first column."""
 
-    rows: list[Row]
-    lines: range
+    lines: list[ScreenLine]
+    column_lines: range
     first: int
     width: int
     count: int
 
     def round_at(self, x: int, y: int) -> int | None:
         """The round that is drawn in this cell."""
-        if y not in self.lines or not 0 <= x < self.width:
+        if y not in self.column_lines or not 0 <= x < self.width:
             return None
-        at = self.first + (y - self.lines.start) * self.width + x
+        at = self.first + (y - self.column_lines.start) * self.width + x
         return at if at < self.count else None
 
 
@@ -73,29 +73,29 @@ def column_of(round: RoundDone) -> Column:
 
 
 def ribbon_height(height: int, width: int, count: int) -> int:
-    """The rows that the ribbon of so many rounds takes of a panel of this size."""
-    if count == 0 or height < _LINE_PER_ROWS:
+    """The lines that the ribbon of so many rounds takes of a panel of this size."""
+    if count == 0 or height < _PANEL_LINES_PER_RIBBON_LINE:
         return 0
-    lines = min(-(-count // width), max(1, height // _LINE_PER_ROWS))
-    return lines + 2 if height >= _TITLED_FROM_ROWS else 1
+    lines = min(-(-count // width), max(1, height // _PANEL_LINES_PER_RIBBON_LINE))
+    return lines + 2 if height >= _TITLED_FROM_LINES else 1
 
 
 def ribbon(columns: Sequence[Column], width: int, height: int, shown: int | None = None) -> Ribbon:
-    """The ribbon in so many rows.
+    """The ribbon in so many lines.
 
     Args:
         shown: the round that the user turned to, which is marked.
     """
     titled = height > 2
-    lines = range(1, height - 1) if titled else range(height)
-    first = _first(len(columns), width, len(lines), shown)
+    column_lines = range(1, height - 1) if titled else range(height)
+    first = _first(len(columns), width, len(column_lines), shown)
     top = max(TOP_TOKENS, max((column.tokens for column in columns), default=0))
     roles = _roles(columns)
-    begins = range(first, first + len(lines) * width, width)
-    rows = [_line(columns, begin, min(len(columns), begin + width), top, roles, shown) for begin in begins]
+    begins = range(first, first + len(column_lines) * width, width)
+    lines = [_line(columns, begin, min(len(columns), begin + width), top, roles, shown) for begin in begins]
     if titled:
-        rows = [titled_rule(_title(columns, shown), width), *rows, _legend(roles, width)]
-    return Ribbon(rows, lines, first, width, len(columns))
+        lines = [titled_rule(_title(columns, shown), width), *lines, _legend(roles, width)]
+    return Ribbon(lines, column_lines, first, width, len(columns))
 
 
 def _first(count: int, width: int, lines: int, shown: int | None) -> int:
@@ -112,7 +112,9 @@ def _first(count: int, width: int, lines: int, shown: int | None) -> int:
     return max(0, first_line) * width
 
 
-def _line(columns: Sequence[Column], begin: int, end: int, top: int, roles: dict[str, str], shown: int | None) -> Row:
+def _line(
+    columns: Sequence[Column], begin: int, end: int, top: int, roles: dict[str, str], shown: int | None
+) -> ScreenLine:
     cells = [
         (spark([columns[at].tokens], top), "column" if at == shown else roles[columns[at].proposer])
         for at in range(begin, end)
@@ -136,11 +138,11 @@ def _title(columns: Sequence[Column], shown: int | None) -> str:
     return f"{shown + 1:,} of {len(columns):,}: {tokens}, {who}"
 
 
-def _legend(roles: dict[str, str], width: int) -> Row:
+def _legend(roles: dict[str, str], width: int) -> ScreenLine:
     """Which colour is whose, as many as fit."""
-    row: Row = []
+    line: ScreenLine = []
     for name, role in roles.items():
-        entry: Row = [("  " if row else "", ""), ("█", role), (f" {visible(name) or _ALONE}", "dim")]
-        if width_of([*row, *entry]) <= width:
-            row += entry
-    return row
+        entry: ScreenLine = [("  " if line else "", ""), ("█", role), (f" {visible(name) or _ALONE}", "dim")]
+        if width_of([*line, *entry]) <= width:
+            line += entry
+    return line

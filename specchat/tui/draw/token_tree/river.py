@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from specchat.tui.draw.token_tree.marks import TOKEN_CELLS, Marks
 from specchat.tui.draw.token_tree.picture import NO_NODE, WHOLE_CELLS, Node, Picture, number_in
-from specchat.tui.text.cells import Row, clip, width_of
+from specchat.tui.text.cells import ScreenLine, clip, width_of
 
 _BRANCH_CELLS = (WHOLE_CELLS, TOKEN_CELLS, 6, 4)
 """How many cells a label below the path may take; the first with which everything fits is used."""
@@ -24,26 +24,26 @@ _UNLIMITED = 10**6
 
 @dataclass(frozen=True)
 class _HangingBranches:
-    """The branches of one node of the path: the column where they begin, and their rows."""
+    """The branches of one node of the path: the column where they begin, and their lines."""
 
     column: int
-    rows: list[Row]
+    lines: list[ScreenLine]
 
     @property
     def right(self) -> int:
-        """The column after their widest row."""
-        return self.column + max(width_of(row) for row in self.rows)
+        """The column after their widest line."""
+        return self.column + max(width_of(line) for line in self.lines)
 
 
-def river(picture: Picture, width: int, height: int, marks: Marks) -> list[Row]:
-    """The path in one row, and as many branches below it as fit."""
+def river(picture: Picture, width: int, height: int, marks: Marks) -> list[ScreenLine]:
+    """The path in one line, and as many branches below it as fit."""
     spine = [node.cut_to(WHOLE_CELLS, marks) for node in picture.spine]
     if _width_needed(spine) > width:
         spine = [node.cut_to(TOKEN_CELLS, marks) for node in picture.spine]
     path = _in_view(spine, width, picture, marks)
-    top, columns = _path_row(path, width, marks)
+    top, columns = _path_line(path, width, marks)
     parents = [(node, column) for node, column in columns if node.branches and width - column >= _NARROWEST]
-    below: list[Row] = []
+    below: list[ScreenLine] = []
     pictures = [_with_labels_of(picture, cells, marks) for cells in _BRANCH_CELLS] if parents else []
     for first in range(len(pictures)):
         hanging = [_hang(pictures[first:], node.branches, column, width, marks) for node, column in parents]
@@ -96,17 +96,17 @@ def _elision(left_out: int, marks: Marks) -> Node:
     return Node(NO_NODE, f"{marks.more}{left_out}{marks.more}", "root", "root", None)
 
 
-def _path_row(path: Sequence[Node], width: int, marks: Marks) -> tuple[Row, list[tuple[Node, int]]]:
-    """The row of the path, and the column behind each of its nodes."""
-    row: Row = []
+def _path_line(path: Sequence[Node], width: int, marks: Marks) -> tuple[ScreenLine, list[tuple[Node, int]]]:
+    """The line of the path, and the column behind each of its nodes."""
+    line: ScreenLine = []
     columns: list[tuple[Node, int]] = []
     for position, node in enumerate(path):
-        row = clip([*row, *node.runs(marks)], width)
-        columns.append((node, column := width_of(row)))
+        line = clip([*line, *node.runs(marks)], width)
+        columns.append((node, column := width_of(line)))
         ends = position == len(path) - 1 and node.state == "bonus"
         if not ends and column < width:
-            row.append((marks.river_fork if node.branches else marks.river, "river"))
-    return row, columns
+            line.append((marks.river_fork if node.branches else marks.river, "river"))
+    return line, columns
 
 
 def _hang(
@@ -114,28 +114,28 @@ def _hang(
 ) -> _HangingBranches:
     """The branches of a node at this column, by the first of these pictures that is not too wide."""
     for picture in pictures[:-1]:
-        hanging = _HangingBranches(column, _sibling_rows(picture, branches, _UNLIMITED, marks))
+        hanging = _HangingBranches(column, _sibling_lines(picture, branches, _UNLIMITED, marks))
         if hanging.right <= width:
             return hanging
-    return _HangingBranches(column, _sibling_rows(pictures[-1], branches, width - column, marks))
+    return _HangingBranches(column, _sibling_lines(pictures[-1], branches, width - column, marks))
 
 
 def _with_labels_of(picture: Picture, cells: int, marks: Marks) -> Picture:
     return replace(picture, nodes=tuple(node.cut_to(cells, marks) for node in picture.nodes))
 
 
-def _sibling_rows(picture: Picture, branches: tuple[int, ...], room: int, marks: Marks) -> list[Row]:
+def _sibling_lines(picture: Picture, branches: tuple[int, ...], room: int, marks: Marks) -> list[ScreenLine]:
     """Siblings below each other, each with its descendants to the right."""
-    rows: list[Row] = []
+    lines: list[ScreenLine] = []
     for position, index in enumerate(branches):
         last = position == len(branches) - 1
-        first, *rest = _branch_rows(picture, index, room - 1, marks)
-        rows.append([(marks.corner if last else marks.branch, "line"), *first])
-        rows += [[(" " if last else marks.pipe, "line"), *row] for row in rest]
-    return rows
+        first, *rest = _branch_lines(picture, index, room - 1, marks)
+        lines.append([(marks.corner if last else marks.branch, "line"), *first])
+        lines += [[(" " if last else marks.pipe, "line"), *line] for line in rest]
+    return lines
 
 
-def _branch_rows(picture: Picture, index: int, room: int, marks: Marks) -> list[Row]:
+def _branch_lines(picture: Picture, index: int, room: int, marks: Marks) -> list[ScreenLine]:
     """A node and its descendants to the right of it; what is too wide is counted."""
     node = picture.nodes[index]
     head = node.runs(marks)
@@ -146,41 +146,41 @@ def _branch_rows(picture: Picture, index: int, room: int, marks: Marks) -> list[
     if not node.branches:
         return [head]
     many = len(node.branches) > 1
-    first, *rest = _branch_rows(picture, node.branches[0], room - wide - 1, marks)
-    rows: list[Row] = [[*head, (marks.fork if many else marks.line, "line"), *first]]
-    rows += [[(" " * wide, ""), (marks.pipe if many else " ", "line"), *row] for row in rest]
+    first, *rest = _branch_lines(picture, node.branches[0], room - wide - 1, marks)
+    lines: list[ScreenLine] = [[*head, (marks.fork if many else marks.line, "line"), *first]]
+    lines += [[(" " * wide, ""), (marks.pipe if many else " ", "line"), *line] for line in rest]
     if many:
-        rows += [[(" " * wide, ""), *row] for row in _sibling_rows(picture, node.branches[1:], room - wide, marks)]
-    return rows
+        lines += [[(" " * wide, ""), *line] for line in _sibling_lines(picture, node.branches[1:], room - wide, marks)]
+    return lines
 
 
-def _place_branches(hanging_branches: list[_HangingBranches], width: int, marks: Marks) -> list[Row]:
+def _place_branches(hanging_branches: list[_HangingBranches], width: int, marks: Marks) -> list[ScreenLine]:
     """Place branches below the path from right to left, so that no lines cross."""
     floor = [0] * width
-    cells: list[list[tuple[int, Row]]] = []
+    cells: list[list[tuple[int, ScreenLine]]] = []
     for branches in reversed(hanging_branches):
         span = slice(branches.column, min(width, branches.right))
         top = max(floor[span])
-        floor[span] = [top + len(branches.rows)] * (span.stop - span.start)
-        for y in range(top + len(branches.rows)):
+        floor[span] = [top + len(branches.lines)] * (span.stop - span.start)
+        for y in range(top + len(branches.lines)):
             while len(cells) <= y:
                 cells.append([])
-            row: Row = [(marks.pipe, "line")] if y < top else branches.rows[y - top]
-            cells[y].append((branches.column, row))
-    return [_joined(row) for row in cells]
+            line: ScreenLine = [(marks.pipe, "line")] if y < top else branches.lines[y - top]
+            cells[y].append((branches.column, line))
+    return [_joined(line) for line in cells]
 
 
-def _joined(cells: list[tuple[int, Row]]) -> Row:
-    row: Row = []
+def _joined(cells: list[tuple[int, ScreenLine]]) -> ScreenLine:
+    line: ScreenLine = []
     for column, part in sorted(cells, key=lambda cell: cell[0]):
-        row.append((" " * (column - width_of(row)), ""))
-        row += part
-    return row
+        line.append((" " * (column - width_of(line)), ""))
+        line += part
+    return line
 
 
-def _cropped(rows: list[Row], room: int, total: int, marks: Marks) -> list[Row]:
-    if len(rows) <= room:
-        return rows
-    kept = rows[: max(0, room - 1)]
-    seen = len({number for row in kept for _, role in row if (number := number_in(role)) is not None})
+def _cropped(lines: list[ScreenLine], room: int, total: int, marks: Marks) -> list[ScreenLine]:
+    if len(lines) <= room:
+        return lines
+    kept = lines[: max(0, room - 1)]
+    seen = len({number for line in kept for _, role in line if (number := number_in(role)) is not None})
     return [*kept, [(f"{marks.more} {total - seen} more", "dim")]][:room]

@@ -1,0 +1,160 @@
+"""Writing settings down: for every pair into config.toml, for one pair into the user's models.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specchat.config.catalog import load_catalog, users_models
+from specchat.config.setting_layers import flat, settings_of, shipped_settings
+from specchat.config.toml_checks import Place
+from specchat.config.toml_editing import Document, as_table, change_file, put, take_out
+from specchat.config.user_config import check_user_config, user_settings, users_config
+from specchat.config.values import PairSpec
+from specchat.settings import SPECULATION, Settings
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What was written where: keys set, and keys removed because without them the value is the same."""
+
+    file: Path
+    table: str
+    written: tuple[str, ...]
+    removed: tuple[str, ...] = ()
+
+    def line(self) -> str:
+        """`width, depth in /…/models.toml [pairs.smol.defaults]`."""
+        parts = [", ".join(self.written)] if self.written else []
+        parts += [f"{', '.join(self.removed)} (back to what was shipped)"] if self.removed else []
+        return f"{'; '.join(parts)} in {self.file} [{self.table}]"
+
+
+def save(
+    pair_name: str, current: Mapping[str, Any], *, into_pair: bool, options: Mapping[str, Any] | None = None
+) -> list[Saved]:
+    """Make the current settings those that the pair starts with.
+
+    How to speculate goes to the pair, because it suits no other. The rest goes to every pair, unless `into_pair` or
+    unless this pair has a value of its own, which would hide the general one. Only what differs is written.
+
+    `options` holds the defaults of `METHOD.OPTION`: settings name only those that were set.
+
+    Raises:
+        UsageError: no such pair.
+        ConfigError: a file cannot be read or written; it is as it was.
+    """
+    pair = load_catalog().pair(pair_name)
+    options = options or {}
+    wanted, start = flat(Settings().but(current)), {**options, **flat(settings_of(pair))}
+    changed = {name: value for name, value in wanted.items() if name not in start or start[name] != value}
+    general = {} if into_pair else {name: v for name, v in changed.items() if not _belongs_to_pair(name, pair)}
+    narrow = {name: value for name, value in changed.items() if name not in general}
+    elsewhere = {**options, **flat(Settings().but(pair.defaults).but(user_settings()))}
+    shipped = {**options, **flat(shipped_settings(pair))}
+    saved = [_write(users_config(), ("settings",), *_split(general, shipped))] if general else []
+    return saved + ([_write(users_models(), _pair_path(pair_name), *_split(narrow, elsewhere))] if narrow else [])
+
+
+def set_general(name: str, value: Any) -> Saved:
+    """Write a setting into config.toml, for every pair."""
+    return _write(users_config(), ("settings",), {name: value}, [])
+
+
+def start_with(pair_name: str) -> Saved:
+    """Let the app begin with this pair."""
+    load_catalog().pair(pair_name)
+    return _write(users_config(), ("settings",), *_split({"pair": pair_name}, {"pair": Settings().pair}))
+
+
+def set_app(name: str, value: Any) -> Saved:
+    """Write how the app behaves into config.toml."""
+    return _write(users_config(), ("app",), {name: value}, [])
+
+
+def set_key(id: str, keys: str) -> Saved:
+    """Write the keys of a binding into config.toml."""
+    return _write(users_config(), ("keys",), {id: keys}, [])
+
+
+def unset_in(table: str, name: str) -> Saved | None:
+    """Forget what the user wrote in [app] or [keys]; None if nothing was written."""
+    saved = _write(users_config(), (table,), {}, [name])
+    return saved if saved.removed else None
+
+
+def set_for_pair(pair_name: str, name: str, value: Any) -> Saved:
+    """Write a setting into the pair's entry of the user's models.toml."""
+    load_catalog().pair(pair_name)
+    return _write(users_models(), _pair_path(pair_name), {name: value}, [])
+
+
+def unset(name: str, pair_name: str | None = None) -> Saved | None:
+    """Forget what the user wrote for a setting; None if nothing was written."""
+    if pair_name is None:
+        saved = _write(users_config(), ("settings",), {}, [name])
+    else:
+        saved = _write(users_models(), _pair_path(load_catalog().pair(pair_name).name), {}, [name])
+    return saved if saved.removed else None
+
+
+def _belongs_to_pair(name: str, pair: PairSpec) -> bool:
+    return name in SPECULATION or "." in name or name in pair.own
+
+
+def _pair_path(name: str) -> tuple[str, ...]:
+    return ("pairs", name, "defaults")
+
+
+def _split(values: Mapping[str, Any], without: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What must be written, and what need not: removing it gives the same value."""
+    kept = {name: value for name, value in values.items() if name not in without or without[name] != value}
+    return kept, [name for name in values if name not in kept]
+
+
+def _write(file: Path, path: tuple[str, ...], values: Mapping[str, Any], remove: list[str]) -> Saved:
+    gone: list[str] = []
+
+    def change(document: Document) -> None:
+        for name in remove:
+            found = [take_out(document, (*path, *rest), key) for rest, key in _spellings(path, name)]
+            gone.extend([name] if True in found else [])
+        for name, value in values.items():
+            rest, key = _spelling_in(document, path, name)
+            put(document, (*path, *rest), key, value)
+
+    if values or file.is_file():
+        change_file(file, change, partial(_check, file))
+    return Saved(file, ".".join(path), tuple(values), tuple(gone))
+
+
+def _spellings(path: tuple[str, ...], name: str) -> list[tuple[tuple[str, ...], str]]:
+    """The places below a table where a name may stand, the usual one first: a name with a dot has two."""
+    first, dot, last = name.partition(".")
+    if not dot:
+        return [((), name)]
+    within = () if path == ("keys",) else ("method_options",)
+    return [(within, name), ((*within, first), last)]
+
+
+def _spelling_in(document: Document, path: tuple[str, ...], name: str) -> tuple[tuple[str, ...], str]:
+    """The place where the file has this name already, or the usual one."""
+    spellings = _spellings(path, name)
+    for rest, key in spellings:
+        table = document
+        for step in (*path, *rest):
+            table = as_table(table.get(step, {}), step)
+        if key in table:
+            return rest, key
+    return spellings[0]
+
+
+def _check(file: Path, place: Place, data: dict[str, Any]) -> None:
+    """Refuse what specchat could not read again."""
+    if file == users_config():
+        check_user_config(place, data)
+    else:
+        load_catalog((place, data))

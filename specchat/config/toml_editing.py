@@ -1,0 +1,113 @@
+"""Changing the user's TOML files: comments survive, nothing unreadable is ever written, and a crash loses nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import InlineTable, Item, Table
+
+from specchat.config.directories import private_dir
+from specchat.config.toml_checks import Place
+from specchat.config.toml_file import parse_if_there, tables
+from specchat.errors import ConfigError
+
+Document = MutableMapping[str, Any]
+Check = Callable[[Place, dict[str, Any]], object]
+"""Reads the changed file the way specchat will read it later; raises ConfigError where it could not."""
+
+
+class NotATableError(Exception):
+    """Something else stands where a table is to be changed; `change_file` says where."""
+
+
+def change_file(file: Path, change: Callable[[Document], None], check: Check) -> None:
+    """Change a TOML file in one step; it stays as it is where the change, or what stood there, cannot be read.
+
+    Raises:
+        ConfigError: the file is no TOML, the result would be refused, or the disk does not take it.
+    """
+    found = parse_if_there(file)  # a broken file is told with its line and left alone
+    try:
+        document = tomlkit.parse(found[0].text if found else "")
+        change(document)
+        text = tomlkit.dumps(document)
+        check(Place(file, text), tables(file, text))
+        replace_text(file, text)
+    except NotATableError as error:
+        check(*found) if found else None  # says which key, and on which line
+        raise ConfigError(f"{file} cannot be changed: {error}") from None
+    except (OSError, TOMLKitError) as error:
+        raise ConfigError(f"{file} cannot be changed: {error}") from None
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Put the text in the file's place in one step; a link stays a link, and the mode stays what it was."""
+    file = file.resolve()
+    private_dir(file.parent) if not file.parent.exists() else None
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+    draft = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        draft.chmod(mode)
+        os.replace(draft, file)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def put(document: Document, path: tuple[str, ...], key: str, value: Any) -> None:
+    """Set a key of the table at `path`; tables that are missing are made."""
+    table = document
+    for depth, name in enumerate(path):
+        if name not in table:
+            table[name] = tomlkit.inline_table() if isinstance(table, InlineTable) else _new_table(path, depth)
+        table = as_table(table[name], name)
+    tail = _loosen_tail(table) if key not in table else []
+    table[key] = list(value) if isinstance(value, tuple) else value
+    for item in tail:
+        table.value.append(None, item)  # type: ignore[attr-defined]
+
+
+def as_table(value: Any, name: str) -> Document:
+    """The value, which must be one table; something else may stand there."""
+    if not isinstance(value, MutableMapping):
+        raise NotATableError(f"{name} is not a table")
+    return value
+
+
+def _new_table(path: tuple[str, ...], depth: int) -> Table:
+    return tomlkit.table(is_super_table=depth < len(path) - 1)
+
+
+def _loosen_tail(table: Document) -> list[Item]:
+    """Take off the blank lines and comments after a table's last key: they belong to what follows."""
+    tail: list[Item] = []
+    if type(table) is Table:
+        body = table.value.body
+        while body and body[-1][0] is None:
+            tail.insert(0, body.pop()[1])
+    return tail
+
+
+def take_out(document: Document, path: tuple[str, ...], key: str) -> bool:
+    """Remove a key of the table at `path`, and tables that nothing is left in; whether it was there."""
+    tables = [document]
+    for name in path:
+        if not isinstance(below := tables[-1].get(name), MutableMapping):
+            return False
+        tables.append(below)
+    if tables[-1].pop(key, None) is None:
+        return False
+    for name, above, table in zip(reversed(path), reversed(tables[:-1]), reversed(tables[1:]), strict=True):
+        commented = isinstance(table, Table) and table.as_string().strip()
+        if table or commented:
+            break
+        del above[name]
+    return True

@@ -1,0 +1,102 @@
+"""What the user's config.toml says: settings of their own, key bindings, and how the app behaves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specchat.config.directories import config_dir
+from specchat.config.toml_checks import Place
+from specchat.config.toml_file import parse_if_there
+from specchat.errors import nearest, short
+
+Problems = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
+"""What is wrong with a table of texts: pairs of a key and why its value cannot be so."""
+
+_TABLES = {"settings": dict, "keys": dict, "app": dict}
+
+NOTIFICATIONS = ("bell", "desktop", "off")
+
+
+@dataclass(frozen=True)
+class AppOptions:
+    """The [app] table: how the app behaves towards its user and the terminal."""
+
+    theme: str = ""  # empty: the app's own
+    history: bool = True  # remember what was sent, for the next session
+    title: bool = True  # show the chat in the terminal's title
+    notify: str = "bell"  # when a reply ends while one looks elsewhere: bell, desktop, off
+    mouse: bool = True
+    animations: bool = True  # ghosts behind the text; rounds told depth by depth where there is time
+    ascii: bool = False  # draw with ASCII characters alone
+    print_transcript: bool = False  # on leaving, print the conversation to the terminal
+
+
+def user_settings() -> dict[str, Any]:
+    """The user's own defaults: the [settings] table of config.toml, checked."""
+    return _settings(*_user_config())
+
+
+def user_keys(problems: Problems = lambda keys: ()) -> dict[str, str]:
+    """The user's own key bindings: the [keys] table of config.toml, id to keys. Refuses what `problems` names."""
+    place, data = _user_config()
+    keys = _keys(place, data)
+    for key, problem in problems(keys):
+        raise place.inside("keys").error(key, problem)
+    return keys
+
+
+def user_app(problems: Problems = lambda said: ()) -> AppOptions:
+    """How the app behaves: the [app] table of config.toml, checked. `problems` is asked about the theme's name."""
+    place, data = _user_config()
+    options = _app(place, data)
+    for key, problem in problems({"theme": options.theme}):
+        raise place.inside("app").error(key, problem)
+    return options
+
+
+def users_config() -> Path:
+    """Where the user's own defaults stand."""
+    return config_dir() / "config.toml"
+
+
+def check_user_config(place: Place, data: dict[str, Any]) -> None:
+    """Refuse a config.toml that could not be read again, before it is written."""
+    data = place.read(data, _TABLES)
+    for read in (_settings, _keys, _app):
+        read(place, data)
+
+
+def _settings(place: Place, data: dict[str, Any]) -> dict[str, Any]:
+    return place.inside("settings").settings(data.get("settings", {}))
+
+
+def _keys(place: Place, data: dict[str, Any]) -> dict[str, str]:
+    place = place.inside("keys")
+    return {key: place.typed(key, value, str) for key, value in _flat(data.get("keys", {}))}
+
+
+def _app(place: Place, data: dict[str, Any]) -> AppOptions:
+    place = place.inside("app")
+    kinds = {field.name: type(field.default) for field in dataclasses.fields(AppOptions)}
+    said = place.read(data.get("app", {}), kinds)
+    if (notify := said.get("notify", "off")) not in NOTIFICATIONS:
+        raise place.error("notify", f"= {short(notify)} is not one of its values{nearest(notify, NOTIFICATIONS)}")
+    return AppOptions(**said)
+
+
+def _flat(table: Mapping[str, Any], within: str = "") -> Iterable[tuple[str, Any]]:
+    """`prompt.search = …` and `"prompt.search" = …` mean the same."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{within}{key}.")
+        else:
+            yield within + key, value
+
+
+def _user_config() -> tuple[Place, dict[str, Any]]:
+    place, data = parse_if_there(users_config()) or (Place(users_config(), ""), {})
+    return place, place.read(data, _TABLES)

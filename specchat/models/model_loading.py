@@ -1,0 +1,299 @@
+"""From files that were verified to models that run: configuration, tokenizer, weights; refuses what cannot work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specchat.compiled.build import NativeUnavailable
+from specchat.config import ModelSpec
+from specchat.core.network_pruning import Prunable
+from specchat.core.seams import Model
+from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch
+from specchat.models.base.network import Network
+from specchat.models.base.shape import Shape, unsupported
+from specchat.models.cuda.choose import cuda_network
+from specchat.models.files.config_file import CONFIG, read_config
+from specchat.models.files.derived_sources import RoundedSource
+from specchat.models.files.end_tokens import end_tokens
+from specchat.models.files.families import FAMILIES, Family
+from specchat.models.files.foreign_errors import first_line, one_line
+from specchat.models.files.gguf_file import converted_folder
+from specchat.models.files.gguf_header import read_header
+from specchat.models.files.gguf_rotation import rotation_scaling
+from specchat.models.files.gguf_source import GgufSource
+from specchat.models.files.tensor_source import TensorSource
+from specchat.models.files.tokenizer_files import same_tokenizer
+from specchat.models.files.weight_source import WeightSource
+from specchat.models.inspect.memory import needed_bytes
+from specchat.models.inspect.model_files import REWINDABLE, SMALLEST_WINDOW, describe_model
+from specchat.models.machine import available_bytes, choose_precision, multiplies
+from specchat.models.native.network import NativeNetwork
+from specchat.models.other.scripted import ScriptedModel
+from specchat.models.other.scripted_text import ScriptedVocabulary, scripted_says
+from specchat.models.other.transformers_model import ReferenceModel
+from specchat.models.other.transformers_network import load_network, refuse_stateful
+from specchat.models.own.decoder import Decoder
+from specchat.models.own.eager import EagerNetwork
+from specchat.models.own.layer_weights import Builder
+from specchat.models.pruning.prunable_file import PrunableFile
+
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
+"""Nothing is fetched, no code is run."""
+
+_SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
+"""How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that runs, and what belongs to it. A scripted model has no tokenizer, and no `folder` where it lies.
+
+    Args:
+        prunable: its weights, where it runs in our own decoder.
+    """
+
+    name: str
+    model: Model
+    tokenizer: Any
+    eos_ids: frozenset[int]
+    weight_bytes: int
+    precision: str
+    kernels: str = "torch"
+    notes: tuple[str, ...] = field(default=())
+    folder: Path | None = None
+    prunable: Prunable | None = None
+
+
+def load_model(
+    spec: ModelSpec,
+    path: Path,
+    device: torch.device,
+    wanted: str,
+    say: Callable[[str], None] = lambda s: None,
+    kernels: str = "auto",
+    guesses: bool = False,
+    beside: Loaded | None = None,
+) -> Loaded:
+    """Load one model from its verified files: into our own decoder where it fits, else through transformers.
+
+    Args:
+        beside: another model, whose tokenizer serves this one too where their files are the same.
+        guesses: nothing of it can change a text, so `auto` rounds all its weights to 4 bits where that is faster.
+        wanted: the precision asked for; `auto` chooses.
+        say: hears what is being done, for progress.
+        kernels: who multiplies whole-number weights on a processor: native, torch, or whichever is faster here.
+
+    Raises:
+        ModelError: an architecture whose cache cannot be rewound, a precision that is not available for it, or
+            weights that do not fit into memory.
+    """
+    say("configuration")
+    if refusal := describe_model(path).refusal:
+        raise ModelError(f"{spec.name} {refusal}")
+    try:
+        folder, config = open_config(path)
+        why_not = unsupported(config)
+        context_tokens, notes = usable_context(spec, config, own=why_not is None)
+        drafts, guesses = guesses, guesses and wanted == "auto"
+        precision = choose_precision(wanted, device, quantised=path.is_file() or guesses, own=why_not is None)
+        check_memory(spec, path, device, precision)
+        say("tokenizer")
+        tokenizer = _tokenizer(folder, beside)
+        ends = end_tokens(folder, config, tokenizer)
+        say("weights")
+        if why_not is None:
+            family = FAMILIES[config.model_type]
+            source, shape = open_weights(path, Shape.of(config), family)
+            source = RoundedSource(source) if guesses and precision == "int4" else source
+            network, why_slow = own_network(shape, source, precision, device, kernels)
+            model: Model = Decoder(network, context_tokens, drafts)
+            opened = partial(open_weights, path, shape, family)
+            narrower = partial(_narrower_network, precision, device, kernels)
+            prunable = None if drafts else PrunableFile(shape, context_tokens, opened, narrower)
+            weight_bytes, multiplied_by = network.nbytes, network.kernels
+            notes += why_slow
+        else:
+            dtype = torch.float32 if precision == "float32" else torch.bfloat16
+            reference = load_network(path, config, dtype).to(device)
+            refuse_stateful(spec.name, reference)
+            model, prunable = ReferenceModel(reference, context_tokens), None
+            weight_bytes = sum(p.numel() * p.element_size() for p in reference.parameters())
+            multiplied_by = "transformers"
+            notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
+    except torch.OutOfMemoryError as error:
+        raise NotEnoughMemory(f"{spec.name} does not fit into the memory of {device}: {first_line(error)}") from None
+    except (ValueError, OSError, KeyError, RuntimeError, ImportError, AttributeError) as error:
+        raise ModelError(f"{spec.name} cannot be loaded: {first_line(error)}") from None
+    return Loaded(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable)
+
+
+def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource, Shape]:
+    """The weights of a GGUF file or a folder, and the shape with what only a GGUF file says of its rotation.
+
+    Raises:
+        WeightsError: a file cannot be read.
+        ModelError: the file's rotation does not fit the shape.
+    """
+    if not path.is_file():
+        return TensorSource.of_folder(path, family), shape
+    source = GgufSource(path)
+    return source, shape.rotated_slower(rotation_scaling(read_header(path)).linear, source.rotation_factors())
+
+
+def own_network(
+    shape: Shape, source: WeightSource, precision: str, device: torch.device, kernels: str
+) -> tuple[Network, tuple[str, ...]]:
+    """The layers by the fastest kernels there are for the precision, and why where those are not the fastest known."""
+    notes: tuple[str, ...] = ()
+    if device.type == "cpu" and precision in ("int8", "int4") and kernels != "torch":
+        try:
+            return NativeNetwork(shape, source, precision), notes
+        except NativeUnavailable as error:
+            if kernels == "native":
+                raise
+            notes = (f"slower than it could be: the native kernels are not in use, since {error}",)
+    builder = Builder(shape, source, precision, device)
+    weights = builder.build()
+    notes += builder.notes
+    if device.type == "cuda":
+        return cuda_network(weights)
+    return EagerNetwork(weights), notes
+
+
+def _source_of(path: Path, family: Family) -> WeightSource:
+    return GgufSource(path) if path.is_file() else TensorSource.of_folder(path, family)
+
+
+def _narrower_network(
+    precision: str, device: torch.device, kernels: str, shape: Shape, source: WeightSource
+) -> Network:
+    """A network that only guesses: in 4 bits, all its weights are."""
+    return own_network(shape, RoundedSource(source) if precision == "int4" else source, precision, device, kernels)[0]
+
+
+def open_config(path: Path) -> tuple[Path, Any]:
+    """The configuration of a GGUF file or of a folder of safetensors, and the folder where it and the tokenizer lie.
+
+    Raises:
+        WeightsError: a file cannot be read, or says what cannot be.
+        ModelError: transformers makes no configuration of it.
+    """
+    from transformers import AutoConfig
+
+    folder = converted_folder(path) if path.is_file() else path
+    read_config(folder / CONFIG, named=path if path.is_file() else None)
+    with one_line(f"{path} cannot be used"):
+        return folder, AutoConfig.from_pretrained(folder, **_LOCAL)
+
+
+def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:
+    """The tokenizer of a model and the tokens that end a reply; no weights are read.
+
+    Raises:
+        ModelError: it cannot be used.
+    """
+    with one_line(f"the tokenizer of {name} cannot be used"):
+        folder, config = open_config(path)
+        tokenizer = _tokenizer(folder, None)
+        return tokenizer, end_tokens(folder, config, tokenizer)
+
+
+def _tokenizer(folder: Path, beside: Loaded | None) -> Any:
+    from transformers import AutoTokenizer
+
+    if beside is not None and beside.folder is not None and same_tokenizer(folder, beside.folder):
+        return beside.tokenizer
+    with one_line(f"the tokenizer in {folder} cannot be used"):
+        return AutoTokenizer.from_pretrained(folder, **_LOCAL)
+
+
+def load_scripted(spec: ModelSpec, role: str) -> Loaded:
+    """The scripted model, which has no weights, as target or as draft model."""
+    memory, pace_s = _SCRIPTED[role]
+    vocabulary = ScriptedVocabulary()
+    model = ScriptedModel(vocabulary.size, scripted_says(vocabulary, memory), pace_s=pace_s)
+    return Loaded(spec.name, model, None, vocabulary.eos_ids, 0, "float32")
+
+
+def compare_tokenizers(target: Loaded, draft: Loaded) -> None:
+    """Refuse a draft model whose tokens are not the target's: every token must have the same number in both.
+
+    Raises:
+        TokenizerMismatch: with how many tokens differ, and one of them.
+    """
+    if differing := differing_tokens(target, draft):
+        raise TokenizerMismatch(
+            f"{draft.name} cannot draft for {target.name}: {differing}; choose a draft model of the same family"
+        )
+
+
+def differing_tokens(target: Loaded, draft: Loaded) -> str:
+    """How many tokens of two models' tables differ, and one of them; empty where they are the same.
+
+    Equal vocabulary sizes prove nothing; the tables decide.
+    """
+    if target.tokenizer is draft.tokenizer:
+        return ""
+    if target.tokenizer is None or draft.tokenizer is None:
+        table, other = {"": 0}, {"": 1}
+    else:
+        table, other = target.tokenizer.get_vocab(), draft.tokenizer.get_vocab()
+    differing = [word for word in table.keys() | other.keys() if table.get(word) != other.get(word)]
+    if not differing:
+        return ""
+    word = min(differing)
+    return f"{len(differing)} tokens of their tables differ, such as {word!r} ({table.get(word)} and {other.get(word)})"
+
+
+def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int, tuple[str, ...]]:
+    """How many tokens of context can be used, and what to say about it.
+
+    Args:
+        own: whether our own decoder runs it, whose cache keeps what a sliding window leaves behind.
+
+    Raises:
+        ModelError: layers that overwrite what they have read (recurrent state, ring buffers): a rejected draft
+            could not be taken back.
+    """
+    text = config.get_text_config()
+    limit = spec.context_tokens or int(getattr(text, "max_position_embeddings", 4096))
+    kinds = set(getattr(text, "layer_types", None) or ["full_attention"])
+    strange = kinds - REWINDABLE
+    if strange:
+        raise ModelError(
+            f"{spec.name} ({config.model_type}) has layers of kind {', '.join(sorted(strange))}, whose state cannot be "
+            "rewound to before a rejected draft; choose a model with attention layers only"
+        )
+    window = getattr(text, "sliding_window", None)
+    if window and not own and getattr(text, "use_sliding_window", True) and window < limit:
+        if window < SMALLEST_WINDOW:
+            raise ModelError(
+                f"{spec.name} ({config.model_type}) forgets what lies {window} tokens back (a ring buffer), which "
+                "cannot be rewound to before a rejected draft; choose a model with full attention"
+            )
+        return int(window), (f"context limited to {window} tokens, the model's sliding window",)
+    return limit, ()
+
+
+def check_memory(spec: ModelSpec, path: Path, device: torch.device, precision: str) -> None:
+    """Refuse to load what will not fit, before anything is taken.
+
+    Raises:
+        NotEnoughMemory: with what it needs and what there is.
+    """
+    seen = describe_model(path)
+    # On CUDA perhaps 8 bits, and a table of embeddings.
+    others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"
+    needed = needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
+    available = available_bytes(device)
+    if available is not None and needed > available:
+        raise NotEnoughMemory(
+            f"{spec.name} needs about {needed / 1e9:.1f} GB in {precision} and {available / 1e9:.1f} GB are free on "
+            f"{device}; choose a smaller model or close other programs"
+        )

@@ -1,0 +1,133 @@
+"""The lines around the two columns of a race: what is compared, the progress of both sides, the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specchat.engine.near.race import SIDES, Side
+from specchat.engine.near.race_result import Kind, race_result, settings_line
+from specchat.engine.protocol.text import visible
+from specchat.tui.state.race_playback import RacePlayback
+from specchat.tui.text import numbers
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
+from specchat.tui.text.wrap import wrap
+
+NAMES: dict[Side, str] = {"plain": "plain decoding", "speculative": "speculation"}
+MARKS: dict[Kind, tuple[str, str]] = {
+    "same": ("✓ ", "good"), "tie": ("≈ ", "bonus"), "law": ("≈ ", "bonus"), "open": ("≈ ", "bonus"),
+    "fault": ("✕ ", "bad"),
+}  # fmt: skip
+"""The mark of each result of the comparison, and its role."""
+
+_OUTCOME = "★ "
+_LABEL = 16
+_ROLES: dict[Side, str] = {"plain": "target", "speculative": "drafted"}
+
+
+def head_lines(
+    playback: RacePlayback, pair: str, dtype: str, chosen: Mapping[str, Any], width: int
+) -> list[ScreenLine]:
+    """The question, and the settings that are compared with plain decoding."""
+    race = playback.race
+    asked = " ".join(visible(race.messages[-1].content).split())
+    settings = settings_line(race.settings or chosen, race.seed, dtype)
+    return [
+        [("race ", "accepted"), ("❯ ", "dim"), (cut(asked, max(1, width - 7)), "strong")],
+        [(cut(f"{visible(pair)} · {settings}", width), "dim")],
+    ]
+
+
+def bar_lines(playback: RacePlayback, width: int) -> list[ScreenLine]:
+    """One bar for each side: the tokens it has written, on one scale, and a line to where the reply ends."""
+    return [_bar_line(playback, side, width) for side in SIDES]
+
+
+def _bar_line(playback: RacePlayback, side: Side, width: int) -> ScreenLine:
+    elapsed = playback.elapsed(side)
+    tokens = playback.tokens(side)
+    figures = f"{tokens:>6,} tok {elapsed:>7.2f} s" if tokens else " " * 20
+    if width >= 60:
+        figures += f" {numbers.rate(tokens / elapsed):>5} tok/s" if tokens and elapsed > 0 else " " * 12
+        length = f"  τ {tokens / seen:.1f}" if (seen := playback.shown_rounds(side)) and side == "speculative" else ""
+        figures += length.ljust(7)
+    label = NAMES[side] if width >= 60 else side
+    label = label.ljust(_LABEL if width >= 60 else 12)
+    room = width - len(label) - len(figures) - 1
+    running = playback.race.running == side
+    line: ScreenLine = [(label, "strong" if running else "text")]
+    if room >= 4:
+        line += [*_bar(playback, tokens, room, _ROLES[side]), (" ", "")]
+    return clip([*line, (figures, "text")], width)
+
+
+def _bar(playback: RacePlayback, tokens: int, cells: int, role: str) -> ScreenLine:
+    full = playback.full_bar_tokens
+    done = bar(tokens / full, cells).rstrip()
+    ahead = "╌" * (round(playback.length / full * cells) - len(done))
+    return [(done, role), (ahead, "line"), (" " * (cells - len(done) - len(ahead)), "")]
+
+
+def status_lines(playback: RacePlayback, dtype: str, width: int, height: int) -> list[ScreenLine]:
+    """The current state; at the end the outcome."""
+    lines = _status(playback, dtype)
+    screen_lines: list[ScreenLine] = []
+    for mark, text, role in lines:
+        for start, end in wrap(text, max(8, width - 2)):
+            lead = (mark, role) if not start else ("  ", "")
+            screen_lines.append([lead, (text[start:end].rstrip(), "strong" if mark == _OUTCOME else "text")])
+    return screen_lines[:height]
+
+
+def _status(playback: RacePlayback, dtype: str) -> list[tuple[str, str, str]]:
+    """The lines of the state, each as (mark, text, role of the mark)."""
+    race = playback.race
+    match race.phase:
+        case "failed":
+            return [("✕ ", visible(race.problem), "bad")]
+        case "stopped":
+            return [("■ ", "stopped", "dim")]
+        case "warming":
+            done, total = race.prefilled
+            read = f" · reading the prompt, {done:,} of {total:,} tokens" if total else ""
+            return [("◌ ", f"warming up: a few tokens of each that are not counted{read}", "dim")]
+        case "racing":
+            scale = f"a full bar is {playback.full_bar_tokens} tokens"
+            return [("● ", f"both write by turns, each on its own clock; {scale}", "accepted")]
+        case _ if not playback.finished:
+            return [("● ", "all is written; the slower side goes on at its recorded pace", "target")]
+        case "comparing":
+            return [("◌ ", "the tokens differ; asking the engine by what margin", "dim")]
+    found = race_result(race, dtype)
+    mark, role = MARKS[found.kind]
+    return [(_OUTCOME, _outcome(playback), "bonus"), (mark, found.line, role)]
+
+
+def _outcome(playback: RacePlayback) -> str:
+    """`speculation won by 1.84 s · 2.30× plain decoding · τ 3.41`."""
+    race = playback.race
+    ratio = f"{race.ratio:.2f}× plain decoding · τ\u00a0{race.speculative.acceptance_length:.2f}"
+    return f"{_winner(race.plain.decode_s, race.speculative.decode_s)} · {ratio}"
+
+
+def _winner(plain_s: float, speculative_s: float) -> str:
+    """Who was done first, and by how many seconds."""
+    ahead_s = plain_s - speculative_s
+    if f"{abs(ahead_s):.2f}" == "0.00":
+        return "a dead heat"
+    name = NAMES["speculative" if ahead_s > 0 else "plain"]
+    return f"{name} won by {abs(ahead_s):.2f} s"
+
+
+def outcome_text(playback: RacePlayback, pair: str, dtype: str) -> str:
+    """The whole result as lines to copy."""
+    race = playback.race
+    lines = [f"{pair} · {settings_line(race.settings, race.seed, dtype)}"]
+    lines += ["".join(text for text, _ in screen_line).rstrip() for screen_line in bar_lines(playback, 60)]
+    return "\n".join([*lines, *(text for _, text, _ in _status(playback, dtype))])
+
+
+def keys_line(left: str, right: str, width: int) -> ScreenLine:
+    """Keys at the right end of a line."""
+    gap = width - width_of([(left, ""), (right, "")])
+    return clip([(left, "dim"), (" " * max(1, gap), ""), (right, "dim")], width)

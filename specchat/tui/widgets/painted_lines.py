@@ -1,0 +1,69 @@
+"""The base of widgets that are drawn from lines of (text, role), which is cheaper than rendering with Rich."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual.geometry import Region
+from textual.strip import Strip
+
+from specchat.tui.text.cells import ScreenLine, clip
+from specchat.tui.textual_fixes.widget_drawing import drop_drawn_lines, set_border_titles
+from specchat.tui.widgets.text_roles import RoleStyles
+
+
+class PaintedLines(RoleStyles):
+    """Shows what `paint` returns for its size; `paint` is called only after `repaint` or a new size."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._lines: list[ScreenLine] | None = None
+        self._painted_for = (0, 0)
+        self._titles = ("", "")
+
+    def paint(self, width: int, height: int) -> list[ScreenLine]:
+        """At most `height` lines of at most `width` cells."""
+        return []
+
+    def repaint(self) -> None:
+        """Call `paint` again, and draw the lines that have changed."""
+        if not self.display:  # reading the size of a hidden widget would lay out the whole screen
+            self._lines = None
+            drop_drawn_lines(self)
+            return
+        width, height = size = self.size
+        before = self._lines
+        if before is None or self._painted_for != size:
+            self._lines = None
+            self.refresh()
+            return
+        self._lines = self.paint(width, height)
+        changed = [y for y in range(height) if _at(before, y) != _at(self._lines, y)]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def entitle(self, *, title: str | None = None, subtitle: str | None = None) -> None:
+        """Set the titles in the border; only the border is drawn, and only if they have changed."""
+        before = self._titles
+        title, subtitle = self._titles = (
+            before[0] if title is None else title,
+            before[1] if subtitle is None else subtitle,
+        )
+        if self._titles != before:
+            set_border_titles(self, title, subtitle)
+
+    def render_line(self, y: int) -> Strip:
+        """One line, styled and filled up to the width."""
+        size = self.size
+        if self._lines is None or self._painted_for != (size.width, size.height):
+            self._painted_for = (size.width, size.height)
+            self._lines = self.paint(size.width, size.height)
+        if y >= len(self._lines):
+            return Strip.blank(size.width, self.rich_style)
+        segments = [Segment(text, self.style_of(role)) for text, role in clip(self._lines[y], size.width)]
+        return Strip(segments).adjust_cell_length(size.width, self.rich_style)
+
+
+def _at(lines: list[ScreenLine], y: int) -> ScreenLine:
+    return lines[y] if y < len(lines) else []

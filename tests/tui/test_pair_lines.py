@@ -1,0 +1,88 @@
+"""The list of pairs as lines: every state in words, and the chosen pair explained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specchat.engine.protocol.events import Loading
+from specchat.tui.control import key_bindings
+from specchat.tui.draw.pair_lines import PairListState, pair_lines
+from specchat.tui.state.pair_info import PairInfo
+from specchat.tui.text.cells import width_of
+
+SMOL = PairInfo("smol", "SmolLM2-360M", "SmolLM2-135M", summary="small and quick", disk_bytes=98_000_000)
+BIG = replace(SMOL, name="big", needed_bytes=6_000_000_000, free_bytes=2_000_000_000)
+FETCHING = Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_300_000.0)
+
+
+def hint(id: str, does: str) -> str:
+    return f"{key_bindings.shown(id, {}).split(', ')[0]} {does}"
+
+
+def drawn(shelf: PairListState, at: int = 0, width: int = 72, height: int = 12) -> str:
+    lines, _ = pair_lines(shelf, at, 0, width, height, hint)
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        (SMOL, "● smol  ready · 98.0 MB"),
+        (replace(SMOL, state="missing", download_bytes=3_400_000_000), "○ smol  3.4 GB to fetch"),
+        (replace(SMOL, state="missing", download_bytes=None), "○ smol  to fetch"),
+        (replace(SMOL, state="partial", download_bytes=58_000_000), "◐ smol  partly here · 58.0 MB to fetch"),
+        (replace(SMOL, state="unverified"), "◐ smol  here · verified when loaded"),
+        (replace(SMOL, state="elsewhere"), "on the engine's machine"),
+        (replace(SMOL, trouble="tokens", refusal="3 tokens differ"), "✕ smol  tokenizers differ"),
+        (replace(SMOL, trouble="shape", refusal="has layers"), "✕ smol  unsupported shape"),
+        (replace(SMOL, trouble="files", refusal="no header"), "✕ smol  cannot be read"),
+        (BIG, "! big  does not fit in memory"),
+    ],
+)
+def test_every_state_is_said_by_a_mark_and_in_words(pair, words):
+    assert words in drawn(PairListState([pair]))
+
+
+def test_memory_that_the_pair_in_use_holds_counts_as_free():
+    assert "does not fit" in drawn(PairListState([BIG], "smol", held_bytes=3_000_000_000))
+    assert "does not fit" not in drawn(PairListState([BIG], "smol", held_bytes=5_000_000_000))
+    assert "about 6.0 GB of memory · 2.0 GB free · 5.0 GB held by smol" in drawn(
+        PairListState([BIG], "smol", held_bytes=5_000_000_000)
+    )
+
+
+def test_the_reason_is_told_in_full_below():
+    reason = "the-draft cannot draft for the-target: 3 tokens of their tables differ, such as 'b'"
+    assert reason in drawn(PairListState([replace(SMOL, trouble="tokens", refusal=reason)]), 0, 100).replace("\n", " ")
+
+
+def test_what_is_being_fetched_shows_how_far_it_is():
+    shelf = PairListState([SMOL], fetching={"smol": FETCHING})
+    assert "62 % 143 MB of 230 MB · 12.3 MB/s · 7 s left" in drawn(shelf, width=90)
+    assert "x stops fetching" in drawn(shelf)
+    assert "beginning" in drawn(PairListState([SMOL], fetching={"smol": None}))
+
+
+def test_why_fetching_failed_stays_to_be_read():
+    said = drawn(PairListState([replace(SMOL, state="missing")], failed={"smol": "the model hub cannot be reached"}))
+    assert "✕ smol  not fetched" in said
+    assert "the model hub cannot be reached" in said
+
+
+def test_only_pairs_of_ones_own_can_be_forgotten():
+    assert "d forgets" not in drawn(PairListState([SMOL]))
+    assert "d forgets" in drawn(PairListState([replace(SMOL, yours=True)]))
+    assert "forget smol? its weights stay · y yes · n no" in drawn(PairListState([SMOL], asking="smol"))
+
+
+@given(st.integers(20, 120), st.integers(2, 30), st.integers(0, 20))
+def test_lines_fit_and_the_chosen_pair_is_always_among_them(width, height, at):
+    pairs = [replace(SMOL, name=f"pair-{number}", notes="你好 " * 30) for number in range(21)]
+    lines, _ = pair_lines(PairListState(pairs, "pair-3", fetching={"pair-4": FETCHING}), at, 0, width, height, hint)
+    assert len(lines) == height
+    assert all(width_of(line) <= width for line in lines)
+    assert any(role == "selected" for line in lines for _, role in line)
