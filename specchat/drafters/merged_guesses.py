@@ -52,7 +52,7 @@ class MergedGuesses:
 
     def any_as_likely(self, said: Said, least: float) -> bool:
         """Whether one of these points is at least so likely."""
-        return any(self._probability(candidate) >= least for candidate in _by_token(said))
+        return any(said) and any(self._probability(candidate) >= least for candidate in _by_token(said))
 
     def merged(self, path: tuple[int, ...], said: Said, width: int) -> list[Guess]:
         """Up to `width` guesses for the node at this path."""

@@ -104,9 +104,11 @@ static bool fetch_some(Team *team) {
     int64_t at = atomic_fetch_add(&team->soon_at, FETCHED);
     for (int i = 0; i < SOON; i++) {
         int64_t bytes = atomic_load(&team->soon[i].bytes);
-        const uint8_t *data = atomic_load(&team->soon[i].data) + at;
-        for (int64_t line = 0; at < bytes && line < FETCHED; line += 64) fetch(data + line);
-        if (at < bytes) return true;
+        if (at < bytes) {
+            const uint8_t *data = atomic_load(&team->soon[i].data);
+            for (int64_t end = at + FETCHED; at < end; at += 64) fetch(data + at);
+            return true;
+        }
         at -= bytes;
     }
     atomic_store(&team->soon_at, -1);
