@@ -300,8 +300,8 @@ MUTATIONS = (
         "drafter hydra",
         "starts from the state of the token before",
         "models/learned/hydra_drafting.py",
-        "self._last = {}, len(history) - 2",
-        "self._last = {}, len(history) - 3",
+        "self._last, self._ahead = len(history) - 2",
+        "self._last, self._ahead = len(history) - 3",
         ("tests/models/test_learned_drafting.py", "-k", "hydra"),
     ),
     Mutation(
