@@ -32,13 +32,16 @@ from specchat.store.database import default_path
 from specchat.tui.app import SpecchatApp, run_app
 from specchat.tui.control.app_setup import AppSetup
 from specchat.tui.control.key_bindings import problems
+from specchat.tui.control.trainings import TrainingHere
 from specchat.tui.draw.theme import unknown_theme
 from specchat.tui.draw.transcript_text import conversation
 from specchat.tui.ports import RunningServer
+from specchat.tui.screens.train_form import TrainingCost
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state.pair_info import PairInfo
 from specchat.tui.state.prompt_history import History
 from specchat.tui.state.race_series import BenchQuestion
+from specchat.tui.state.training import TrainingChoices
 from specchat.tui.text.ascii import needs_ascii
 
 
@@ -74,6 +77,7 @@ def open_chat(
         toured=state_dir() / "toured",
         questions=shipped_questions,
         server=_serve,
+        training=None if engine else TrainingHere(_estimated, state_dir() / "training.json"),
     )
     app = SpecchatApp(setup, settings=settings, keys=keys, history=sent, options=options, chat=chat, guard=guard)
     try:
@@ -148,6 +152,12 @@ def _known_pairs() -> list[PairInfo]:
     from specchat.cli.pair_states import known_pairs
 
     return known_pairs()
+
+
+def _estimated(request: TrainingChoices) -> TrainingCost:
+    from specchat.cli.training_estimate import estimated
+
+    return estimated(request)
 
 
 def _pairs_elsewhere() -> list[PairInfo]:

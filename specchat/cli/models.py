@@ -16,7 +16,7 @@ from specchat.cli.model_list import print_json, print_table
 from specchat.cli.sizes import sized
 
 if TYPE_CHECKING:
-    from specchat.config import Catalog, WeightsSpec
+    from specchat.config import Catalog, DrafterSpec, WeightsSpec
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.models.inspect.trained_drafters import FoundDrafter
 
@@ -48,8 +48,12 @@ def list_models(output: Annotated[Output, typer.Option(help="table or json")] = 
 def pull(
     name: Name, output: Annotated[PullOutput, typer.Option(help="text, or progress as JSON lines")] = "text"
 ) -> None:
-    """Fetch and verify a pair, a model or a trained drafter; an interrupted pull goes on where it stopped."""
-    from specchat.models import fetch
+    """Fetch and verify a pair, a model or a trained drafter; an interrupted pull goes on where it stopped.
+
+    With a pair come the trained drafters that models.toml lists for its target.
+    """
+    from specchat.errors import SpecchatError
+    from specchat.models.fetch import Cancelled
 
     say = typer.echo if output == "text" else _silent
     if (local := _local_drafter(name)) is not None:
@@ -57,13 +61,14 @@ def pull(
         say(f"{name}: ready at {local.folder}, {local.origin}")
         return
     for spec in _chosen(name):
-        _refuse_unknown_method(spec)
-        if spec.scripted:
-            say(f"{spec.name}: has no weights, nothing to pull")
-            continue
-        with reporter() if output == "text" else nullcontext(print_event) as report:
-            path = _interruptible(partial(fetch.fetch, spec, report))
-        say(f"{spec.name}: ready at {path}")
+        say(_pulled(spec, output))
+    for drafter in _listed_drafters(name):
+        try:
+            say(_pulled(drafter, output))
+        except Cancelled:
+            raise
+        except SpecchatError as error:
+            typer.echo(f"note: {drafter.name} was not pulled, and {name} works without it: {error}", err=True)
 
 
 @app.command()
@@ -76,7 +81,7 @@ def check(name: Name) -> None:
         _check_local(local)
         return
     wrong = []
-    for spec in _chosen(name):
+    for spec in (*_chosen(name), *_drafters_here(name)):
         try:
             with reporter() as report:
                 files = _interruptible(partial(fetch.check, spec, report))
@@ -104,7 +109,7 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do
     if (local := _local_drafter(name)) is not None:
         _remove_local(local, yes)
         return
-    chosen = [(spec, fetch.state(spec).disk_bytes) for spec in _chosen(name)]
+    chosen = [(spec, fetch.state(spec).disk_bytes) for spec in (*_chosen(name), *_drafters_here(name))]
     listed = ", ".join(f"{spec.name} ({sized(size)})" for spec, size in chosen)
     if not _agreed(yes, name, f"Remove the weights of {listed}?"):
         return
@@ -123,6 +128,35 @@ def erase_state(
     size = drafter_states.kept_states().get(name, 0)
     if not size or _agreed(yes, name, f"Forget what {name} has learnt ({sized(size)})?"):
         typer.echo(f"{name}: {sized(drafter_states.erase_state(name))} of what it had learnt is gone")
+
+
+def _pulled(spec: WeightsSpec, output: PullOutput) -> str:
+    """Fetch and verify; what to say of it."""
+    from specchat.models import fetch
+
+    _refuse_unknown_method(spec)
+    if spec.scripted:
+        return f"{spec.name}: has no weights, nothing to pull"
+    with reporter() if output == "text" else nullcontext(print_event) as report:
+        path = _interruptible(partial(fetch.fetch, spec, report))
+    return f"{spec.name}: ready at {path}"
+
+
+def _listed_drafters(name: str) -> tuple[DrafterSpec, ...]:
+    """The trained drafters that models.toml lists for a pair's target; none where the name is no pair's."""
+    from specchat.config import load_catalog
+
+    catalog = load_catalog()
+    if name not in catalog.pairs:
+        return ()
+    return tuple(spec for spec in catalog.drafters_for(catalog.pairs[name].target) if _local_drafter(spec.name) is None)
+
+
+def _drafters_here(name: str) -> list[DrafterSpec]:
+    """Those of them that were fetched, or begun to be."""
+    from specchat.models import fetch
+
+    return [spec for spec in _listed_drafters(name) if fetch.state(spec).disk_bytes]
 
 
 def _chosen(name: str) -> tuple[WeightsSpec, ...]:

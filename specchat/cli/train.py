@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from specchat.cli.flags import Output, model_names
-from specchat.errors import UsageError
 
 
 def train(
@@ -30,17 +29,21 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the training of this name.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before your chats are read.")] = False,
     verdict: Annotated[bool, typer.Option(help="Measure the result against the pair's default.")] = True,
-    output: Annotated[Output, typer.Option(help="text, or one JSON object.")] = Output.text,
+    stop_at_eof: Annotated[
+        bool, typer.Option("--stop-at-eof", help="Stop when standard input ends: for a program that starts this one.")
+    ] = False,
+    output: Annotated[
+        Output, typer.Option(help="text; one JSON object at the end; or progress and result as JSON lines.")
+    ] = Output.text,
 ) -> None:
     """Train a drafter for a pair's target, on this machine.
 
     The target writes texts, reads them once more while its states are kept, and a small network learns to guess what
     it says next. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
     """
-    from specchat.cli.training_run import run_training
+    from specchat.cli.training_run import RunOptions, run_training
     from specchat.training.training_request import TrainingRequest
 
-    if output is Output.jsonl:
-        raise UsageError("--output jsonl: a training has one result; use text or json")
     request = TrainingRequest(pair, drafter, prompts, tokens, hours, name or f"{pair}-{drafter}", seed, resume)
-    raise typer.Exit(run_training(request, output, threads=threads, yes=yes, verdict=verdict))
+    how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
+    raise typer.Exit(run_training(request, how))

@@ -4,64 +4,102 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import typer
 
 from specchat.cli.confirm import can_ask
 from specchat.cli.flags import Output
 from specchat.cli.sizes import sized
-from specchat.cli.training_progress import reporter
-from specchat.cli.training_verdict import as_json, measure, print_verdict
-from specchat.config import ModelSpec, load_catalog
+from specchat.cli.training_progress import print_report, reporter
+from specchat.cli.training_stops import RunningClock, stoppable
+from specchat.cli.training_verdict import measure, print_verdict
+from specchat.config import ModelSpec
+from specchat.engine.protocol.training_report import Curve, Judged, Needed, Trained
+from specchat.engine.protocol.training_text import curve_lines
 from specchat.errors import UsageError
+from specchat.models.inspect.training_limits import CHATS, trainable_target
 
 if TYPE_CHECKING:
-    from specchat.cli.training_verdict import Verdict
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.settings import Settings
-    from specchat.training.job import Subject
+    from specchat.training.job import Stage, Subject
     from specchat.training.needs import Needs
     from specchat.training.training_request import TrainingRequest
 
+Tell = Callable[["Stage"], None]
 
-def run_training(request: TrainingRequest, output: Output, *, threads: int, yes: bool, verdict: bool) -> int:
-    """Train, and print what came of it; the exit code.
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a training is run.
 
     Args:
         threads: of the processor; 0 chooses.
         yes: whether the user's chats are read without asking.
         verdict: whether the result is measured against the pair's default.
+        stop_at_eof: whether the end of standard input stops it.
     """
-    from specchat.bench.pair_setup import prepare_environment, settings_in_force
-    from specchat.training.training_request import CHATS
 
-    settings = settings_in_force({"pair": request.pair, "threads": threads})
-    target = load_catalog().model(load_catalog().pair(request.pair).target)
-    if target.scripted:
-        raise UsageError(f"pair {request.pair!r} has no weights to learn from; choose a pair with a model")
-    if request.prompts == CHATS and not yes:
+    output: Output
+    threads: int
+    yes: bool
+    verdict: bool
+    stop_at_eof: bool
+
+
+def run_training(request: TrainingRequest, how: RunOptions) -> int:
+    """Train, and print what came of it; the exit code."""
+    from specchat.bench.pair_setup import prepare_environment, settings_in_force
+
+    settings = settings_in_force({"pair": request.pair, "threads": how.threads})
+    target = trainable_target(request.pair)
+    if request.prompts == CHATS and not how.yes:
         _ask_for_chats()
     request.check()
     prepare_environment(settings.threads)
-    from specchat.training.job import Job
-
-    with reporter() as tell:
-        try:
-            job = Job(request, _subject(settings, target), tell)
-            _tell_needs(job.needs)
-            trained = job.run()
-        except KeyboardInterrupt:
-            _say_how_to_go_on(request)
-            raise
-    measured = measure(settings, trained) if verdict else None
-    _print(request.pair, trained, measured, output)
-    if measured is not None and output is Output.text:
-        print_verdict(request.pair, trained, measured)
+    clock = RunningClock()
+    with stoppable(clock, at_eof=how.stop_at_eof):
+        trained = _train(request, settings, target, clock, how.output)
+        judged = _measure(settings, trained, clock, how.output) if how.verdict else None
+        _print_verdict(request, trained, judged, how)
     return 0
 
 
-def _subject(settings: Settings, target: ModelSpec) -> Subject:
+def _train(
+    request: TrainingRequest, settings: Settings, target: ModelSpec, clock: RunningClock, output: Output
+) -> TrainedDrafter:
+    """Everything but the verdict. Told to stop while it learns, what was kept is said before the stop goes on."""
+    from specchat.training.job import Job
+
+    job: Job | None = None
+    try:
+        with reporter(clock, as_reports=output is Output.jsonl) as tell:
+            job = Job(request, _subject(settings, target, tell), tell, clock)
+            _say_needs(job.needs, output)
+            trained = job.run()
+    except KeyboardInterrupt:
+        if job is not None and job.kept is not None:
+            _say_trained(request.pair, job.kept, output, complete=False)
+        _say_how_to_go_on(request)
+        raise
+    _say_trained(request.pair, trained, output)
+    return trained
+
+
+def _measure(settings: Settings, trained: TrainedDrafter, clock: RunningClock, output: Output) -> Judged | None:
+    try:
+        with reporter(clock, as_reports=output is Output.jsonl) as tell:
+            return measure(settings, trained, tell, clock)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; {trained.name} is trained, and was not measured", err=True)
+        raise
+
+
+def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:
     """The target, loaded.
 
     Raises:
@@ -71,9 +109,9 @@ def _subject(settings: Settings, target: ModelSpec) -> Subject:
     from specchat.decoding.assemble import sampling
     from specchat.models import fetch
     from specchat.models.own.decoder import Decoder
-    from specchat.training.job import Subject
+    from specchat.training.job import Stage, Subject
 
-    loaded = load_pair(settings, lambda what: typer.echo(what, err=True))
+    loaded = load_pair(settings, lambda what: tell(Stage("loading", 0, 0, "", what)))
     model = loaded.target.model
     if not isinstance(model, Decoder):
         raise UsageError(
@@ -97,9 +135,12 @@ def _ask_for_chats() -> None:
         raise UsageError("nothing was read and nothing trained")
 
 
-def _tell_needs(needs: Needs) -> None:
-    disk, memory = f"{needs.disk_bytes / 1e9:.1f} GB of disk", f"{needs.memory_bytes / 1e9:.1f} GB of memory"
-    typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; takes about {disk} and {memory}", err=True)
+def _say_needs(needs: Needs, output: Output) -> None:
+    if output is Output.jsonl:
+        print_report(Needed(needs.weights, needs.disk_bytes, needs.memory_bytes))
+        return
+    takes = f"takes about {sized(needs.disk_bytes)} of disk and {sized(needs.memory_bytes)} of memory"
+    typer.echo(f"{needs.weights / 1e6:.1f} million numbers to learn; {takes}", err=True)
 
 
 def _say_how_to_go_on(request: TrainingRequest) -> None:
@@ -108,18 +149,39 @@ def _say_how_to_go_on(request: TrainingRequest) -> None:
     typer.echo(f"stopped; what was done is kept. To go on: {command(request)} --resume", err=True)
 
 
-def _print(pair: str, trained: TrainedDrafter, verdict: Verdict | None, output: Output) -> None:
+def _say_trained(pair: str, trained: TrainedDrafter, output: Output, *, complete: bool = True) -> None:
+    """What lies in the drafter's folder now; JSON is printed at the end, with the verdict."""
     figures, data = trained.figures, trained.data
-    if output is Output.json:
-        said: dict[str, Any] = {"name": trained.name, "method": trained.method, "target": trained.target}
-        said |= {"folder": str(trained.folder), "size": trained.size, "data": dict(data), "figures": dict(figures)}
-        said |= {"verdict": None if verdict is None else as_json(verdict)}
-        sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
+    tau, depths = figures["chain_tau_held_out"], figures["right_by_depth_held_out"]
+    curve = Curve(list(figures["curve_tokens"]), list(figures["curve_tau"]))
+    if output is Output.jsonl:
+        about = (trained.name, trained.method, trained.target, str(trained.folder), trained.size)
+        print_report(Trained(*about, complete, figures["tokens_seen"], tau, list(depths), curve))
+    if output is not Output.text:
         return
-    depths = " ".join(f"{share:.2f}" for share in figures["right_by_depth_held_out"])
     typer.echo(f"{trained.name}: {sized(trained.size)} in {trained.folder}")
     typer.echo(f"learnt from {data['reply_tokens']} tokens of {data['texts']} texts, {figures['tokens_seen']} seen")
-    typer.echo(f"on texts it never learnt from: τ {figures['chain_tau_held_out']:.2f}, right by depth {depths}")
+    shares = " ".join(f"{share:.2f}" for share in depths)
+    typer.echo(f"on texts it never learnt from: τ {tau:.2f}, right by depth {shares}")
+    typer.echo("τ of chains of 4 on those texts, by tokens seen:")
+    for line in curve_lines(curve):
+        typer.echo(line)
     typer.echo(
         f"try it: specchat --pair {pair} --drafter {trained.method} --set {trained.method}.weights={trained.name}"
     )
+
+
+def _print_verdict(request: TrainingRequest, trained: TrainedDrafter, judged: Judged | None, how: RunOptions) -> None:
+    match how.output:
+        case Output.jsonl if judged is not None:
+            print_report(judged)
+        case Output.json:
+            said: dict[str, Any] = {"name": trained.name, "method": trained.method, "target": trained.target}
+            said |= {"folder": str(trained.folder), "size": trained.size}
+            said |= {"data": dict(trained.data), "figures": dict(trained.figures)}
+            said |= {"verdict": None if judged is None else msgspec.to_builtins(judged)}
+            sys.stdout.write(json.dumps(said, ensure_ascii=False) + "\n")
+        case Output.text if judged is not None:
+            print_verdict(request.pair, trained.name, judged)
+    if judged is None and how.verdict:
+        typer.echo("no verdict: the training was paused each time it was measured; `specchat bench` compares", err=True)

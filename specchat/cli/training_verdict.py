@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from specchat.cli.training_stops import RunningClock
+from specchat.engine.protocol.training_report import DEFAULT, PLAIN, Judged, MeasuredWay
+from specchat.engine.protocol.training_text import table_lines, verdict_line
+
 if TYPE_CHECKING:
-    from specchat.bench.report import Report
+    from specchat.bench.report import Report, Result
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.settings import Settings
+    from specchat.training.job import Stage
 
 _QUESTIONS = 8
 _TOKENS = 96
-_BAR = 40
-_WIDTH = 110
-"""Columns of the table where it goes into a file or a pipe."""
+_ATTEMPTS = 3
+"""Measurements that were paused are made again, so often at most: a pause would count as time of a method."""
 
 
 @dataclass(frozen=True)
@@ -27,20 +31,6 @@ class Way:
 
     name: str
     changes: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What was measured, and the way that was quicker than the pair's default; None where none was.
-
-    Args:
-        default, best: ratios to plain decoding, with their 95 % range.
-    """
-
-    report: Report
-    default: tuple[float, float | None, float | None]
-    best: tuple[float, float | None, float | None]
-    way: Way | None
 
 
 def ways_to_use(settings: Settings, trained: TrainedDrafter) -> list[Way]:
@@ -55,8 +45,11 @@ def ways_to_use(settings: Settings, trained: TrainedDrafter) -> list[Way]:
     ]
 
 
-def measure(settings: Settings, trained: TrainedDrafter) -> Verdict:
-    """Let the pair's default and the ways to use the drafter answer the same questions."""
+def measure(
+    settings: Settings, trained: TrainedDrafter, tell: Callable[[Stage], None], clock: RunningClock
+) -> Judged | None:
+    """Let the pair's default and the ways to use the drafter answer the same questions; None where that was paused
+    each time."""
     from specchat.bench.runner import Bench, Plan, Progress
     from specchat.bench.workloads import own_workload
 
@@ -64,20 +57,44 @@ def measure(settings: Settings, trained: TrainedDrafter) -> Verdict:
     compare = ",".join(["auto", *(as_configuration(way) for way in ways)])
     workload = own_workload().first_turns().limited(_QUESTIONS)
     plan = Plan(settings.but({"max_tokens": _TOKENS, "seed": 0}), workload, compare, perplexity=False)
-    progress = Progress(
-        say=lambda what: None, step=lambda who, what: typer.echo(f"measuring: {who} · {what}", err=True)
-    )
-    return judge(Bench(plan, progress).run(), ways)
+    for _ in range(_ATTEMPTS):
+        pauses = clock.pauses
+        measuring = _Measuring(tell)
+        report = Bench(plan, Progress(begin=measuring.begin, step=measuring.step)).run()
+        if clock.pauses == pauses:
+            return judge(report, ways)
+    return None
 
 
-def judge(report: Report, ways: Sequence[Way]) -> Verdict:
+class _Measuring:
+    """The bench's progress, as a stage of the training."""
+
+    def __init__(self, tell: Callable[[Stage], None]) -> None:
+        self._tell = tell
+        self._done = self._replies = 0
+
+    def begin(self, title: str, replies: int) -> None:
+        self._replies = replies
+
+    def step(self, configuration: str, question: str) -> None:
+        """The next reply begins."""
+        from specchat.training.job import Stage
+
+        who = configuration.partition(":")[0]
+        self._tell(Stage("measuring", self._done, self._replies, "replies", f"{who} · {question}"))
+        self._done += 1
+
+
+def judge(report: Report, ways: Sequence[Way]) -> Judged:
     """The quickest way, if it is quicker than the pair's default and its texts are the target's own."""
-    _, default, *others = report.runs[0].results
-    ratios = [_ratio(result) for result in (default, *others)]
-    right = [result.same_text is None or result.same_text.ok for result in others]
-    able = [(ratio, way) for ratio, way, fine in zip(ratios[1:], ways, right, strict=True) if fine]
-    best, way = max(able, key=lambda found: found[0][0], default=(ratios[0], None))
-    return Verdict(report, ratios[0], best, way if best[0] > ratios[0][0] else None)
+    plain, default, *others = report.runs[0].results
+    measured = [_measured(PLAIN, plain), _measured(DEFAULT, default)]
+    measured += [_measured(way.name, result) for way, result in zip(ways, others, strict=True)]
+    able = [(one.ratio, way) for one, way in zip(measured[2:], ways, strict=True) if one.same_text]
+    ratio, best = max(able, key=lambda found: found[0], default=(0.0, None))
+    if best is None or ratio <= measured[1].ratio:
+        return Judged(measured)
+    return Judged(measured, best.name, dict(best.changes))
 
 
 def as_configuration(way: Way) -> str:
@@ -87,58 +104,31 @@ def as_configuration(way: Way) -> str:
     return ":".join([names, *rest])
 
 
-def curve_lines(points: Sequence[tuple[int, float]]) -> list[str]:
-    """τ over the tokens seen, as bars of text."""
-    highest = max((tau for _, tau in points), default=1.0)
-    scale = _BAR / max(highest - 1.0, 1e-9)
-    return [f"{tokens / 1000:>8.0f} k  {tau:.2f}  {'█' * round((tau - 1.0) * scale)}" for tokens, tau in points]
-
-
-def print_verdict(pair: str, trained: TrainedDrafter, verdict: Verdict) -> None:
-    """The table, the curve, and a question where there is a terminal to answer on."""
-    from rich.console import Console
-
-    from specchat.bench.report_tables import report_tables
-
-    width = None if sys.stdout.isatty() else _WIDTH
-    Console(file=sys.stdout, highlight=False, width=width).print(report_tables(verdict.report))
-    typer.echo("τ of chains of 4 on texts it never learnt from, by tokens seen:")
-    figures = trained.figures
-    for line in curve_lines(list(zip(figures["curve_tokens"], figures["curve_tau"], strict=True))):
+def print_verdict(pair: str, name: str, judged: Judged) -> None:
+    """The table, and a question where there is a terminal to answer on."""
+    for line in table_lines(judged):
         typer.echo(line)
-    if verdict.way is None:
-        typer.echo(f"{pair}'s default stays the quickest: {verdict.default[0]:.2f} × plain; nothing was changed")
+    typer.echo(verdict_line(judged, name, pair))
+    if not judged.best:
         return
-    gain = f"{verdict.best[0]:.2f} × plain, {pair}'s default {verdict.default[0]:.2f} ×"
-    typer.echo(f"quickest: {trained.name} {verdict.way.name}, {gain}")
     if sys.stdin.isatty() and typer.confirm("Use it from now on?"):
-        use(pair, verdict.way)
+        use(pair, judged.settings)
     else:
         typer.echo("to use it from now on:")
-        for name, value in verdict.way.changes.items():
-            typer.echo(f"  specchat config set {name} {value} --pair {pair}")
+        for key, value in judged.settings.items():
+            typer.echo(f"  specchat config set {key} {value} --pair {pair}")
 
 
-def use(pair: str, way: Way) -> None:
-    """Make this way the one that the pair starts with."""
-    from specchat.config.settings_saving import set_for_pair
+def use(pair: str, settings: Mapping[str, Any]) -> None:
+    """Make these settings the ones that the pair starts with."""
+    from specchat.config.settings_saving import set_all_for_pair
 
-    for name, value in way.changes.items():
-        typer.echo(set_for_pair(pair, name, value).line())
-
-
-def as_json(verdict: Verdict) -> dict[str, Any]:
-    """The verdict for a program."""
-    way = verdict.way
-    return {
-        "default_ratio": verdict.default,
-        "best_ratio": verdict.best,
-        "settings": None if way is None else dict(way.changes),
-    }
+    typer.echo(set_all_for_pair(pair, settings).line())
 
 
-def _ratio(result: Any) -> tuple[float, float | None, float | None]:
-    group = result.group()
-    if group is None:
-        return 0.0, None, None
-    return group.ratio.value, group.ratio.low, group.ratio.high
+def _measured(name: str, result: Result) -> MeasuredWay:
+    same = result.same_text is None or result.same_text.ok
+    if (group := result.group()) is None:
+        return MeasuredWay(name, 0.0, same_text=same)
+    ratio = group.ratio
+    return MeasuredWay(name, ratio.value, ratio.low, ratio.high, group.acceptance_length, same)

@@ -88,8 +88,13 @@ def unset_in(table: str, name: str) -> Saved | None:
 
 def set_for_pair(pair_name: str, name: str, value: Any) -> Saved:
     """Write a setting into the pair's entry of the user's models.toml."""
+    return set_all_for_pair(pair_name, {name: value})
+
+
+def set_all_for_pair(pair_name: str, values: Mapping[str, Any]) -> Saved:
+    """Write settings into the pair's entry of the user's models.toml: all of them, or none."""
     load_catalog().pair(pair_name)
-    return _write(users_models(), _pair_path(pair_name), {name: value}, [])
+    return _write(users_models(), _pair_path(pair_name), values, [])
 
 
 def unset(name: str, pair_name: str | None = None) -> Saved | None:

@@ -6,14 +6,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from specchat.config import HubSource, ModelSpec, private_dir
+from specchat.config import HubSource, ModelSpec, own_drafters_dir, private_dir
 from specchat.config.toml_checks import NAME
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.errors import UsageError
 from specchat.models import fetch
 from specchat.models.fetch.checksum import weights_sha256
 from specchat.models.fetch.progress import OnProgress
-from specchat.models.inspect.trained_drafters import own_drafters_dir
 from specchat.models.learned.eagle3_files import TargetSizes, read_eagle3, write_eagle3
 from specchat.models.model_loading import open_config
 

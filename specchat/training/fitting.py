@@ -75,6 +75,7 @@ class Fitting:
         steps: int,
         seed: int,
         about: Mapping[str, Any],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Where the checkpoint in the folder says, or at the beginning.
 
@@ -83,6 +84,7 @@ class Fitting:
             folder: where checkpoints and the best weights go.
             steps: tokens guessed in a row.
             about: what must be the same when it is gone on with.
+            clock: seconds; those in which the process was stopped may be left out.
         """
         self.network = network
         self.best_weights = folder / "best.safetensors"
@@ -92,6 +94,7 @@ class Fitting:
         self._steps = steps
         self._seed = seed
         self._about = about
+        self._clock = clock
         self._checkpoint = folder / "checkpoint.safetensors"
         self._device = network.shared.head.device
         self._columns = columns_of(network.shared.tokens.to(self._device), vocab_size)
@@ -113,21 +116,21 @@ class Fitting:
             progress: told after every batch; may raise to stop.
         """
         standing, schedule = self.standing, self._schedule
-        saved = time.monotonic()
+        saved = self._clock()
         try:
             if not standing.curve:
                 self._measure()
             for batch, tokens in self._batches():
                 if schedule.done(standing) >= 1.0 or standing.since_best >= _PATIENCE:
                     break
-                began = time.monotonic()
+                began = self._clock()
                 self._learn(batch)
                 before = standing.tokens // schedule.measure_tokens
                 standing.batches += 1
                 standing.tokens += tokens
                 if standing.tokens // schedule.measure_tokens > before:
                     self._measure()
-                now = time.monotonic()
+                now = self._clock()
                 standing.seconds += now - began
                 if now - saved >= _CHECKPOINT_S:
                     self._save()
@@ -168,12 +171,12 @@ class Fitting:
                 found = found.plus(acceptance(self.network, batch.to(self._device), self._columns, _MEASURED_DEPTH))
         standing = self.standing
         depths = [round(share, 4) for share in found.by_depth]
-        standing.curve.append({"tokens": standing.tokens, "tau": round(found.tau, 4), "by_depth": depths})
-        standing.since_best += 1
-        if found.tau > standing.best:
-            standing.best, standing.since_best = found.tau, 0
+        better = found.tau > standing.best
+        if better:  # first: an interrupt must not leave figures beside weights that are not theirs
             with replacing(self.best_weights) as partial:
                 save_weights(self.network, partial)
+        standing.best, standing.since_best = max(standing.best, found.tau), 0 if better else standing.since_best + 1
+        standing.curve.append({"tokens": standing.tokens, "tau": round(found.tau, 4), "by_depth": depths})
 
     def _numbers(self) -> AbstractContextManager[Any]:
         """Products in bfloat16, which take 0.4 of the time on processors that multiply it; weights stay float32."""

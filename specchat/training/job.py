@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,9 @@ from specchat.config import private_dir
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, write_drafter
 from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.engine.protocol.training_report import StageName
 from specchat.errors import TrainingError
+from specchat.models.inspect.training_limits import CHATS, SELF
 from specchat.models.learned.networks import new_network
 from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
@@ -29,7 +32,7 @@ from specchat.training.state_shards import read_shard, shard_file
 from specchat.training.target_weights import shared_with
 from specchat.training.text_store import TextStore
 from specchat.training.text_writing import TextPlan, TextWriting
-from specchat.training.training_request import CHATS, SELF, Places, TrainingRequest
+from specchat.training.training_request import Places, TrainingRequest
 
 _MEASUREMENTS = 24
 """How often progress is measured in a training that goes through."""
@@ -57,21 +60,37 @@ class Subject:
 
 @dataclass(frozen=True)
 class Stage:
-    """How far a stage is: `done` of `total`, and in words what there is to be said."""
+    """How far a stage is: `done` of `total`, and in words what there is to be said.
 
-    name: str
+    While it learns, `measured` is the last point of the curve.
+    """
+
+    name: StageName
     done: float
     total: float
     unit: str
     says: str = ""
-    curve: tuple[Mapping[str, Any], ...] = ()
+    measured: Mapping[str, Any] | None = None
 
 
 class Job:
     """One training. Every stage goes on where it was stopped."""
 
-    def __init__(self, request: TrainingRequest, subject: Subject, tell: Callable[[Stage], None]) -> None:
+    def __init__(
+        self,
+        request: TrainingRequest,
+        subject: Subject,
+        tell: Callable[[Stage], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """A training whose stages are told of.
+
+        Args:
+            clock: seconds; those in which the process was stopped may be left out.
+        """
         self.request = request
+        self.kept: TrainedDrafter | None = None  # as good as it got, once learning has begun and ended
+        self._clock = clock
         self.places = Places.of(request, subject.name, subject.checksum)
         self._subject = subject
         self._tell = tell
@@ -93,9 +112,10 @@ class Job:
                 fitting.run(self._tell_learning(fitting))
             except KeyboardInterrupt:
                 if fitting.standing.tokens and fitting.best_weights.exists():
-                    self._write_drafter(fitting, corpus)
+                    self.kept = self._write_drafter(fitting, corpus)
                 raise
-            return self._write_drafter(fitting, corpus)
+            self.kept = self._write_drafter(fitting, corpus)
+            return self.kept
 
     def _write_texts(self) -> TextStore:
         """Stages 1 and 2."""
@@ -134,14 +154,16 @@ class Job:
         seen = int(recipe.epochs * corpus.tokens)
         schedule = Schedule(seen, 3600 * request.hours, recipe.learning_rate, max(1, seen // _MEASUREMENTS))
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
-        return Fitting(network, corpus, schedule, self.places.run, model.vocab_size, STEPS, request.seed, about)
+        return Fitting(
+            network, corpus, schedule, self.places.run, model.vocab_size, STEPS, request.seed, about, self._clock
+        )
 
     def _tell_learning(self, fitting: Fitting) -> Callable[[Standing], None]:
         def tell(standing: Standing) -> None:
             last = standing.curve[-1]
             depths = " ".join(f"{share:.2f}" for share in last["by_depth"])
             says = f"τ {last['tau']:.2f} (best {standing.best:.2f}), right by depth {depths}"
-            self._tell(Stage("learning", fitting.done, 1.0, "share", says, tuple(standing.curve)))
+            self._tell(Stage("learning", fitting.done, 1.0, "share", says, last))
 
         return tell
 

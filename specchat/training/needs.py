@@ -10,15 +10,12 @@ import torch
 
 from specchat.errors import NotEnoughMemory, TrainingError
 from specchat.models.base.shape import Shape
+from specchat.models.inspect.training_cost import states_bytes
 from specchat.models.learned.networks import kind_of
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import Sizes
 from specchat.models.machine import available_bytes
 from specchat.training.recipes import HEAD_TOKENS
-from specchat.training.state_shards import bytes_of_token
-
-TOKENS_PER_REPLY_TOKEN = 1.7
-"""What is read for every token of a reply: chat format and prompt stand in front of it. Measured on smol."""
 
 _SPARE_BYTES = 256 << 20
 _WORKING_BYTES = 1 << 30
@@ -63,10 +60,9 @@ def needs_of(drafter: str, sizes: Sizes, shape: Shape, reply_tokens: int, states
         network = kind_of(drafter).module(sizes, SharedWeights(torch.nn.Identity(), torch.empty(0), torch.empty(0)))
     weights = sum(parameter.numel() for parameter in network.parameters())
     there = sum(file.stat().st_size for file in states.iterdir())
-    tokens = int(reply_tokens * TOKENS_PER_REPLY_TOKEN)
     # Weights, gradients and two moments, then head rows, and embeddings of a few times as many tokens: all float32.
     memory = 16 * weights + 4 * shape.hidden * 4 * HEAD_TOKENS + _WORKING_BYTES
-    return Needs(max(0, tokens * bytes_of_token(len(sizes.taps), shape.hidden) - there), memory, weights)
+    return Needs(max(0, states_bytes(reply_tokens, len(sizes.taps), shape.hidden) - there), memory, weights)
 
 
 def need_space(folder: Path, needed_bytes: int, what: str) -> None:

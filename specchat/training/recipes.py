@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specchat.models.inspect.training_cost import EPOCHS
 from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
@@ -31,7 +32,7 @@ class Recipe:
 
     sizes: Callable[[Shape, tuple[int, ...]], Sizes]
     reads_back: bool
-    epochs: float = 3.0
+    epochs: float = EPOCHS
     learning_rate: float = 1e-3
 
 

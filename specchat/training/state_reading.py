@@ -14,12 +14,11 @@ from specchat.core.seams import Model
 from specchat.core.states import StateTap, TextStates
 from specchat.core.top_tokens import best_tokens
 from specchat.models.base.cache_rows import LAZY_TOKENS
+from specchat.models.inspect.training_cost import LIKELIEST, bytes_of_token
 from specchat.training.needs import need_space
 from specchat.training.state_shards import (
-    LIKELIEST,
     SHARPNESS,
     StateShard,
-    bytes_of_token,
     is_there,
     shard_file,
     write_shard,

@@ -16,9 +16,6 @@ from torch import Tensor
 from specchat.errors import TrainingError
 from specchat.training.files import replacing
 
-LIKELIEST = 32
-"""So many of the target's likeliest tokens are kept at every place, and the weight of all others together."""
-
 SHARPNESS = 1.25
 """Logits times this make the law that drafters learn: acceptance is decided among the likeliest tokens."""
 
@@ -68,11 +65,6 @@ class StateShard:
 
 def shard_file(folder: Path, number: int) -> Path:
     return folder / f"{number:05}.safetensors"
-
-
-def bytes_of_token(taps: int, hidden: int) -> int:
-    """What a token takes on disk."""
-    return taps * hidden * 2 + LIKELIEST * (4 + 2) + 4 + 4
 
 
 def write_shard(shard: StateShard, file: Path, source: str) -> None:

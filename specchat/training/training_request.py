@@ -6,20 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.config import cache_dir, data_dir, private_dir
-from specchat.config.toml_checks import NAME
-from specchat.errors import TrainingError, UsageError, nearest, short
+from specchat.config import cache_dir, own_drafters_dir, private_dir
+from specchat.errors import TrainingError
+from specchat.models.inspect.training_limits import CHATS, SELF, prompts_file, refuse_impossible
 from specchat.training.prompt_sources import prompts_of, prompts_of_chats
-from specchat.training.recipes import RECIPES
-
-SELF = "self"
-"""The target writes the prompts itself."""
-
-CHATS = "chats"
-"""The user's own messages."""
-
-FEWEST_TOKENS = 5200
-"""Some 40 texts of the longest replies: fewer cannot be told from chance."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +41,19 @@ class TrainingRequest:
 
         Raises:
             UsageError: with the nearest that can be.
+            TrainingError: a drafter of this name is there already.
         """
-        if not NAME.fullmatch(self.name):
-            raise UsageError(f"--name {short(self.name)} is no name: letters, digits, '.', '_' and '-'")
-        if self.drafter not in RECIPES:
-            raise UsageError(f"--drafter {self.drafter!r} is none that is trained{nearest(self.drafter, RECIPES)}")
-        if self.tokens < FEWEST_TOKENS:
-            raise UsageError(f"--tokens {self.tokens} is too few to learn from; at least {FEWEST_TOKENS}")
-        if not 0 <= self.hours < 10_000:
-            raise UsageError(f"--hours {self.hours:g} must be 0 (as long as it helps) or more, and below 10000")
+        refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
+        if not self.resume and self.folder.exists():
+            raise TrainingError(
+                f"a trained drafter called {self.name!r} is there already, in {self.folder}; choose another --name"
+            )
         self.given_prompts()
+
+    @property
+    def folder(self) -> Path:
+        """Where the trained drafter goes."""
+        return own_drafters_dir() / self.name
 
     def given_prompts(self) -> list[str] | None:
         """The prompts of the chats or the file, or None where the target writes them."""
@@ -68,10 +61,7 @@ class TrainingRequest:
             return None
         if self.prompts == CHATS:
             return prompts_of_chats()
-        file = Path(self.prompts).expanduser()
-        if not file.is_file():
-            raise UsageError(f"--prompts {self.prompts!r} is neither {SELF!r}, {CHATS!r} nor a file")
-        return prompts_of(file)
+        return prompts_of(prompts_file(self.prompts))
 
 
 @dataclass(frozen=True)
@@ -87,21 +77,19 @@ class Places:
         """The folders, made on demand.
 
         Raises:
-            TrainingError: a drafter of this name is there already, or a training that is not to be gone on with.
+            TrainingError: a training of this name is there that is not to be gone on with.
         """
         source = request.prompts
         if source not in (SELF, CHATS):
             prompts = request.given_prompts() or []
             source = hashlib.blake2b("\n".join(prompts).encode(), digest_size=6).hexdigest()
         data = cache_dir() / "training" / f"{target}-{checksum[:12]}" / f"{source}-{request.seed}"
-        places = cls(data, data / "runs" / request.name, data_dir() / "drafters" / request.name)
-        if not request.resume:
-            for there, what in ((places.drafter, "a trained drafter"), (places.run, "an unfinished training")):
-                if there.exists():
-                    way = "--resume goes on with it" if there == places.run else f"{there} holds it"
-                    raise TrainingError(
-                        f"{what} called {request.name!r} is there already: {way}; or choose another --name"
-                    )
+        places = cls(data, data / "runs" / request.name, request.folder)
+        if places.run.exists() and not request.resume:
+            raise TrainingError(
+                f"a training called {request.name!r} is there already: --resume goes on with it; "
+                "or choose another --name"
+            )
         for folder in (places.states, places.run):
             try:
                 private_dir(folder)

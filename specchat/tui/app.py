@@ -128,8 +128,8 @@ class SpecchatApp(TerminalApp):
             self.call_after_refresh(self.control.current_chat.open, self._first_chat)
 
     async def on_unmount(self) -> None:
-        """Stop downloads; the next start resumes them."""
-        await self.control.pairs.close()
+        """Stop downloads and a training; the next start can resume them."""
+        await self.control.end_processes()
 
     class Tick(Message):
         """Asks the app to take the events that arrived."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,9 +19,11 @@ from typer.testing import CliRunner
 from specchat.bench.configurations import parse_configurations
 from specchat.cli import training_verdict
 from specchat.cli.train import train
-from specchat.cli.training_progress import Lines
-from specchat.cli.training_verdict import Way, as_configuration, curve_lines, judge, use, ways_to_use
+from specchat.cli.training_progress import Lines, reporter
+from specchat.cli.training_verdict import Way, as_configuration, judge, use, ways_to_use
 from specchat.config import config_dir, data_dir, load_catalog, settings_of
+from specchat.engine.protocol.training_report import Curve
+from specchat.engine.protocol.training_text import curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
 from specchat.settings import Settings
 from specchat.store.chats import Chats
@@ -66,7 +70,6 @@ def error_of(*arguments: str) -> SpecchatError:
         (("smol", "--hours", "nan"), "--hours nan must be 0"),
         (("smol", "--prompts", "selv"), "--prompts 'selv' is neither 'self', 'chats' nor a file"),
         (("smol", "--name", "../x"), "--name '../x' is no name"),
-        (("smol", "--output", "jsonl"), "--output jsonl"),
         (("smol", "--prompts", "chats", "--yes"), "--prompts chats: no chat of yours is kept here yet"),
     ],
 )
@@ -88,7 +91,13 @@ def test_a_tiny_model_is_trained_and_judged_from_the_command_line(tiny, monkeypa
     assert said["name"] == "tiny-hydra"
     assert (data_dir() / "drafters" / "tiny-hydra" / "weights.safetensors").stat().st_size == said["size"]
     assert said["figures"]["tokens_seen"] > 1000
-    assert said["verdict"]["default_ratio"][0] > 0
+    assert [way["name"] for way in said["verdict"]["ways"]] == [
+        "plain",
+        "default",
+        "alone",
+        "merged with prompt_lookup",
+    ]
+    assert said["verdict"]["ways"][1]["ratio"] > 0
     assert "specchat train tiny --drafter hydra" in said["data"]["command"]
     assert "'tiny-hydra' is there already" in str(error_of(*flags))
 
@@ -134,6 +143,7 @@ def test_a_training_that_was_killed_goes_on(tiny):
 class _Figures:
     def __init__(self, ratio, ok=True):
         self.same_text = type("SameText", (), {"ok": ok})
+        self.acceptance_length = 1.25
         self.ratio = type("Interval", (), {"value": ratio, "low": ratio - 0.1, "high": ratio + 0.1})
 
     def group(self):
@@ -147,9 +157,18 @@ def verdict_on(*results):
 
 def test_the_quickest_way_wins_where_it_is_quicker_than_the_default_and_its_texts_are_right():
     plain = _Figures(1.0)
-    assert verdict_on(plain, _Figures(1.3), _Figures(1.4), _Figures(1.5)).way.name == "merged"
-    assert verdict_on(plain, _Figures(1.3), _Figures(1.4), _Figures(1.5, ok=False)).way.name == "alone"
-    assert verdict_on(plain, _Figures(1.6), _Figures(1.4), _Figures(1.5)).way is None
+    best = verdict_on(plain, _Figures(1.3), _Figures(1.4), _Figures(1.5))
+    assert (best.best, best.settings) == ("merged", {"drafter": "merge"})
+    assert verdict_on(plain, _Figures(1.3), _Figures(1.4), _Figures(1.5, ok=False)).best == "alone"
+    stays = verdict_on(plain, _Figures(1.6), _Figures(1.4), _Figures(1.5))
+    assert (stays.best, stays.settings) == ("", {})
+    assert table_lines(verdict_on(plain, _Figures(1.6), _Figures(1.4), _Figures(1.5, ok=False))) == [
+        "         × plain  (95 %)       τ",
+        "plain       1.00  0.90–1.10    1.25",
+        "default     1.60  1.50–1.70    1.25",
+        "alone       1.40  1.30–1.50    1.25",
+        "merged      1.50  1.40–1.60    1.25  its texts are not the target's own",
+    ]
 
 
 def test_the_drafter_is_tried_alone_and_in_the_pairs_own_trees_beside_its_own_drafter():
@@ -163,24 +182,23 @@ def test_the_drafter_is_tried_alone_and_in_the_pairs_own_trees_beside_its_own_dr
 
 
 def test_the_way_that_was_chosen_is_what_the_pair_starts_with(tiny):
-    use("tiny", Way("alone", {"drafter": "hydra", "nodes": 8, "hydra.weights": "tiny-hydra"}))
+    use("tiny", {"drafter": "hydra", "nodes": 8, "hydra.weights": "tiny-hydra"})
     settings = settings_of(load_catalog().pair("tiny"))
     assert (settings.drafter, settings.nodes) == ("hydra", 8)
     assert settings.method_options["hydra.weights"] == "tiny-hydra"
 
 
 def test_the_curve_is_drawn_in_text():
-    assert curve_lines([(0, 1.0), (50_000, 1.25), (100_000, 1.5)]) == [
-        "       0 k  1.00  ",
-        "      50 k  1.25  " + "█" * 20,
-        "     100 k  1.50  " + "█" * 40,
+    assert curve_lines(Curve([0, 50_000, 100_000], [1.0, 1.25, 1.5])) == [
+        "          0  1.00",
+        "     50,000  1.25  " + "█" * 20,
+        "    100,000  1.50  " + "█" * 40,
     ]
 
 
-def test_lines_of_progress_say_what_how_far_and_how_long_still(capsys, monkeypatch):
+def test_lines_of_progress_say_what_how_far_and_how_long_still(capsys):
     now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    lines = Lines()
+    lines = Lines(lambda: now[0])
     for at, done in ((100.0, 0.0), (105.0, 10.0), (130.0, 50.0), (160.0, 100.0)):
         now[0] = at
         lines(Stage("replies", done, 100.0, "tokens", f"{done:.0f} texts"))
@@ -189,3 +207,21 @@ def test_lines_of_progress_say_what_how_far_and_how_long_still(capsys, monkeypat
         "replies: 50 %, 50 texts, 30 s to go",
         "replies: 100 %, 100 texts",
     ]
+
+
+def test_bars_say_what_how_far_how_long_and_as_much_of_the_rest_as_fits(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    for name, value in {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with reporter(time.monotonic, as_reports=False) as tell:
+        tell(Stage("loading", 0, 0, "", "reading the model"))
+        tell(Stage("learning", 0.6, 1.0, "share", "τ 1.39 (best 1.39), right by depth 0.26 0.29 0.43 0.56"))
+    shown = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue()).splitlines()]
+    [line] = {line for line in shown if line.startswith("learning") and "60 %" in line}
+    assert len(line) <= 80
+    assert "-:--:-- τ 1.39 (best 1.39), right by depth …" in line

@@ -12,12 +12,11 @@ import torch
 from contracts.trained_folders import trained_folder
 from engine_driver import Driver
 
-from specchat.config import state_dir
+from specchat.config import own_drafters_dir, state_dir
 from specchat.config.drafter_states import DrafterStateFile, erase_state
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.chat_message import Message
 from specchat.engine.protocol.commands import Change, Count, Statistics
-from specchat.models.inspect.trained_drafters import own_drafters_dir
 
 TESTS = Path(__file__).parents[1]
 SERVE = f"""

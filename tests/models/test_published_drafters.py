@@ -12,11 +12,11 @@ from tiny_models import tiny_folder
 from typer.testing import CliRunner
 
 from specchat.cli import app
+from specchat.config import own_drafters_dir
 from specchat.config.trained_drafters import WEIGHTS, read_drafter, write_drafter
 from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError, SpecchatError, WeightsError
-from specchat.models.inspect.trained_drafters import own_drafters_dir
 from specchat.models.learned.eagle3_files import TargetSizes, read_eagle3, write_eagle3
 from specchat.models.learned.network_loading import trained_network
 from specchat.models.other.transformers_model import ReferenceModel

@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 
 from specchat.cli.models import app
 from specchat.cli.pair_states import known_pairs
-from specchat.config import config_dir, load_catalog, private_dir
+from specchat.config import config_dir, load_catalog, own_drafters_dir, private_dir
 from specchat.config.drafter_states import DrafterStateFile
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
 from specchat.decoding.families import methods_with_weights
 from specchat.errors import CombinationError, ConfigError, UsageError, WeightsError
 from specchat.models import fetch
 from specchat.models.inspect import trained_drafters as inspect
-from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters, own_drafters_dir
+from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters
 from specchat.tui.draw.pair_lines import PairListState, pair_lines
 
 TENSORS = {"weight": torch.ones(3, 4)}
@@ -162,6 +162,36 @@ def test_a_drafter_comes_through_a_package_is_verified_and_used(home):
     assert "is as it should be" in run("check", "named").output
     assert "freed" in run("remove", "named", "--yes").output
     assert here().fitting == ()
+
+
+def test_a_pair_is_pulled_checked_and_removed_with_the_drafter_listed_for_its_target(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder))
+    assert "is as it should be" not in run("check", "scripted").output
+    assert "named: ready at" in run("pull", "scripted").output
+    assert here().choose("trained").sha256 == source.sha256
+    assert "weights.safetensors is as it should be" in run("check", "scripted").output
+    flip_last_byte(fetch.locate(load_catalog().drafters["named"]) / WEIGHTS)
+    assert "named" in str(run("check", "scripted").exception)
+    assert "named: " in run("remove", "scripted", "--yes").output
+    assert here().fitting == ()
+
+
+def test_a_pair_is_pulled_though_the_drafter_listed_for_it_cannot_be(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder), weights="ab" * 32)
+    found = run("pull", "scripted")
+    assert found.exit_code == 0, found.output
+    assert "note: named was not pulled, and scripted works without it: " in found.stderr
+    assert "wrong file for weights.safetensors" in found.stderr
+    assert here().fitting == ()
+
+
+def test_a_drafter_made_here_is_not_replaced_by_one_of_its_name_when_a_pair_is_pulled(home):
+    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
+    entry(source.folder, packaged(home, source.folder))
+    made_here("named")
+    assert "named" not in run("pull", "scripted").output
 
 
 def test_a_drafter_is_used_where_the_user_keeps_it(home):

@@ -12,6 +12,7 @@ PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
 SEVERAL = ("tests/drafters/test_several_and_fuse.py", "tests/drafters/test_several_models.py")
+LEARNING, UNROLLING = "tests/training/test_learning.py", ("tests/training/test_unrolling.py",)
 LOOKUP, PRUNING = "tests/drafters/test_prompt_lookup.py", "tests/decoding/test_early_pruning.py"
 
 
@@ -841,5 +842,78 @@ MUTATIONS = (
         "least = best[:, top_k - 1 : top_k] if top_k else None",
         "least = best[:, top_k - 1 : top_k] + 1e-6 if top_k else None",
         ("tests/core/test_draw_from_top_k.py", "-k", "as_likely"),
+    ),
+    # -------------------------------------------------------------------------------------------------- training
+    Mutation(
+        "training",
+        "learns deeper guesses of chains that were wrong",
+        "training/unrolling.py",
+        "        going = going & batch.drafted(step, anchors)\n",
+        "        going = batch.drafted(step, anchors)\n",
+        UNROLLING,
+    ),
+    Mutation(
+        "training",
+        "takes the law of the place before as the label",
+        "training/unrolling.py",
+        "places + step\n",
+        "places + step - 1\n",
+        UNROLLING,
+    ),
+    Mutation(
+        "training",
+        "counts a guess as right that is one place early",
+        "training/unrolling.py",
+        "batch.tokens[rows, places + step + 1]",
+        "batch.tokens[rows, places + step]",
+        UNROLLING,
+    ),
+    Mutation(
+        "training",
+        "learns the likeliest token instead of the target's law",
+        "training/losses.py",
+        "p = torch.where(places >= 0, log_p.exp(), 0.0)",
+        "p = torch.where(places >= 0, (log_p >= log_p.max(dim=1, keepdim=True).values).to(rest.dtype), 0.0)",
+        (LEARNING, "-k", "shares_out or loss_is_zero"),
+    ),
+    Mutation(
+        "training",
+        "gives each token of a trimmed head another one's column",
+        "training/fitting.py",
+        "torch.arange(len(tokens), device=tokens.device)",
+        "torch.arange(len(tokens), device=tokens.device).flip(0)",
+        UNROLLING,
+    ),
+    Mutation(
+        "training",
+        "learns from what progress is measured on",
+        "training/corpus.py",
+        "if index % _HELD_OUT]",
+        "if True]",
+        UNROLLING,
+    ),
+    Mutation(
+        "training",
+        "says that the best is better before it is written",
+        "training/fitting.py",
+        "        if better:  # first",
+        "        standing.best = max(standing.best, found.tau)\n        if better:  # first",
+        UNROLLING,
+    ),
+    Mutation(
+        "training",
+        "goes on with the batches it has learnt from already",
+        "training/fitting.py",
+        "self._corpus.epoch(epoch, self._seed, TEXTS_PER_BATCH, skipped)",
+        "self._corpus.epoch(epoch, self._seed, TEXTS_PER_BATCH, 0)",
+        (LEARNING, "-k", "cut_off"),
+    ),
+    Mutation(
+        "training",
+        "forgets the optimiser's moments when it is cut off",
+        "training/checkpoints.py",
+        "optimizer.state.get(parameter, {}).items()",
+        "dict[str, Tensor]().items()",
+        (LEARNING, "-k", "cut_off"),
     ),
 )

@@ -11,6 +11,7 @@ from specchat.config.trained_drafters import read_drafter
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.errors import NotEnoughMemory, TrainingError
+from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
 from specchat.models.learned.networks import NETWORKS, load_network, new_network
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.own.text_batch import TextBatch
@@ -192,7 +193,7 @@ def test_learning_ends_where_it_no_longer_helps(model, shard, tmp_path, monkeypa
 
 
 def test_every_network_has_a_recipe():
-    assert RECIPES.keys() == NETWORKS.keys()
+    assert RECIPES.keys() == NETWORKS.keys() == TOKENS_LEARNT_PER_S.keys()
 
 
 def request(tmp_path, **changes):

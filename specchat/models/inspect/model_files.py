@@ -42,7 +42,7 @@ _STATEFUL = (
 class ModelDescription:
     """One model as its files describe it. `refusal` says why it cannot run, `remark` why it is slow.
 
-    `four_bit` counts the parameters that the file holds in 4 bits.
+    `four_bit` counts the parameters that the file holds in 4 bits; `hidden` is the width of its states, 0 if not said.
     """
 
     architecture: str
@@ -50,6 +50,7 @@ class ModelDescription:
     context_tokens: int | None
     quantised: bool
     four_bit: int = 0
+    hidden: int = 0
     refusal: str = ""
     remark: str = ""
 
@@ -134,8 +135,8 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelDescription:
         refusal = f"is of architecture {architecture}, whose rotation for long texts cannot be read from a GGUF file"
     if not refusal and not any(tensor.name.startswith("blk.") for tensor in header.tensors):
         refusal = "has no layers: it is no language model"
-    context = header.about("context_length")
-    return ModelDescription(architecture, parameters, context, True, four_bit, refusal, _remark(architecture))
+    context, hidden = header.about("context_length"), header.about("embedding_length") or 0
+    return ModelDescription(architecture, parameters, context, True, four_bit, hidden, refusal, _remark(architecture))
 
 
 def _of_folder(path: Path) -> ModelDescription:
@@ -144,7 +145,8 @@ def _of_folder(path: Path) -> ModelDescription:
     context = text.get("max_position_embeddings")
     parameters = sum(math.prod(entry.shape) for entry in tensors_in(path).values())
     refusal = _refused_architecture(architecture) or _refused_layers(text) or _refused_head(text)
-    return ModelDescription(architecture, parameters, context, False, 0, refusal, _remark(architecture))
+    hidden = text.get("hidden_size") or 0
+    return ModelDescription(architecture, parameters, context, False, 0, hidden, refusal, _remark(architecture))
 
 
 def _is_own(architecture: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from specchat.config import Catalog, DrafterSpec, ModelSpec, data_dir, shipped_drafters_dir
+from specchat.config import Catalog, DrafterSpec, ModelSpec, own_drafters_dir, shipped_drafters_dir
 from specchat.config.trained_drafters import RefusedDrafter, TrainedDrafter, TrainedDrafters, read_drafter
 from specchat.errors import ConfigError, WeightsError, nearest
 from specchat.models import fetch
@@ -32,11 +32,6 @@ class FoundDrafter:
     @property
     def method(self) -> str:
         return self.drafter.method if self.drafter else ""
-
-
-def own_drafters_dir() -> Path:
-    """Where trained drafters go that were made here, a folder each."""
-    return data_dir() / "drafters"
 
 
 def found_drafters(catalog: Catalog, methods: Collection[str]) -> dict[str, FoundDrafter]:

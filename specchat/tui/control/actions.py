@@ -15,6 +15,7 @@ from specchat.tui.control.races import Races
 from specchat.tui.control.show_mode import ShowMode
 from specchat.tui.control.side_panel import SidePanel
 from specchat.tui.control.tour import Tour
+from specchat.tui.control.trainings import Trainings
 from specchat.tui.ports import AppPorts
 from specchat.tui.screens.pairs import PairsScreen
 from specchat.tui.services.chat_archive import ChatArchive
@@ -44,6 +45,7 @@ class Actions:
     show: ShowMode
     clips: Clips
     server: EngineServer
+    trainings: Trainings
     keys: Mapping[str, str]  # the user's own, by binding
 
     def choose_pair(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.tui.control.engine_session import LinkFactory
+from specchat.tui.control.trainings import TrainingHere
 from specchat.tui.ports import StartServer
 from specchat.tui.services.pair_library import Judge, Pairs, Sizes
 from specchat.tui.state.race_series import BenchQuestion
@@ -26,6 +27,7 @@ class AppSetup:
         toured: the file that says the tour was taken; None takes no tour.
         questions: what a benchmark asks.
         server: lets other programs use the engine; None lets none.
+        training: what it takes to train drafters on this machine; None where none can be.
     """
 
     link_factory: LinkFactory
@@ -39,3 +41,4 @@ class AppSetup:
     toured: Path | None = None
     questions: Callable[[], Sequence[BenchQuestion]] = tuple
     server: StartServer | None = None
+    training: TrainingHere | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from specchat.config import AppOptions
@@ -26,6 +27,7 @@ from specchat.tui.control.side_panel import SidePanel
 from specchat.tui.control.starting_page import StartingPage
 from specchat.tui.control.stop_keys import StopKeys
 from specchat.tui.control.tour import Tour
+from specchat.tui.control.trainings import Trainings
 from specchat.tui.ports import AppPorts
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.garbage_collection import GarbageCollection
@@ -103,6 +105,7 @@ class Controllers:
         self.races = Races(chat, self.session, ports, setup.questions)
         self.served = ServedReplies(chat, self.session.send, lambda: self.races.on, self.pump.wake)
         self.server = EngineServer(chat, self.served, ports, setup.server)
+        self.trainings = Trainings(chat, views, self.session, ports, setup.training, racing=lambda: self.races.on)
         self.context_limit = ContextLimit(chat, self.session, views, ports)
         self.current_chat = CurrentChat(chat, views, self.session, self.context_limit, self.archive, ports)
         self.actions = Actions(
@@ -121,6 +124,7 @@ class Controllers:
             side_panel=self.side_panel,
             show=self.show,
             server=self.server,
+            trainings=self.trainings,
             clips=Clips(chat, self.session),
             keys=keys,
         )
@@ -139,5 +143,10 @@ class Controllers:
             pump=self.pump,
             terminal=self.terminal,
             show=self.show,
+            trainings=self.trainings,
             form=lambda: self.side_panel.form,
         )
+
+    async def end_processes(self) -> None:
+        """Stop what runs beside the engine: downloads, and a training."""
+        await asyncio.gather(self.pairs.close(), self.trainings.runner.close())

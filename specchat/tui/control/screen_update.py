@@ -10,6 +10,7 @@ from specchat.tui.control.event_pump import EventPump
 from specchat.tui.control.playback_speed import PlaybackSpeed
 from specchat.tui.control.round_animation import RoundAnimation
 from specchat.tui.control.show_mode import ShowMode
+from specchat.tui.control.trainings import Trainings
 from specchat.tui.draw.stats_lines import Facts, plan_of
 from specchat.tui.services.terminal_window import TerminalWindow
 from specchat.tui.state.session import Chat
@@ -42,17 +43,20 @@ class ScreenUpdate:
         pump: EventPump,
         terminal: TerminalWindow,
         show: ShowMode,
+        trainings: Trainings,
         form: Callable[[], SettingsFormPort],
     ) -> None:
         self._chat, self._views, self._session = chat, views, session
         self._context_limit, self._speed, self._animation = context_limit, speed, animation
         self._pump, self._terminal, self._show, self._form = pump, terminal, show, form
+        self._trainings = trainings
         self._cpu_meter = CpuMeter()
 
     def __call__(self) -> None:
         """Update all widgets; tree and figures at limited rates while a reply is written."""
         chat, views = self._chat, self._views
         writing = chat.writing
+        self._trainings.update()
         if not writing or self._pump.is_due("tree", TREE_S):
             self._draw_tree()
         self._animation.redraw()

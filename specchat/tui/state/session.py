@@ -20,6 +20,7 @@ from specchat.tui.state.message_tree import Branches
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.served_reply import ServedReply
 from specchat.tui.state.shown_rounds import ShownRounds
+from specchat.tui.state.training import Training
 from specchat.tui.state.turn import Reply, Turn
 
 
@@ -29,6 +30,7 @@ class Chat:
 
     fetching: str = ""  # the downloads in the background and their progress
     found: str = ""  # models of other programs, offered on the welcome page
+    training: Training | None = None  # of a drafter, in the background, until its verdict is answered
     fetched: str = ""  # the pair that was downloaded last, until it is loaded
     serving: str = ""  # the address at which other programs may use the engine
     served: ServedReply | None = None  # the reply for one of them that is shown in place of the chat's last
@@ -292,8 +294,6 @@ class Chat:
 
     def _end_reply(self, why: str) -> None:
         if self.running is not None:
-            reply = self.running
-            stats = msgspec.to_builtins(reply.figures.stats)
+            reply, self.running = self.running, None
+            reply.stop, stats = why, msgspec.to_builtins(reply.figures.stats)
             reply.facts = replace(reply.facts, stop=why, stats=stats)
-            self.running.stop = why
-            self.running = None

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specchat.engine.near.replay import Player
+from specchat.tui.draw.training_lines import short_text
 from specchat.tui.state.session import Chat
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.painted_lines import PaintedLines
+
+WIDE = 100
+"""From so many cells on there is room for more than figures."""
 
 NEARLY_FULL = 0.8
 """The share of the context from which on the status line warns."""
@@ -79,8 +83,12 @@ class StatusBar(PaintedLines):
         line: ScreenLine = [("  ".join(part for part in (used, keys) if part), "dim")]
         if full:
             line = [(f"▲ {used} · {chat.context_tokens / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
-        news = chat.fetching or (f"✓ {chat.fetched} is here" if chat.fetched else "")
-        return [(news + "  ", "bonus" if chat.fetching else "good"), *line] if news else line
+        if news := chat.fetching or (f"✓ {chat.fetched} is here" if chat.fetched else ""):
+            line = [(news + "  ", "bonus" if chat.fetching else "good"), *line]
+        if chat.training is not None:
+            text, role = short_text(chat.training, wide=width >= WIDE)
+            line = [(text + "  ", role), *line]
+        return line
 
 
 class Notice(PaintedLines):

@@ -19,6 +19,10 @@ async def serve(actions: Actions, argument: str) -> None:
     await actions.views.transcript.add_note(actions.server.serve(argument))
 
 
+async def train(actions: Actions, argument: str) -> None:
+    await actions.trainings.train(argument)
+
+
 async def tour(actions: Actions, _: str) -> None:
     await actions.tour.start()
 

@@ -80,6 +80,12 @@ COMMANDS: dict[str, Command] = {
         Command("restart", "start the engine again", app_commands.restart),
         Command("demo", "watch a recorded chat", app_commands.demo),
         Command("serve", "let other programs use this engine, over HTTP", app_commands.serve, "[PORT|off]"),
+        Command(
+            "train",
+            "train a drafter for this pair's model in the background; again shows how far it is",
+            app_commands.train,
+            "[stop|resume]",
+        ),
         Command("tour", "see the tour of the first start again", app_commands.tour),
         Command("log", "the end of the engine's log, and where it stands", app_commands.show_log),
         Command("exit", "leave", app_commands.exit_app, binding="quit"),

@@ -1,0 +1,54 @@
+"""What training a drafter takes of disk and time, told from a target's size before anything is loaded. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LIKELIEST = 32
+"""So many of the target's likeliest tokens are kept at every place, and the weight of all others together."""
+
+TAPS = 4
+"""Layers whose states are kept: an early one, the middle, a late one and the last."""
+
+TOKENS_PER_REPLY_TOKEN = 1.7
+"""What is read for every token of a reply: chat format and prompt stand in front of it. Measured on smol."""
+
+EPOCHS = 3.0
+"""How often every text is learnt from."""
+
+_MEASURED_PARAMETERS, _MEASURED_WIDTH = 134_515_008, 576
+_WRITTEN_PER_S, _READ_PER_S = 510.0, 1500.0
+TOKENS_LEARNT_PER_S: Mapping[str, float] = {"hydra": 2800.0, "eagle": 1300.0, "medusa": 2800.0}
+"""Tokens a second of one thread with SmolLM2-135M; docs/training.md says on which machine. Medusa's is not measured:
+it learns as many products as hydra."""
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """Bytes of disk, and about how long it takes one thread of a machine like the one that was measured."""
+
+    disk_bytes: int
+    seconds: float
+
+
+def training_cost(drafter: str, reply_tokens: int, parameters: int, hidden: int) -> TrainingCost:
+    """What so many tokens of replies take.
+
+    Args:
+        parameters, hidden: of the target: its numbers, and the width of its states.
+    """
+    size, width = parameters / _MEASURED_PARAMETERS, hidden / _MEASURED_WIDTH
+    write, read = size / _WRITTEN_PER_S, size * TOKENS_PER_REPLY_TOKEN / _READ_PER_S
+    learn = EPOCHS * width**2 / TOKENS_LEARNT_PER_S[drafter]
+    return TrainingCost(states_bytes(reply_tokens, TAPS, hidden), reply_tokens * (write + read + learn))
+
+
+def states_bytes(reply_tokens: int, taps: int, hidden: int) -> int:
+    """What the states of so many tokens of replies, and of their prompts, take on disk."""
+    return int(reply_tokens * TOKENS_PER_REPLY_TOKEN) * bytes_of_token(taps, hidden)
+
+
+def bytes_of_token(taps: int, hidden: int) -> int:
+    """What a token takes on disk: its states, its likeliest next tokens, itself, and the probability of the rest."""
+    return taps * hidden * 2 + LIKELIEST * (4 + 2) + 4 + 4

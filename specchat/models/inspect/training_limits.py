@@ -1,0 +1,65 @@
+"""What can be trained at all: refused in one place, before torch is imported or anything loaded. Torch-free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specchat.config import ModelSpec, load_catalog
+from specchat.config.directories import expanded
+from specchat.config.toml_checks import NAME
+from specchat.errors import UsageError, nearest, short
+from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
+
+SELF = "self"
+"""Prompts that the target writes itself."""
+
+CHATS = "chats"
+"""Prompts that are the user's own messages."""
+
+_FEWEST_TOKENS = 5200
+"""Some 40 texts of the longest replies: fewer cannot be told from chance."""
+
+_MOST_TOKENS = 10**10
+_MOST_HOURS = 10_000
+
+
+def trainable_target(pair: str) -> ModelSpec:
+    """The target of a pair, for which drafters can be trained.
+
+    Raises:
+        UsageError: there is no such pair, or its target has no weights.
+    """
+    catalog = load_catalog()
+    target = catalog.model(catalog.pair(pair).target)
+    if target.scripted:
+        raise UsageError(f"pair {pair!r} has no weights to learn from; choose a pair with a model")
+    return target
+
+
+def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: float, name: str) -> None:
+    """Refuse what cannot be trained.
+
+    Raises:
+        UsageError: with the nearest that can be.
+    """
+    if drafter not in TOKENS_LEARNT_PER_S:
+        raise UsageError(f"--drafter {short(drafter)} is none that is trained{nearest(drafter, TOKENS_LEARNT_PER_S)}")
+    if prompts not in (SELF, CHATS) and not prompts_file(prompts).is_file():
+        raise UsageError(f"--prompts {short(prompts)} is neither {SELF!r}, {CHATS!r} nor a file")
+    if reply_tokens < _FEWEST_TOKENS:
+        raise UsageError(f"--tokens {reply_tokens} is too few to learn from; at least {_FEWEST_TOKENS}")
+    if reply_tokens > _MOST_TOKENS:
+        raise UsageError(f"--tokens {reply_tokens} is too many; at most {_MOST_TOKENS}")
+    if not 0 <= hours < _MOST_HOURS:
+        raise UsageError(f"--hours {hours:g} must be 0 (as long as it helps) or more, and below {_MOST_HOURS}")
+    if not NAME.fullmatch(name):
+        raise UsageError(f"--name {short(name)} is no name: letters, digits, '.', '_' and '-'")
+
+
+def prompts_file(prompts: str) -> Path:
+    """The file of prompts that is meant.
+
+    Raises:
+        UsageError: no path can be written so.
+    """
+    return expanded(prompts)

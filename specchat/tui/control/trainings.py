@@ -1,0 +1,179 @@
+"""What `/train` does: asks what to train, shows how far it is, offers what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from specchat.config import own_drafters_dir
+from specchat.errors import UsageError
+from specchat.tui.control.engine_session import EngineSession
+from specchat.tui.ports import AppPorts
+from specchat.tui.screens.train_form import Estimate, TrainForm
+from specchat.tui.screens.training import Answer, TrainingScreen
+from specchat.tui.services.training_runner import TrainingRunner
+from specchat.tui.state.session import Chat
+from specchat.tui.state.training import TrainingChoices
+from specchat.tui.view_ports import ViewPorts
+
+_TOKENS = 400_000
+
+
+@dataclass(frozen=True)
+class TrainingHere:
+    """What it takes to train on this machine.
+
+    Args:
+        estimate: says what a training would take.
+        unfinished: the file that remembers a training that was stopped; None remembers none.
+    """
+
+    estimate: Estimate
+    unfinished: Path | None = None
+
+
+class Trainings:
+    """The training in the background, and its screens."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        views: ViewPorts,
+        session: EngineSession,
+        ports: AppPorts,
+        here: TrainingHere | None,
+        *,
+        racing: Callable[[], bool],
+    ) -> None:
+        """No training yet; `here` is None where the engine is on another machine."""
+        self.runner = TrainingRunner(
+            chat,
+            here.unfinished if here else None,
+            notify=ports.notify,
+            redraw=ports.redraw,
+            run=ports.run_in_background,
+            ended=self._on_end,
+        )
+        self._chat, self._views, self._session, self._ports = chat, views, session, ports
+        self._here, self._racing = here, racing
+        self._screen: TrainingScreen | None = None
+
+    async def train(self, argument: str) -> None:
+        """Do what `/train`, `/train stop` or `/train resume` asks for.
+
+        Raises:
+            UsageError: it cannot be done now, or the argument is another one.
+        """
+        match argument:
+            case "":
+                self._show_or_ask()
+            case "stop":
+                self.runner.stop()
+                self._ports.notify("the training stops and keeps the best; /train resume goes on with it")
+            case "resume":
+                await self._resume()
+            case _:
+                raise UsageError(f"/train {argument} says nothing; /train, /train stop or /train resume")
+
+    def update(self) -> None:
+        """Let the training rest while the engine is busy, and draw how far it is."""
+        busy = self._chat.writing or self._chat.engine.phase in ("starting", "loading") or self._racing()
+        self.runner.pause(busy)
+        if self._screen is not None:
+            self._screen.show()
+
+    async def use(self) -> None:
+        """Use what was trained from now on; the pair in use is loaded again with it.
+
+        Raises:
+            ConfigError: models.toml cannot be changed.
+        """
+        training = self._chat.training
+        if training is None or training.judged is None or training.used:
+            return
+        self._ports.notify(f"from now on: {self.runner.use()}", "good")
+        self.update()
+        if training.request.pair == self._chat.engine.pair:
+            await self._session.load(self._as_changes(training.judged.settings))
+
+    def _as_changes(self, settings: dict[str, bool | int | float | str]) -> dict[str, object]:
+        """The settings as a load takes them: options of methods together with those that were asked for before."""
+        options = dict(self._chat.engine.wanted.get("method_options", {}))
+        options |= {name: value for name, value in settings.items() if "." in name}
+        plain = {name: value for name, value in settings.items() if "." not in name}
+        return {**plain, "method_options": options}
+
+    def _show_or_ask(self) -> None:
+        if self._chat.training is not None:
+            self._show()
+            return
+        estimate = self._estimate_here()
+        if not self._chat.engine.pair:
+            raise UsageError("no pair is ready; a drafter can be trained for one once it is loaded")
+        unfinished = self.runner.unfinished()
+
+        async def chosen(request: TrainingChoices | None) -> None:
+            self._views.prompt.focus()
+            if request is not None:
+                await self._ports.attempt(self._begin(request, resume=False))
+
+        self._ports.push_screen(TrainForm(self._suggested, estimate), chosen)
+        if unfinished is not None:
+            self._ports.notify(f"{unfinished.name} is not finished; /train resume goes on with it")
+
+    async def _resume(self) -> None:
+        self._estimate_here()
+        request = self.runner.unfinished()
+        if request is None:
+            raise UsageError("no training is unfinished; /train begins one")
+        await self._begin(request, resume=True)
+
+    async def _begin(self, request: TrainingChoices, *, resume: bool) -> None:
+        self.runner.start(request, resume=resume)
+        self._ports.notify(f"training {request.name}; the chat goes on meanwhile, /train shows how far it is")
+
+    def _estimate_here(self) -> Estimate:
+        if self._here is None:
+            raise UsageError("no drafter can be trained here: use `specchat train` where the engine runs")
+        return self._here.estimate
+
+    def _suggested(self, drafter: str) -> TrainingChoices:
+        """The defaults, under a name that is not taken."""
+        pair, unfinished = self._chat.engine.pair, self.runner.unfinished()
+        first = f"{pair}-{drafter}"
+        names = [first, *(f"{first}-{number}" for number in range(2, 100))]
+        begun = unfinished.name if unfinished else ""
+        name = next((name for name in names if name != begun and not (own_drafters_dir() / name).exists()), first)
+        return TrainingChoices(pair, drafter, "self", _TOKENS, 0.0, name)
+
+    def _show(self) -> None:
+        assert self._chat.training is not None, "there is something to show"
+        self._screen = TrainingScreen(self._chat.training, lambda what: self._ports.call_later(self._answer, what))
+        self._ports.push_screen(self._screen, self._left)
+
+    async def _answer(self, what: Answer) -> None:
+        await self._ports.attempt(self.train("stop") if what == "stop" else self.use())
+
+    def _left(self, _: None) -> None:
+        self._screen = None
+        self.runner.forget()
+        self._views.prompt.focus()
+
+    def _on_end(self) -> None:
+        """Show the verdict, unless that would disturb; then the status line says that there is one."""
+        training = self._chat.training
+        assert training is not None, "it has just ended"
+        name = training.request.name
+        if training.phase == "failed":
+            self._ports.notify(f"{name} was not trained: {training.problem}", "bad")
+        elif self._screen is None and training.phase == "done" and self._undisturbed:
+            self._show()
+        elif training.phase == "done":
+            self._ports.notify(f"{name} is trained; /train shows what it is worth", "good")
+
+    @property
+    def _undisturbed(self) -> bool:
+        """Whether the user neither waits for anything nor writes."""
+        at_rest = self._ports.screen() is self._ports.chat_screen() and not self._chat.writing
+        return at_rest and not self._views.prompt.text

@@ -1,0 +1,153 @@
+"""Trains a drafter in a process of its own: starts, pauses and stops it, and remembers what is not finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from specchat.config.settings_saving import set_all_for_pair
+from specchat.config.toml_editing import replace_text
+from specchat.engine.protocol.text import one_line
+from specchat.engine.protocol.training_report import decode_report
+from specchat.errors import ConfigError, UsageError
+from specchat.tui.ports import Notify, Redraw, RunInBackground
+from specchat.tui.state.session import Chat
+from specchat.tui.state.training import Training, TrainingChoices
+from specchat.tui.system.own_process import OwnProcess, own_command
+
+_MOST_BYTES = 1 << 16
+
+
+class TrainingRunner:
+    """At most one training. It ends with the app, and can be gone on with at the next start."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        unfinished: Path | None,
+        *,
+        notify: Notify,
+        redraw: Redraw,
+        run: RunInBackground,
+        ended: Callable[[], None],
+    ) -> None:
+        """No training yet.
+
+        Args:
+            unfinished: the file that remembers what was asked for; None remembers nothing.
+            ended: called when a training is over.
+        """
+        self.command: Callable[..., list[str]] = own_command
+        self._chat, self._unfinished = chat, unfinished
+        self._notify, self._redraw, self._run, self._ended = notify, redraw, run, ended
+        self._process: OwnProcess | None = None
+
+    def start(self, request: TrainingChoices, *, resume: bool = False) -> None:
+        """Train this.
+
+        Raises:
+            UsageError: a training is running.
+            ConfigError: what was asked for cannot be remembered.
+        """
+        if self._process is not None:
+            raise UsageError("one drafter is being trained already; /train stop ends that")
+        self._remember(request)
+        training = self._chat.training = Training(request)
+        self._process = OwnProcess(
+            self.command(*request.words(resume=resume)), lambda line: self._on_line(training, line), in_background=True
+        )
+        self._run(self._watch(training, self._process))
+        self._redraw()
+
+    def stop(self) -> None:
+        """Tell the training to stop; it keeps the best.
+
+        Raises:
+            UsageError: none is running.
+        """
+        if self._process is None or self._chat.training is None:
+            raise UsageError("no drafter is being trained")
+        self._chat.training.phase = "stopping"
+        self._process.cancel()
+        self._redraw()
+
+    def pause(self, busy: bool) -> None:
+        """Pause the training while the engine is busy, or let it go on."""
+        training, process = self._chat.training, self._process
+        if training is None or process is None or training.phase not in ("running", "paused"):
+            return
+        process.pause(busy)
+        training.phase = "paused" if process.paused else "running"
+
+    def unfinished(self) -> TrainingChoices | None:
+        """What was asked for and is not finished; None where all is.
+
+        Raises:
+            ConfigError: the file that remembers it is damaged.
+        """
+        file = self._unfinished
+        if file is None or not file.is_file():
+            return None
+        try:
+            return msgspec.json.decode(file.read_bytes()[:_MOST_BYTES], type=TrainingChoices)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file} holds no training: {one_line(str(error))}; remove it") from None
+
+    def use(self) -> str:
+        """Make the quickest way of the verdict what the pair starts with; returns what was written where.
+
+        Raises:
+            ConfigError: the file cannot be changed.
+        """
+        training = self._chat.training
+        assert training is not None, "a verdict is answered"
+        assert training.judged is not None, "a verdict is answered"
+        saved = set_all_for_pair(training.request.pair, training.judged.settings)
+        training.used = True
+        return saved.line()
+
+    def forget(self) -> None:
+        """The user has seen how the training ended."""
+        if self._chat.training is not None and self._chat.training.ended:
+            self._chat.training = None
+            self._redraw()
+
+    async def close(self) -> None:
+        """Stop the training; what it has done is kept."""
+        if self._process is not None:
+            await self._process.end()
+
+    async def _watch(self, training: Training, process: OwnProcess) -> None:
+        done, problem = False, ""
+        try:
+            done = await process.run()
+        except OSError as error:
+            problem = f"it could not be started: {error.strerror or error}"
+        finally:
+            self._process = None
+        training.phase = "done" if done else "stopped" if process.cancelled else "failed"
+        training.problem = "" if done or process.cancelled else problem or process.last_words
+        if done:
+            self._remember(None)
+        self._ended()
+        self._redraw()
+
+    def _on_line(self, training: Training, line: bytes) -> None:
+        try:
+            training.apply(decode_report(line))
+        except msgspec.DecodeError:  # a library that prints
+            return
+        self._redraw()
+
+    def _remember(self, request: TrainingChoices | None) -> None:
+        if self._unfinished is None:
+            return
+        try:
+            if request is None:
+                self._unfinished.unlink(missing_ok=True)
+            else:
+                replace_text(self._unfinished, msgspec.json.encode(request).decode())
+        except OSError as error:
+            raise ConfigError(f"{self._unfinished} cannot be written: {error.strerror or error}") from None

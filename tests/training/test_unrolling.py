@@ -1,0 +1,118 @@
+"""What is learnt from which place of a text: hand-made texts, and a network that says what it is told to."""
+
+import pytest
+import torch
+from training_kit import V, some_texts, target
+
+from specchat.training import fitting
+from specchat.training.checkpoints import Standing
+from specchat.training.corpus import Batch, Corpus
+from specchat.training.fitting import Fitting, columns_of
+from specchat.training.state_reading import StateReading
+from specchat.training.target_weights import shared_with
+from specchat.training.unrolling import acceptance, chain_loss
+
+WORDS, LENGTH, STEPS = 6, 9, 2
+ANCHORS = LENGTH - STEPS
+TOKENS = [0, 1, 2, 3, 4, 5, 0, 1, 2]
+
+
+class Told:
+    """A network that says these logits, (1, ANCHORS, WORDS) for each step."""
+
+    def __init__(self, logits):
+        self._logits = logits
+
+    def states(self, features, tokens, steps):
+        return self._logits[:steps]
+
+    def logits(self, states):
+        return states
+
+
+def batch(law):
+    """A text of which everything is drafted, and the target's whole law at every place."""
+    likeliest = torch.arange(WORDS).expand(1, LENGTH, WORDS)
+    return Batch(
+        features=torch.zeros(1, LENGTH, 1, 1),
+        tokens=torch.tensor([TOKENS]),
+        first=torch.tensor([0]),
+        last=torch.tensor([LENGTH - 2]),
+        likeliest=likeliest,
+        log_p=law.log(),
+        rest=torch.zeros(1, LENGTH),
+    )
+
+
+def told(right):
+    """Logits whose likeliest token is the text's at these anchors of step 1, and its least likely elsewhere."""
+    noise = torch.Generator().manual_seed(3)
+    logits = [torch.rand(1, ANCHORS, WORDS, generator=noise) for _ in range(STEPS)]
+    for anchor in range(ANCHORS):
+        logits[0][0, anchor, TOKENS[anchor + 2]] = 5.0 if anchor in right else -5.0
+    return logits
+
+
+def divergence(logits, p):
+    return float((p * (p.log() - torch.log_softmax(logits, 0))).sum())
+
+
+def test_a_deeper_guess_is_learnt_where_the_one_before_it_was_right_from_the_law_at_its_own_place():
+    law = torch.rand(1, LENGTH, WORDS, generator=torch.Generator().manual_seed(4)).softmax(2)
+    right = {0, 1, 4}
+    logits = told(right)
+    loss, chains = chain_loss(Told(logits), batch(law), torch.arange(WORDS), STEPS, torch.Generator().manual_seed(0))
+    assert chains == ANCHORS
+    wanted = sum(divergence(logits[0][0, place], law[0, place + 1]) for place in range(ANCHORS))
+    wanted += sum(divergence(logits[1][0, place], law[0, place + 2]) for place in right)
+    assert float(loss) == pytest.approx(wanted / ANCHORS, rel=1e-4)
+
+
+def test_acceptance_counts_chains_that_say_what_the_text_says():
+    logits = told({0, 1, 4})
+    for anchor in range(ANCHORS - 1):  # from the last one only one token is left
+        logits[1][0, anchor, TOKENS[anchor + 3]] = 5.0 if anchor in (1, 2, 4) else -5.0
+    law = torch.full((1, LENGTH, WORDS), 1 / WORDS)
+    found = acceptance(Told(logits), batch(law), torch.arange(WORDS), STEPS)
+    assert (found.chains, found.right) == (ANCHORS, (3, 2))
+    assert found.tau == pytest.approx(1 + 5 / ANCHORS)
+
+
+def test_every_column_of_a_trimmed_head_is_the_token_it_stands_for():
+    assert columns_of(torch.tensor([5, 2]), 7).tolist() == [-1, -1, 1, -1, -1, 0, -1]
+    model = target()
+    shard = StateReading(model, "ab" * 32, None).shard(some_texts(6))
+    shared = shared_with(model, Corpus([shard], 3, reads_back=False), 20)
+    columns = columns_of(shared.tokens, V)
+    for token in shared.tokens.tolist():
+        torch.testing.assert_close(shared.head[columns[token]], model.head_rows([token]).float()[0])
+    text = shard.tokens[:5].long()
+    torch.testing.assert_close(shared.embed(text), model.embed(text.tolist()).float())
+
+
+def test_what_progress_is_measured_on_is_never_learnt_from():
+    model = target()
+    reading = StateReading(model, "ab" * 32, None)
+    corpus = Corpus([reading.shard(some_texts(45))], 3, reads_back=False)
+    assert len(corpus.held_out) == 3
+    assert not set(corpus.held_out) & set(corpus.learnt)
+    assert len(corpus.held_out) + len(corpus.learnt) == 45
+
+
+def test_an_interrupt_while_the_best_weights_are_written_leaves_figures_that_are_theirs(tmp_path, monkeypatch):
+    class Measured(Fitting):
+        """Nothing but what a measurement touches."""
+
+        def __init__(self):
+            self.best_weights, self.standing = tmp_path / "best.safetensors", Standing()
+            self.network, self._columns, self._device = torch.nn.Linear(1, 1), None, torch.device("cpu")
+            self._corpus = type("Corpus", (), {"unseen": lambda self, texts: iter(())})()
+
+    def interrupted(network, file):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fitting, "save_weights", interrupted)
+    measured = Measured()
+    with pytest.raises(KeyboardInterrupt):
+        measured._measure()
+    assert (measured.standing.best, measured.standing.curve) == (0.0, [])
