@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from specchat.core.budget import Budget
 from specchat.core.noise import Noise
 from specchat.core.sampling import Counts, Law, Sampling, law, penalise, penalised_order
 from specchat.core.tree import DrawKind, TokenTree
@@ -23,7 +24,7 @@ class Context:
         wanted: the kind of draws the acceptance rule can use best; a drafter that cannot draw so proposes points.
         wants_q: whether the rule looks at the draft's law behind points too.
         round: rounds done so far in this reply.
-        passes: whether drafters may run passes of draft models in this round; the budget says so.
+        budget: of this round.
     """
 
     history: list[int]
@@ -34,7 +35,7 @@ class Context:
     wanted: DrawKind = DrawKind.POINT
     wants_q: bool = False
     round: int = 0
-    passes: bool = True
+    budget: Budget = field(default=Budget(0))
     counts: Counts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,6 +45,11 @@ class Context:
     def root(self) -> int:
         """The last token of the text, which has been emitted and not read."""
         return self.history[-1]
+
+    @property
+    def passes(self) -> bool:
+        """Whether drafters may run passes of draft models in this round."""
+        return self.budget.passes
 
     def position(self, tree: TokenTree, node: int) -> int:
         """Index in the text of the token that follows `node`; all decisions about it use this position's noise."""

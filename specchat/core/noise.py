@@ -60,6 +60,14 @@ class Noise:
         """
         return self._uniform(stream, position, tokens, salt).log_().neg_().log_().neg_()
 
+    def gumbel_of_few(self, stream: Stream, position: int, tokens: Sequence[int]) -> list[float]:
+        """The same for a few tokens, without a tensor: up to rounding, and sooner than torch gets going."""
+        key, found = self._key(stream, position, ()), []
+        for token in tokens:
+            bits = _mix((key + token * _GOLDEN) & _MASK) >> 12
+            found.append(-math.log(-math.log((bits + 0.5) * 2.0**-52)))
+        return found
+
     def gumbels(self, stream: Stream, positions: Sequence[int], tokens: Tensor) -> Tensor:
         """The same for several positions at once: (n, C) float64 for (n, C) token ids, a row per position."""
         keys = torch.tensor([[_signed(self._key(stream, position, ()))] for position in positions], dtype=torch.int64)

@@ -34,16 +34,25 @@ class PickedRows(Mapping[int, Tensor]):
 
     def __init__(self, layers: Mapping[int, Tensor], rows: Sequence[int]) -> None:
         """Layer → (m, d) states, of which these rows count."""
-        self._layers, self._rows = layers, rows
+        self.layers, self.rows = layers, rows
 
     def __getitem__(self, layer: int) -> Tensor:
-        return rows_of(self._layers[layer], self._rows)
+        return rows_of(self.layers[layer], self.rows)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._layers)
+        return iter(self.layers)
 
     def __len__(self) -> int:
-        return len(self._layers)
+        return len(self.layers)
+
+
+def row_of(layers: Mapping[int, Tensor], wanted: Sequence[int], row: int) -> Tensor:
+    """(layers, d) one row of some layers' states: a view where they lie in one tensor in this order, else a copy."""
+    if isinstance(layers, PickedRows):
+        return row_of(layers.layers, wanted, layers.rows[row])
+    if isinstance(layers, StackedStates) and list(layers) == list(wanted):
+        return layers.stacked[:, row]
+    return torch.stack([layers[layer][row] for layer in wanted])
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from specchat.core.budget import Budget
 from specchat.core.learnt import Learnt
 from specchat.core.round import Round
 from specchat.core.states import TextStates
@@ -19,6 +20,19 @@ Logprobs = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """What will be asked of a tree that begins, if nobody else has a say in it: what a network may read at once.
+
+    Args:
+        width: guesses that are asked for after each node.
+        budget: the nodes of most worth that stay; see `trees.growth`.
+    """
+
+    width: int
+    budget: Budget
+
+
+@dataclass(frozen=True)
 class Guessed:
     """Which tokens probably follow n nodes; on the host. It may be written over once the next tree begins.
 
@@ -26,13 +40,20 @@ class Guessed:
         tokens: (n, C) the likeliest, best first.
         logprobs: (n, C) their log-probabilities among the tokens that can be guessed.
         possible: (R,) the tokens that can be guessed.
-        logits: (n, R) of all of them.
+        totals: (n,) what was taken from the logits to make log-probabilities of them.
+        compute_logits: () → (n, R) of all of them; few rules ask.
     """
 
     tokens: Tokens
     logprobs: Logprobs
     possible: Tokens
-    logits: Tensor
+    totals: Logprobs
+    compute_logits: Callable[[], Tensor]
+
+    @property
+    def logits(self) -> Tensor:
+        """(n, R) logits of all tokens that can be guessed."""
+        return self.compute_logits()
 
 
 class TrainedNetwork(Protocol):
@@ -54,8 +75,11 @@ class TrainedNetwork(Protocol):
     def skip(self) -> Callable[[int, Sequence[int]], None] | None:
         """Told of tokens of the text whose states do not come; None for a network that needs them all."""
 
-    def begin(self, history: Sequence[int]) -> bool:
-        """A tree is to grow below the last token of this text. False where states of the text are missing."""
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        """A tree is to grow below the last token of this text. False where states of the text are missing.
+
+        Results do not depend on `ahead`, only how soon they come.
+        """
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """Read nodes of one depth, each once, after their parents: what probably follows each of them."""

@@ -112,7 +112,7 @@ class Speculator:
         began = time.perf_counter()
         context.wanted, context.wants_q = self.rule.wanted, self.rule.wants_q
         budget = self.controller.plan(context)
-        context.passes = budget.passes
+        context.budget = budget
         return Plan(budget, time.perf_counter() - began)
 
     def propose(self, context: Context, plan: Plan) -> Draft:

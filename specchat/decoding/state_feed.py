@@ -55,9 +55,10 @@ class StateFeed:
             return
         rows = [reading.row(node) for node in path]
         tokens = tuple(round.tree.tokens[node] for node in path)
-        read = TextStates(
-            round.start - 1, tokens, PickedRows({layer: reading.taps[layer] for layer in tap.layers}, rows)
-        )
+        tapped = reading.taps
+        if len(tapped) > len(tap.layers):  # others asked too
+            tapped = {layer: tapped[layer] for layer in tap.layers}
+        read = TextStates(round.start - 1, tokens, PickedRows(tapped, rows))
         before = reading.text_states
         self._give(read if before is None else before.only(tap.layers).then(read))
 

@@ -55,7 +55,7 @@ class MergedGuesses:
     def any_as_likely(self, said: Said, least: float) -> bool:
         """Whether one of these points is at least so likely."""
         rate = self._trust.rate
-        return any(rate(cell, claimed) >= least for _, cell, claimed, _ in _by_token(said))
+        return any(said) and any(rate(cell, claimed) >= least for _, cell, claimed, _ in _by_token(said))
 
     def merged(self, path: tuple[int, ...], said: Said, width: int) -> list[Guess]:
         """Up to `width` guesses for the node at this path."""

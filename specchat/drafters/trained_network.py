@@ -14,7 +14,7 @@ from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
-from specchat.core.trained_network import Guessed
+from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import Guess, TokenTree, point
 from specchat.drafters.frequent_head import over_vocabulary
 from specchat.drafters.likeliest_tokens import LikeliestTokens, penalised_likeliest_tokens
@@ -61,7 +61,7 @@ class TrainedNetworkDrafter:
         """Nothing where states of the text are missing, and nothing where passes are not allowed."""
         if self._tree is not tree:
             self._tree, self._said = tree, {}
-            self._ready = context.passes and self._network.begin(context.history)
+            self._ready = context.passes and self._network.begin(context.history, Ahead(width, context.budget))
         nodes = (
             [node for node in frontier if tree.depths[node] < self._network.depth]
             if self._ready and context.passes
@@ -149,10 +149,9 @@ class TrainedNetworkDrafter:
         return penalised_likeliest_tokens(tree, nodes, [self._likeliest_after(node) for node in nodes], context)
 
     def _likeliest_after(self, node: int) -> LikeliestTokens:
-        """What the network holds likeliest after a node; the likeliest token is the one with the highest logit."""
+        """What the network holds likeliest after a node."""
         said, row = self._said[node]
-        logprobs = said.logprobs[row].astype(np.float64)
-        return LikeliestTokens(said.tokens[row], logprobs, float(said.logits[row].numpy().max()) - float(logprobs[0]))
+        return LikeliestTokens(said.tokens[row], said.logprobs[row].astype(np.float64), float(said.totals[row]))
 
     def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
         """The same points with the network's law there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
@@ -70,7 +71,8 @@ class Growth:
         node, so whether a sampled draw stays does not depend on its token here either.
         """
         context, most = self._context, max(self._value[node] for node in nodes)
-        context.passes = context.passes and most >= self._budget.pass_price
+        if context.passes and most < self._budget.pass_price:
+            context.budget = dataclasses.replace(context.budget, passes=False)
         return drafter.propose(self.tree, nodes, width, context)
 
     def consider(self, parent: int, guesses: Sequence[Guess]) -> dict[int, int]:

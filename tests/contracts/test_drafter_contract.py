@@ -208,12 +208,12 @@ def test_it_runs_no_model_where_passes_are_not_allowed(method):
     draft = scripted_draft()
     drafter, context = make_drafter(method, draft), context_for()
     begin(drafter, context.history)
-    context.passes, before = False, (draft.counters.passes, drafter.passes)
+    context.budget, before = Budget(0, passes=False), (draft.counters.passes, drafter.passes)
     silent = grow(drafter, context, 2, levels=3)
     assert (draft.counters.passes, drafter.passes) == before
     if method.runs_a_network and not looks_up(method):
         assert silent.drafted == 0
-        context.passes = True
+        context.budget = Budget(0)
         assert grow(drafter, context, 2, levels=3).drafted > 0
 
 

@@ -96,6 +96,12 @@ def test_gumbel_noise_has_the_moments_and_the_law_of_a_gumbel():
         assert (noise < x).double().mean().item() == pytest.approx(math.exp(-math.exp(-x)), abs=0.006)
 
 
+def test_the_noise_of_a_few_tokens_is_the_noise_of_all():
+    tokens = [0, 3, 49151, 151935]
+    expected = Noise(-5).gumbel(Stream.TARGET, 77, torch.tensor(tokens)).tolist()
+    assert Noise(-5).gumbel_of_few(Stream.TARGET, 77, tokens) == pytest.approx(expected, abs=1e-12)
+
+
 def test_uniform_numbers_are_uniform():
     values = torch.tensor([Noise(5).uniform(Stream.ACCEPT, p, t, (p,)) for p in range(60) for t in range(60)])
     assert values.mean().item() == pytest.approx(0.5, abs=0.02)

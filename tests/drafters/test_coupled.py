@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import pytest
+import torch
 from contracts.kit import V, context_for, scripted_draft, scripted_target, target_says
 
 from specchat.core.noise import Stream
-from specchat.core.sampling import Sampling
+from specchat.core.sampling import Sampling, law
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import Parts
+from specchat.drafters.point_guesses import coupled
 from specchat.settings import Settings
 
 
@@ -31,6 +35,33 @@ def test_the_probability_of_coupled_draws_is_about_how_often_the_target_agrees()
         drawn_before += float(draft.dense(V)[guess.token])
     assert abs(said / tries - agreed / tries) < 0.12
     assert drawn_before / tries < agreed / tries - 0.12, "the draft's own probability is too modest"
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=0.7),
+        Sampling(temperature=1.3, top_p=0.8),
+        Sampling(temperature=0.5, top_k=5),
+        Sampling(temperature=1.0, top_k=9, top_p=0.6, min_p=0.05),
+    ],
+)
+def test_coupled_draws_are_in_the_order_in_which_the_target_would_draw_them(sampling):
+    """Were the draft's law the target's, the first would be the target's own draw; no excluded token is among them."""
+    logits = torch.randn(6, 20, generator=torch.Generator().manual_seed(4)).mul(2).sort(descending=True).values
+    context, positions = context_for(sampling), range(40, 46)
+    tokens, logprobs = np.tile(np.arange(20), (6, 1)), torch.log_softmax(logits, -1).double().numpy()
+    ordered, chances = coupled(tokens, logprobs, positions, context)
+    for row, position in enumerate(positions):
+        target = law(logits[row], sampling)
+        drawn = target.best(20, context.noise, Stream.TARGET, position).tolist()
+        possible = [token for token, chance in zip(ordered[row], chances[row], strict=True) if chance > -math.inf]
+        assert possible == [token for token in drawn if token in possible]
+        assert possible[0] == drawn[0]
+        hopeful = target.logprobs.max() - target.logprobs < 8
+        assert len(possible) >= int(hopeful.sum())
+        assert math.isclose(sum(math.exp(chance) for chance in chances[row]), 1.0)
+        assert sorted(ordered[row]) == list(range(20))
 
 
 def test_at_temperature_0_coupled_draws_are_the_likeliest_tokens():

@@ -164,7 +164,7 @@ def test_without_passes_what_was_looked_up_goes_on_unpruned():
     settings = Settings().but({"method_options": {"fuse.lookup": "prompt_lookup"}})
     drafter = Parts(scripted_target(V), scripted_draft()).build(choose("fuse", settings))
     context = context_for(prompt=[3, 5, 7, 3, 5, 7, 3])
-    context.passes = False
+    context.budget = Budget(0, passes=False)
     drafter.start(context.history)
     assert [guess.token for guess in drafter.propose(TokenTree(3, V), [ROOT], 3, context)[0]] == [5]
     assert drafter.passes <= 1, "reading the prompt alone"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from contracts.models import shared_network
@@ -25,6 +26,7 @@ from specchat.models.native.arena import Arena
 from specchat.models.native.hydra import Named, NativeHydra
 from specchat.models.native.linear import NativeHead, NativeLinear, small_network_kernels
 from specchat.models.native.network import NativeNetwork
+from specchat.models.native.token_table import TokenTable
 from specchat.models.other.transformers_model import ReferenceModel
 from specchat.models.own.decoder import Decoder
 
@@ -143,31 +145,64 @@ def a_native_hydra(kernels):
         setattr(network, name, NativeLinear(kernels, getattr(network, name).weight, Arena()))
     head = NativeHead(kernels, network.norm, 1e-5)
     head.append(network.shared.head)
-    return NativeHydra(kernels, network), Named(head, network.shared.tokens)
+    return NativeHydra(kernels, 1, network), Named(head, network.shared.tokens)
+
+
+def token_table(tokens):
+    return TokenTable(torch.randn(tokens, 32), np.arange(tokens, dtype=np.int32))
 
 
 def test_a_level_has_the_same_bits_alone_and_beside_others(kernels):
     hydra, head = a_native_hydra(kernels)
-    features, tokens = torch.randn(2, 32), torch.randn(20, 32)
-    together = [hydra.first(head, features, tokens, 3), hydra.after(head, [0] * 11, tokens, range(11))]
-    hydra.begin()
-    alone = [hydra.first(head, features, tokens, 3), hydra.after(head, [0], tokens, [7])]
-    assert torch.equal(together[0].logits, alone[0].logits)
-    assert torch.equal(together[1].logits[7], alone[1].logits[0])
+    features, tokens = torch.randn(2, 32), token_table(20)
+
+    def read(level):
+        hydra.first(head, features, tokens, 3, None)
+        hydra.after(head, tokens, [0] * len(level), level)
+        return [hydra.said(head, [0]).logits.clone(), hydra.said(head, range(1, 1 + len(level))).logits.clone()]
+
+    together, alone = read(range(11)), read([7])
+    assert torch.equal(together[0], alone[0])
+    assert torch.equal(together[1][7], alone[1][0])
+
+
+def test_states_that_lie_apart_are_read_as_they_lie(kernels):
+    hydra, head = a_native_hydra(kernels)
+    tapped, tokens = torch.randn(2, 5, 32), token_table(20)
+    hydra.first(head, tapped[:, 3], tokens, 3, None)
+    said = hydra.said(head, [0]).logits.clone()
+    hydra.first(head, tapped[:, 3].contiguous(), tokens, 3, None)
+    assert torch.equal(said, hydra.said(head, [0]).logits)
 
 
 def test_a_step_that_follows_or_takes_what_is_not_there_is_refused(kernels):
     hydra, head = a_native_hydra(kernels)
-    features, tokens = torch.randn(2, 32), torch.randn(5, 32)
+    features, tokens = torch.randn(2, 32), token_table(5)
     with pytest.raises(ModelError, match="a row's parent is 0"):
-        hydra.after(head, [0], tokens, [1])
+        hydra.after(head, tokens, [0], [1])
     with pytest.raises(ModelError, match="a row's token is 5, not 0 to 4"):
-        hydra.first(head, features, tokens, 5)
+        hydra.first(head, features, tokens, 5, None)
+    tokens.places[4] = 5
+    with pytest.raises(ModelError, match="a token's row is 5, not 0 to 4"):
+        hydra.first(head, features, tokens, 4, None)
     with pytest.raises(ModelError, match="states"):
-        hydra.first(head, torch.randn(3, 32), tokens, 0)
+        hydra.first(head, torch.randn(3, 32), tokens, 0, None)
     hydra._c.back.out = 16
     with pytest.raises(ModelError, match="back: 32 inputs and 16 outputs, not 32 and 32"):
         kernels.check_hydra(hydra._c)
+
+
+def test_more_rows_than_there_was_room_for_keep_what_was_said(kernels):
+    hydra, head = a_native_hydra(kernels)
+    tokens = token_table(20)
+    hydra.first(head, torch.randn(2, 32), tokens, 3, None)
+    said = hydra.said(head, [0])
+    before = said.logits.clone(), said.tokens.copy(), said.logprobs.copy()
+    hydra.after(head, tokens, [0] * 300, [index % 20 for index in range(300)])
+    after = hydra.said(head, [0])
+    assert torch.equal(after.logits, before[0])
+    assert np.array_equal(after.tokens, before[1])
+    assert np.array_equal(after.logprobs, before[2])
 
 
 def test_a_network_for_a_target_of_other_sizes_is_refused():

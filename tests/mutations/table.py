@@ -231,8 +231,8 @@ MUTATIONS = (
         "drafter draft_model",
         "couples with noise of another position",
         "drafters/point_guesses.py",
-        "context.noise.gumbels(Stream.TARGET, positions,",
-        "context.noise.gumbels(Stream.TARGET, [at + 1 for at in positions],",
+        "context.noise.gumbel_of_few(Stream.TARGET, position,",
+        "context.noise.gumbel_of_few(Stream.TARGET, position + 1,",
         ("tests/drafters/test_coupled.py",),
     ),
     Mutation(
@@ -303,8 +303,8 @@ MUTATIONS = (
         "drafter hydra",
         "starts from the state of the token before",
         "models/learned/hydra_drafting.py",
-        "self._last = {}, len(history) - 2",
-        "self._last = {}, len(history) - 3",
+        "self._last, self._ahead = len(history) - 2",
+        "self._last, self._ahead = len(history) - 3",
         ("tests/models/test_learned_drafting.py", "-k", "hydra"),
     ),
     Mutation(
@@ -847,8 +847,8 @@ MUTATIONS = (
         "controller goodput",
         "lets every pass be run that the budget is deep enough for",
         "trees/growth.py",
-        "context.passes and most >= self._budget.pass_price",
-        "context.passes",
+        "if context.passes and most < self._budget.pass_price:",
+        "if False:",
         ("tests/contracts/test_policy_contract.py", "-k", "worth_its_pass"),
     ),
     # --------------------------------------------------------------------------------------------- trimmed head

@@ -17,11 +17,16 @@ from specchat.models.learned.token_inputs import TokenInputs
 
 @dataclass(frozen=True)
 class DraftingInputs:
-    """What a trained network takes of text and tokens, and its head."""
+    """What a trained network takes of text and tokens, and its head.
+
+    Args:
+        threads: with how many the compiled kernels may draft, if they belong to the target's own team.
+    """
 
     text: TextInputs
     tokens: TokenInputs
     head: TrimmedHead[Tensor]
+    threads: int = 1
 
     def take(self, states: TextStates) -> None:
         """States of the text. Its tokens can be guessed from now on."""
@@ -39,8 +44,9 @@ class DraftingInputs:
         assert said.likeliest is not None, "every head that guesses names the likeliest"
         assert said.highest is not None, "and their logits"
         assert said.totals is not None, "and what makes log-probabilities of them"
-        logprobs = said.highest.numpy().astype(np.float64) - said.totals.numpy()[:, None]
-        return Guessed(said.likeliest.numpy(), logprobs, self.head.tokens.numpy(), said.logits)
+        totals, logits = said.totals.numpy(), said.logits
+        logprobs = said.highest.numpy().astype(np.float64) - totals[:, None]
+        return Guessed(said.likeliest.numpy(), logprobs, self.head.tokens.numpy(), totals, lambda: logits)
 
     def complete(self, history: Sequence[int]) -> bool:
         """Whether this text but its last token is known, and the state of the last but one. The last can be guessed

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specchat.core.request import CHUNK_TOKENS
 from specchat.core.states import TextStates
-from specchat.core.trained_network import Guessed
+from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.base.cache_rows import common_prefix
 from specchat.models.learned.drafting_inputs import DraftingInputs
@@ -46,7 +46,8 @@ class EagleDrafting:
         del self._text[max(0, states.first - 1) :]  # entry s is made of state s
 
     @torch.inference_mode()
-    def begin(self, history: Sequence[int]) -> bool:
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        del ahead  # attention reads one level at a time
         self._row_of = {}
         if not self._given.complete(history):
             return False

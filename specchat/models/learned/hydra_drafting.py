@@ -6,15 +6,16 @@ import sys
 from collections.abc import Sequence
 
 from specchat.core.states import TextStates
-from specchat.core.trained_network import Guessed
+from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.hydra import Hydra
 from specchat.models.learned.hydra_steps import steps_of
+from specchat.models.native.hydra import Row
 
 
 class HydraDrafting:
-    """A `TrainedNetwork`: one step per depth, whatever the width."""
+    """A `TrainedNetwork`: one step per depth, whatever the width; where it runs in C, all steps of a tree at once."""
 
     depth = sys.maxsize
 
@@ -23,7 +24,9 @@ class HydraDrafting:
         self.passes = 0
         self._given, self._steps = given, steps_of(network, given)
         self._last = 0  # position of the token before the root
-        self._state_of: dict[int, int] = {}
+        self._ahead: Ahead | None = None
+        self._row_of: dict[int, int] = {}  # node → row
+        self._rows: dict[Row, int] = {}  # by what they follow and their token
 
     def take(self, states: TextStates) -> None:
         self._given.take(states)
@@ -31,18 +34,21 @@ class HydraDrafting:
     def skip(self, first: int, tokens: Sequence[int]) -> None:
         self._given.skip(first, tokens)
 
-    def begin(self, history: Sequence[int]) -> bool:
-        self._state_of, self._last = {}, len(history) - 2
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        self._last, self._ahead = len(history) - 2, ahead
         return self._given.complete(history)
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
-        """One step for nodes of one depth."""
-        tokens = [tree.tokens[node] for node in nodes]
-        if nodes[0] == ROOT:
-            said = self._steps.first(self._last, tokens[0])
-        else:
-            said = self._steps.after([self._state_of[tree.parents[node]] for node in nodes], tokens)
-        for node in nodes:
-            self._state_of[node] = len(self._state_of)
+        """What follows nodes of one depth, which are read now unless they were read ahead."""
         self.passes += 1
-        return said
+        if nodes[0] == ROOT:
+            read = self._steps.first(self._last, tree.tokens[ROOT], self._ahead)
+            self._rows, self._row_of = {row: place for place, row in enumerate(read)}, {ROOT: 0}
+            return self._steps.said([0])
+        wanted = [(self._row_of[tree.parents[node]], tree.tokens[node]) for node in nodes]
+        if unread := [row for row in wanted if row not in self._rows]:
+            self._rows.update(zip(unread, range(len(self._rows), len(self._rows) + len(unread)), strict=True))
+            self._steps.after([parent for parent, _ in unread], [token for _, token in unread])
+        rows = [self._rows[row] for row in wanted]
+        self._row_of.update(zip(nodes, rows, strict=True))
+        return self._steps.said(rows)

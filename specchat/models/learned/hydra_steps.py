@@ -1,4 +1,4 @@
-"""The steps of the sequential MLP over one tree's nodes: by torch, or a level a call by the compiled kernels."""
+"""The steps of the sequential MLP over one tree's nodes: by torch, or by the compiled kernels, a tree a call."""
 
 from __future__ import annotations
 
@@ -8,21 +8,29 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specchat.core.trained_network import Guessed
+from specchat.core.trained_network import Ahead, Guessed
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.hydra import Hydra
-from specchat.models.native.hydra import Named, NativeHydra
+from specchat.models.native.hydra import Named, NativeHydra, Row
+from specchat.models.native.kernels import kernels_for
 from specchat.models.native.linear import NativeHead, NativeLinear
 
 
 class HydraSteps(Protocol):
-    """States of a tree's nodes, counted in the order they are made, and what follows each."""
+    """Rows of a tree, a token behind another row each, counted in the order they are read; and what follows each."""
 
-    def first(self, position: int, root: int) -> Guessed:
-        """Forget the last tree: the root, a token behind this position of the text."""
+    def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
+        """Forget the last tree: read the root, a token behind this position of the text, and perhaps rows below it.
 
-    def after(self, parents: Sequence[int], tokens: Sequence[int]) -> Guessed:
-        """Tokens that follow these states."""
+        Returns:
+            The rows that were read.
+        """
+
+    def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        """Read tokens that follow these rows."""
+
+    def said(self, rows: Sequence[int]) -> Guessed:
+        """What follows these rows."""
 
 
 class TorchSteps:
@@ -33,15 +41,18 @@ class TorchSteps:
         self._states = torch.empty(0)
 
     @torch.inference_mode()
-    def first(self, position: int, root: int) -> Guessed:
+    def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
         self._states = self._step(self._given.text.rows(position, position + 1), [root])
-        return self._given.guessed(self._states)
+        return [(-1, root)]
 
     @torch.inference_mode()
-    def after(self, parents: Sequence[int], tokens: Sequence[int]) -> Guessed:
+    def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
         states = self._step(self._network.fed_back(self._states[list(parents)]), tokens)
         self._states = torch.cat([self._states, states])
-        return self._given.guessed(states)
+
+    @torch.inference_mode()
+    def said(self, rows: Sequence[int]) -> Guessed:
+        return self._given.guessed(self._states[list(rows)])
 
     def _step(self, inputs: Tensor, tokens: Sequence[int]) -> Tensor:
         return self._network.step(inputs, self._given.tokens.of(tokens))
@@ -52,27 +63,29 @@ class NativeSteps:
 
     def __init__(self, network: NativeHydra, given: DraftingInputs) -> None:
         self._network, self._given = network, given
+        self._named: Named | None = None
 
-    @torch.inference_mode()
-    def first(self, position: int, root: int) -> Guessed:
-        table, (place,) = self._given.tokens.within([root])
-        self._network.begin()
-        return self._network.first(self._head, self._given.text.at(position), table, place)
+    def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
+        inputs = self._given.tokens.within([root])
+        return self._network.first(self._head, self._given.text.at(position), inputs, root, ahead)
 
-    @torch.inference_mode()
-    def after(self, parents: Sequence[int], tokens: Sequence[int]) -> Guessed:
-        table, places = self._given.tokens.within(tokens)
-        return self._network.after(self._head, parents, table, places)
+    def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        self._network.after(self._head, self._given.tokens.within(tokens), parents, tokens)
+
+    def said(self, rows: Sequence[int]) -> Guessed:
+        return self._network.said(self._head, rows)
 
     @property
     def _head(self) -> Named:
         head = self._given.head
-        assert isinstance(head.product, NativeHead), "loading gives kernels to all of a network or to nothing"
-        return Named(head.product, head.tokens)
+        if self._named is None or self._named.tokens is not head.tokens:
+            assert isinstance(head.product, NativeHead), "loading gives kernels to all of a network or to nothing"
+            self._named = Named(head.product, head.tokens)
+        return self._named
 
 
 def steps_of(network: Hydra, given: DraftingInputs) -> HydraSteps:
-    """In C where the network's products are."""
+    """In C where the network's products are, on the target's threads, which have nothing else to do meanwhile."""
     if isinstance(network.fuse, NativeLinear):
-        return NativeSteps(NativeHydra(network.fuse.kernels, network), given)
+        return NativeSteps(NativeHydra(kernels_for(), given.threads, network), given)
     return TorchSteps(network, given)

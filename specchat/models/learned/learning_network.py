@@ -15,7 +15,7 @@ from specchat.core.learnt import Learnt
 from specchat.core.round import Round
 from specchat.core.seams import Weights
 from specchat.core.states import TextStates
-from specchat.core.trained_network import Guessed, TrainedNetwork
+from specchat.core.trained_network import Ahead, Guessed, TrainedNetwork
 from specchat.core.tree import TokenTree
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.online_learning import OnlineLearner
@@ -78,8 +78,8 @@ class LearningNetwork:
     def skip(self) -> Callable[[int, Sequence[int]], None] | None:
         return None if self._drafting.network.skip is None else self._skip
 
-    def begin(self, history: Sequence[int]) -> bool:
-        return self._drafting.network.begin(history)
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        return self._drafting.network.begin(history, ahead)
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         return self._drafting.network.read(tree, nodes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from specchat.core.states import TextStates
-from specchat.core.trained_network import Guessed
+from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import TokenTree
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.medusa import Medusa
@@ -30,7 +30,8 @@ class MedusaDrafting:
     def skip(self, first: int, tokens: Sequence[int]) -> None:
         self._given.skip(first, tokens)
 
-    def begin(self, history: Sequence[int]) -> bool:
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        del ahead  # one call answers everything
         self._guessed, self._text = None, history
         return self._given.complete(history)
 
@@ -43,4 +44,5 @@ class MedusaDrafting:
             self._guessed = given.guessed(states[0])
             self.passes += 1
         said, depths = self._guessed, [tree.depths[node] for node in nodes]
-        return Guessed(said.tokens[depths], said.logprobs[depths], said.possible, said.logits[depths])
+        likeliest = said.tokens[depths], said.logprobs[depths]
+        return Guessed(*likeliest, said.possible, said.totals[depths], lambda: said.logits[depths])

@@ -56,26 +56,33 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
         _check_sizes(trained, network.sizes, target)
         return network
 
-    native = isinstance(target, Decoder) and isinstance(target.network, NativeNetwork)
+    compiled = target.network if isinstance(target, Decoder) and isinstance(target.network, NativeNetwork) else None
+    threads = 1 if compiled is None else compiled.threads
 
     def make(network: Any, text: TextInputs | None) -> Drafting:
         def normed(states: Tensor) -> Tensor:
             weighted: Tensor = unit(states, network.sizes.epsilon) * network.norm
             return weighted
 
-        head = _native(network) if native else partial(TorchHead, normed)
-        return drafting(trained.method, network, target, head, text)
+        head = partial(TorchHead, normed) if compiled is None else _native(network)
+        return drafting(trained.method, network, target, head, text, threads)
 
     return LearningNetwork(load, make, target, trained.sha256)
 
 
 def drafting(
-    method: str, network: Any, target: Weights, head: Callable[[], HeadProduct[Tensor]], text: TextInputs | None = None
+    method: str,
+    network: Any,
+    target: Weights,
+    head: Callable[[], HeadProduct[Tensor]],
+    text: TextInputs | None = None,
+    threads: int = 1,
 ) -> Drafting:
     """A network with what it drafts with.
 
     Args:
         text: what a network with the same `fuse` knows of the text already.
+        threads: so many of the target's compiled kernels may draft.
     """
 
     def of_tokens(some: list[int]) -> Tensor:
@@ -86,7 +93,7 @@ def drafting(
     tokens.within(network.shared.tokens[:_LEARNT_TOKENS].tolist())  # now, so that no round has to
     shared = network.shared
     trimmed = TrimmedHead(head, shared.tokens, shared.head, None if shared.own_head else target.head_rows)
-    given = DraftingInputs(text or TextInputs(network.sizes.taps, network.fused), tokens, trimmed)
+    given = DraftingInputs(text or TextInputs(network.sizes.taps, network.fused), tokens, trimmed, threads)
     made: TrainedNetwork = _DRAFTING[method](network, given)
     return Drafting(made, given)
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specchat.core.device_copy import rows_of
-from specchat.core.states import TextStates
+from specchat.core.states import TextStates, row_of
 
 _MOST_WAITING_TOKENS = 32
 """States of so many tokens are kept as they came, with all that was read beside them; a round in which no rows are
@@ -54,9 +53,7 @@ class TextInputs:
         assert position < len(self._text), "this position is known"
         for states in reversed(self._waiting):
             if states.first <= position:
-                row = [position - states.first]
-                features = torch.cat([rows_of(states.layers[layer], row) for layer in self._taps])
-                return features.to("cpu", torch.float32)
+                return row_of(states.layers, self._taps, position - states.first).to("cpu", torch.float32)
         return self._rows[position]
 
     def rows(self, first: int, end: int) -> Tensor:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from specchat.models.native.token_table import TokenTable
 
 _MOST_TOKENS = 8192
 
@@ -16,31 +19,35 @@ class TokenInputs:
     def __init__(self, compute: Callable[[list[int]], Tensor]) -> None:
         """None yet; `compute` makes (n, d) rows of tokens."""
         self._compute = compute
-        self._place: dict[int, int] = {}
-        self._rows = torch.empty(0, 0)
+        self._count = 0
+        self._table = TokenTable(torch.empty(0, 0), np.full(0, -1, np.int32))
 
     def of(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) a row for each token."""
-        table, places = self.within(tokens)
-        return table[places]
+        table = self.within(tokens)
+        return table.rows[torch.from_numpy(table.places[list(tokens)]).long()]
 
-    def within(self, tokens: Sequence[int]) -> tuple[Tensor, list[int]]:
-        """A table (m, d) that has these tokens' rows, and where; valid until others are asked for."""
-        new = [token for token in dict.fromkeys(tokens) if token not in self._place]
-        if new:
-            self._learn(new, tokens)
-        return self._rows, [self._place[token] for token in tokens]
+    def within(self, tokens: Sequence[int]) -> TokenTable:
+        """A table that has these tokens' rows; valid until others are asked for."""
+        places = self._table.places
+        if new := [token for token in tokens if token >= len(places) or places[token] < 0]:
+            self._learn(list(dict.fromkeys(new)), tokens)
+        return self._table
 
     def _learn(self, new: list[int], tokens: Sequence[int]) -> None:
-        if len(self._place) + len(new) > _MOST_TOKENS:
-            self._place.clear()
+        rows, places = self._table.rows, self._table.places
+        if self._count + len(new) > _MOST_TOKENS:
+            places[:], self._count = -1, 0
             new = list(dict.fromkeys(tokens))
-        first, end = len(self._place), len(self._place) + len(new)
-        rows = self._compute(new)
-        if end > len(self._rows):
-            room = rows.new_zeros(max(end, 2 * len(self._rows), 256), rows.shape[1])
+        computed = self._compute(new)
+        if (most := max(new)) >= len(places):
+            places = np.concatenate([places, np.full(2 * most + 1 - len(places), -1, np.int32)])
+        first, end = self._count, self._count + len(new)
+        if end > len(rows):
+            room = computed.new_zeros(max(end, 2 * len(rows), 256), computed.shape[1])
             if first:
-                room[:first] = self._rows[:first]
-            self._rows = room
-        self._rows[first:end] = rows
-        self._place.update(zip(new, range(first, end), strict=True))
+                room[:first] = rows[:first]
+            rows = room
+        rows[first:end] = computed
+        places[new] = range(first, end)
+        self._table, self._count = TokenTable(rows, places), end

@@ -69,7 +69,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
                  float *highest, float *totals) {
     if (head_check(decoder, rows)) return REFUSED;
     Rows few = {.rows = rows};
-    Pass p = {.team = team, .decoder = decoder, .rows = &few, .hidden = (float *)hidden, .norm = decoder->norm};
+    Pass p = {.team = team, .decoder = decoder, .rows = &few};
     size_t bytes;
     lay_out(&p, NULL, &bytes);
     int stretches = stretches_of(decoder->head.out);
@@ -81,8 +81,7 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
                  .best = (Best *)(memory + bytes),
                  .sums = (float *)(memory + bytes + lists)};
     for (int i = 0; i < team->threads * rows; i++) begin(&head.best[i]);
-    p.x.groups = (decoder->hidden + GROUP - 1) / GROUP;
-    together(team, ROUNDING, norm_rows, &p, rows, FEW_ROWS);
+    round_rows(team, hidden, decoder->norm, decoder->epsilon, rows, decoder->hidden, &p.x);
     together(team, HEAD, head_blocks, &head, blocks_of(&decoder->head), 4);
     for (int row = 0; row < rows; row++) {
         for (int i = 1; i < team->threads; i++) join(&head.best[row], &head.best[i * rows + row]);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "head.h"
+#include "hydra_search.h"
 
 enum { MOST_TAPS = 64 };
 
@@ -13,23 +14,6 @@ typedef struct {
     const float *mlp_norm; /* (hidden) */
     Product fuse, back, gate_up, down;
 } Hydra;
-
-/* What a level follows is one of three: the target's states of a token, the same fused, or states of earlier steps. */
-typedef struct {
-    int32_t rows;
-    const float *features;   /* (taps, hidden); one row */
-    const float *fused;      /* (hidden); one row */
-    const int32_t *parents;  /* (rows), which of the states each row follows */
-    float *states;           /* (known + rows, hidden), the last rows written */
-    int32_t known;
-    const float *tokens;     /* (token_rows, hidden), what steps take of tokens */
-    int32_t token_rows;
-    const int32_t *token_of; /* (rows), the row of each row's token */
-    const int64_t *names;    /* (vocabulary of the head), the token that each of its rows stands for */
-    float *logits;           /* (rows, vocabulary of the head) */
-    int32_t *best;           /* (rows, BEST) the likeliest tokens, best first */
-    float *logprobs;         /* (rows, BEST) theirs */
-} HydraStep;
 
 /* Whether a network's sizes agree: asked once, when it is made. */
 int hydra_check(const Hydra *h) {
@@ -43,17 +27,24 @@ int hydra_check(const Hydra *h) {
     return product_check("down", &h->down, h->inner, h->hidden);
 }
 
-static int hydra_step_check(const Decoder *head, const Hydra *h, const HydraStep *s) {
-    bool follows = s->parents != NULL;
-    if (head->hidden != h->hidden) return refuse("a head for states of %d, not %d", head->hidden, h->hidden);
-    if (in_range("rows", s->rows, 1, follows ? MOST_QUERIES : 1)) return REFUSED;
-    if ((s->features != NULL) + (s->fused != NULL) + follows != 1) return refuse("a level that follows nothing, or two things");
-    for (int row = 0; row < s->rows; row++) {
-        if (follows && in_range("a row's parent", s->parents[row], 0, s->known - 1)) return REFUSED;
-        if (in_range("a row's token", s->token_of[row], 0, s->token_rows - 1)) return REFUSED;
+static int hydra_rows_check(const HydraTree *t, int rows) {
+    bool text = t->parents[t->known] < 0;
+    if (text && (rows != 1 || (t->features != NULL) + (t->fused != NULL) != 1)) return refuse("a level that follows no text, or two");
+    for (int row = t->known; row < t->known + rows; row++) {
+        int token = t->tokens[row];
+        if (!text && in_range("a row's parent", t->parents[row], 0, t->known - 1)) return REFUSED;
+        if (in_range("a row's token", token, 0, t->tokens_known - 1)) return REFUSED;
+        if (in_range("a token's row", t->input_of[token], 0, t->input_rows - 1)) return REFUSED;
     }
-    if (s->names == NULL) return refuse("a head whose rows stand for no tokens");
-    return head_check(head, s->rows);
+    return DONE;
+}
+
+static int hydra_tree_check(const Decoder *head, const Hydra *h, const HydraTree *t, int rows) {
+    if (head->hidden != h->hidden) return refuse("a head for states of %d, not %d", head->hidden, h->hidden);
+    if (in_range("room", t->room, 1, MOST_QUERIES) || in_range("rows known", t->known, 0, t->room)) return REFUSED;
+    if (in_range("rows", rows, 1, t->room - t->known)) return REFUSED;
+    if (t->names == NULL) return refuse("a head whose rows stand for no tokens");
+    return hydra_rows_check(t, rows) ? REFUSED : head_check(head, t->room);
 }
 
 /* Rows at work: x holds what goes into the product that comes next. */
@@ -75,20 +66,21 @@ static void round_states(Stepping *p, const float *weight) {
 }
 
 /* (rows, hidden) what the level follows, as the step takes it. */
-static void follow(Stepping *p, const HydraStep *s) {
+static void follow(Stepping *p, const HydraTree *t) {
     const Hydra *h = p->hydra;
-    int d = h->hidden, inputs = s->features ? h->taps * d : d;
-    if (s->fused) {
-        memcpy(p->out, s->fused, (size_t)d * sizeof(float));
+    bool text = t->parents[t->known] < 0;
+    int d = h->hidden, inputs = text ? h->taps * d : d;
+    if (text && t->fused) {
+        memcpy(p->out, t->fused, (size_t)d * sizeof(float));
         return;
     }
     p->x.groups = (inputs + GROUP - 1) / GROUP;
-    for (int row = 0; row < s->rows; row++) {
-        const float *from = s->features ? s->features : s->states + (size_t)s->parents[row] * (size_t)d;
-        for (int at = 0; at < inputs; at += d) norm_row(from + at, NULL, d, h->epsilon, p->normed + at);
+    for (int row = 0; row < p->rows; row++) {
+        const float *from = text ? t->features : t->states + (size_t)t->parents[t->known + row] * (size_t)d;
+        for (int at = 0; at < inputs; at += d, from += t->apart) norm_row(from, NULL, d, h->epsilon, p->normed + at);
         round_row(p->normed, inputs, &p->x, row);
     }
-    multiply(p->team, s->features ? &h->fuse : &h->back, 1, &p->x, s->rows, p->out, false);
+    multiply(p->team, text ? &h->fuse : &h->back, 1, &p->x, p->rows, p->out, false);
 }
 
 static void add_mlp(Stepping *p) {
@@ -108,40 +100,58 @@ static void add_mlp(Stepping *p) {
 }
 
 /* What decoder_head says of places and logits, said of tokens and log-probabilities. */
-static void name(const HydraStep *s, int vocab_size, const float *totals) {
+static void name(const HydraTree *t, int rows, int vocab_size) {
     int named = vocab_size < BEST ? vocab_size : BEST;
-    for (int row = 0; row < s->rows; row++)
+    for (int row = t->known; row < t->known + rows; row++)
         for (int i = row * BEST; i < row * BEST + named; i++) {
-            s->best[i] = (int32_t)s->names[s->best[i]];
-            s->logprobs[i] -= totals[row];
+            t->best[i] = (int32_t)t->names[t->best[i]];
+            t->logprobs[i] -= t->totals[row];
         }
 }
 
-/* One level: its states, and what follows each row. An Outcome. */
-int hydra_step(Team *team, const Decoder *head, const Hydra *hydra, const HydraStep *step) {
-    if (hydra_step_check(head, hydra, step)) return REFUSED;
-    size_t rows = (size_t)step->rows, d = (size_t)hydra->hidden, bytes = 0;
+/* The next rows of a tree: their states, and what follows each. */
+static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraTree *t, int count) {
+    size_t rows = (size_t)count, d = (size_t)hydra->hidden, bytes = 0, first = (size_t)t->known;
     size_t widest = (size_t)hydra->taps * d > (size_t)hydra->inner ? (size_t)hydra->taps * d : (size_t)hydra->inner;
     size_t tiles = (rows + TILE - 1) / TILE * TILE, groups = (widest + GROUP - 1) / GROUP;
-    float *totals;
-    Stepping p = {.team = team, .hydra = hydra, .rows = step->rows, .out = step->states + (size_t)step->known * d};
+    Stepping p = {.team = team, .hydra = hydra, .rows = count, .out = t->states + first * d};
     char *memory = NULL;
     for (int laid = 0; laid < 2; laid++) {
         if (laid && (memory = aligned_alloc(64, bytes)) == NULL) return NO_MEMORY;
         bytes = 0;
         p.x = rounded_part(memory, &bytes, tiles, groups);
         p.inner = part(memory, &bytes, rows * 2 * (size_t)hydra->inner * sizeof(float));
-        totals = part(memory, &bytes, rows * sizeof(float));
         p.normed = part(memory, &bytes, (widest + LANES) * sizeof(float));
     }
-    follow(&p, step);
+    follow(&p, t);
     for (size_t row = 0; row < rows; row++) {
-        const float *token = step->tokens + (size_t)step->token_of[row] * d;
+        const float *token = t->inputs + (size_t)t->input_of[t->tokens[first + row]] * d;
         for (size_t i = 0; i < d; i++) p.out[row * d + i] += token[i];
     }
     add_mlp(&p);
-    int outcome = decoder_head(team, head, p.out, step->rows, step->logits, step->best, step->logprobs, totals);
-    if (outcome == DONE) name(step, head->vocab_size, totals);
+    float *logits = t->logits + first * (size_t)head->vocab_size, *logprobs = t->logprobs + first * BEST;
+    int outcome = decoder_head(team, head, p.out, count, logits, t->best + first * BEST, logprobs, t->totals + first);
+    if (outcome == DONE) {
+        name(t, count, head->vocab_size);
+        t->known += count;
+    }
     free(memory);
+    return outcome;
+}
+
+/* Read the next `rows` rows of a tree, all of which follow the text or rows that were read; and, with a search, those
+ * below them that it wants. An Outcome. */
+int hydra_read(Team *team, const Decoder *head, const Hydra *hydra, HydraTree *tree, int rows, const Search *search) {
+    if (hydra_tree_check(head, hydra, tree, rows)) return REFUSED;
+    if (search && (in_range("rows of a search", rows, 1, 1) || search_check(search))) return REFUSED;
+    int outcome = read_rows(team, head, hydra, tree, rows);
+    if (search == NULL || outcome) return outcome;
+    const Product *again[] = {&hydra->fuse, &hydra->back, &hydra->gate_up, &hydra->down, &head->head};
+    for (size_t i = 0; i < sizeof again / sizeof *again; i++) read_soon(team, again[i]->data, again[i]->bytes);
+    Found found;
+    outcome = begin_search(&found, tree, search, tree->known - rows) ? DONE : NO_MEMORY;
+    while (outcome == DONE && (rows = next_level(&found, tree, search, head->vocab_size)) > 0)
+        outcome = read_rows(team, head, hydra, tree, rows);
+    end_search(&found);
     return outcome;
 }

@@ -1,4 +1,4 @@
-"""The sequential MLP's steps through the compiled kernels, in 8 bits: one call for a level of a tree."""
+"""The sequential MLP's steps through the compiled kernels, in 8 bits: one call for a tree, or for a level of it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,31 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from specchat.core.trained_network import Guessed
+from specchat.core.trained_network import Ahead, Guessed
+from specchat.errors import ModelError
 from specchat.models.native.kernels import BEST, Kernels
 from specchat.models.native.linear import NativeHead
 from specchat.models.native.product import CProduct
 from specchat.models.native.tensor_pointers import pointer
+from specchat.models.native.token_table import TokenTable
 
 _FIRST_ROOM = 64
+
+_SPARE = 512
+"""By so many tokens a head may grow before there must be more room."""
+
+_MOST_AHEAD = 1024
+"""So many rows are read at most before any is asked for."""
+
+Row = tuple[int, int]
+"""The row that it follows, −1 where that is the text, and its token."""
 
 
 class CHydra(ctypes.Structure):
@@ -31,29 +44,54 @@ class CHydra(ctypes.Structure):
     ]
 
 
-class CHydraStep(ctypes.Structure):
-    """`HydraStep` of hydra.h."""
+class CHydraTree(ctypes.Structure):
+    """`HydraTree` of hydra_search.h."""
 
     _fields_ = [
-        ("rows", ctypes.c_int32),
-        *[(name, ctypes.c_void_p) for name in ("features", "fused", "parents", "states")],
-        ("known", ctypes.c_int32),
-        ("tokens", ctypes.c_void_p),
-        ("token_rows", ctypes.c_int32),
-        *[(name, ctypes.c_void_p) for name in ("token_of", "names", "logits", "best", "logprobs")],
+        *[(name, ctypes.c_int32) for name in ("room", "known")],
+        ("features", ctypes.c_void_p),
+        ("apart", ctypes.c_int64),
+        *[(name, ctypes.c_void_p) for name in ("fused", "parents", "tokens", "states", "inputs")],
+        ("input_rows", ctypes.c_int32),
+        ("input_of", ctypes.c_void_p),
+        ("tokens_known", ctypes.c_int32),
+        *[(name, ctypes.c_void_p) for name in ("names", "logits", "best", "logprobs", "totals")],
+    ]
+
+
+class CSearch(ctypes.Structure):
+    """`Search` of hydra_search.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("nodes", "depth", "width", "prices")],
+        ("price", ctypes.c_void_p),
     ]
 
 
 class _Room:
-    """Room for what is said of a tree's nodes: states (n, d), the likeliest tokens and their log-probabilities."""
+    """Room for what is said of a tree's rows: states (n, d), the likeliest tokens and their log-probabilities.
 
-    def __init__(self, nodes: int, hidden: int) -> None:
-        self.nodes = nodes
-        self.states = torch.empty(nodes, hidden)
-        self.best = torch.empty(nodes, BEST, dtype=torch.int32)
-        self.logprobs = torch.empty(nodes, BEST)
-        self.tokens_read, self.logprobs_read = self.best.numpy(), self.logprobs.numpy()
-        self.at = self.states.data_ptr(), self.best.data_ptr(), self.logprobs.data_ptr()
+    Heads grow from tree to tree, so logits lie one row behind the other in a buffer that is used again.
+    """
+
+    def __init__(self, rows: int, hidden: int, width: int) -> None:
+        self.rows, self.width = rows, width
+        self.parents, self.tokens = np.empty(rows, np.int32), np.empty(rows, np.int32)
+        self.states, self.logits = torch.empty(rows, hidden), torch.empty(rows * width)
+        self.best, self.logprobs = np.empty((rows, BEST), np.int32), np.empty((rows, BEST), np.float32)
+        self.totals = np.empty(rows, np.float32)
+        self.at = (
+            *(self.parents.ctypes.data, self.tokens.ctypes.data, self.states.data_ptr()),
+            *(self.logits.data_ptr(), self.best.ctypes.data, self.logprobs.ctypes.data),
+            self.totals.ctypes.data,
+        )
+
+    def keep(self, other: _Room, rows: int) -> None:
+        """Take over the first rows of another one."""
+        for name in ("parents", "tokens", "states", "best", "logprobs", "totals"):
+            getattr(self, name)[:rows] = getattr(other, name)[:rows]
+        written = min(len(self.logits), len(other.logits))
+        self.logits[:written] = other.logits[:written]
 
 
 @dataclass(frozen=True)
@@ -63,14 +101,25 @@ class Named:
     head: NativeHead
     tokens: Tensor
 
+    @cached_property
+    def possible(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """(R,) the same tokens."""
+        named: np.ndarray[Any, np.dtype[np.int64]] = self.tokens.numpy()
+        return named
+
+    @cached_property
+    def address(self) -> int:
+        return pointer("the tokens of a head", self.tokens, torch.int64, len(self.head))
+
 
 class NativeHydra:
-    """Steps of one tree after another. States of the tree's nodes are kept until the next begins."""
+    """The rows of one tree after another. What is said of them may be written over once the next begins."""
 
-    def __init__(self, kernels: Kernels, network: Any) -> None:
+    def __init__(self, kernels: Kernels, threads: int, network: Any) -> None:
         """No tree yet; `network` is a `models.learned.hydra.Hydra` whose products are `NativeLinear`."""
         sizes = network.sizes
-        self._kernels, self._hidden, self._taps = kernels, sizes.hidden, len(sizes.taps)
+        self._kernels, self._threads = kernels, threads
+        self._hidden, self._taps = sizes.hidden, len(sizes.taps)
         self._norm = network.mlp_norm.detach().float().contiguous()
         self._products = network.fuse.product, network.back.product, network.gate_up.product, network.down.product
         self._c = CHydra(
@@ -79,56 +128,84 @@ class NativeHydra:
             *(product.as_c() for product in self._products),
         )
         kernels.check_hydra(self._c)
-        self._room = _Room(_FIRST_ROOM, sizes.hidden)
+        self._room = _Room(_FIRST_ROOM, sizes.hidden, 0)
         self._known = 0
 
-    def begin(self) -> None:
-        """Forget the last tree; what was said of it may be written over."""
-        self._known = 0
-
-    def first(self, named: Named, inputs: Tensor, tokens: Tensor, token: int) -> Guessed:
-        """What follows the root.
+    def first(self, named: Named, states: Tensor, inputs: TokenTable, root: int, ahead: Ahead | None) -> list[Row]:
+        """Begin a tree: read its root, and whatever below it would be asked for if this drafter were asked alone.
 
         Args:
-            inputs: (taps, d) the target's states at the token before the root, or (d,) what was made of them.
-            tokens: (n, d) what steps take of tokens.
-            token: the root's row in it.
+            states: (taps, d) the target's states at the token before the root, each row without gaps; or (d,) what was
+                made of them.
+            inputs: what steps take of tokens; it knows the root.
+
+        Returns:
+            Of each row that was read the row it follows, −1 for the root's, and its token.
         """
-        raw = inputs.dim() == 2
-        given = pointer("states", inputs, torch.float32, *(self._taps,) * raw, self._hidden)
-        return self._step(named, 1, (given if raw else None, None if raw else given, None), tokens, [token])
+        self._known = 0
+        return self._read(named, self._follow(states), inputs, [-1], [root], _search(ahead))
 
-    def after(self, named: Named, parents: Sequence[int], tokens: Tensor, each: Sequence[int]) -> Guessed:
-        """What follows tokens behind other states, which are counted in the order they were made; `each` by its row."""
-        return self._step(named, len(parents), (None, None, array("i", parents)), tokens, each)
+    def after(self, named: Named, inputs: TokenTable, parents: Sequence[int], tokens: Sequence[int]) -> None:
+        """Read tokens behind other rows; `inputs` knows them."""
+        self._read(named, (None, self._hidden, None), inputs, parents, tokens, None)
 
-    def _step(
+    def said(self, named: Named, rows: Sequence[int]) -> Guessed:
+        """What follows some rows that were read."""
+        room, width, known = self._room, len(named.head), self._known
+        first, end = rows[0], rows[-1] + 1
+        picked: Any = slice(first, end) if end - first == len(rows) == 1 else list(rows)
+        said = room.best[picked], room.logprobs[picked]
+        if width < BEST:
+            said = said[0][:, :width], said[1][:, :width]
+        every = named.possible, room.totals[picked]
+        return Guessed(*said, *every, lambda: room.logits[: known * width].view(known, width)[picked])
+
+    def _follow(self, states: Tensor) -> tuple[int | None, int, int | None]:
+        """The address of the target's states, how far apart they are, and the address of what was made of them."""
+        if states.dim() == 1:
+            return None, self._hidden, pointer("states", states, torch.float32, self._hidden)
+        shape, (apart, together) = states.shape, states.stride()
+        if shape != (self._taps, self._hidden) or together != 1 or states.dtype != torch.float32:
+            raise ModelError(f"the native kernels refuse states: {tuple(shape)}, not {(self._taps, self._hidden)}")
+        return states.data_ptr(), apart, None
+
+    def _read(
         self,
         named: Named,
-        rows: int,
-        follows: tuple[int | None, int | None, array[int] | None],
-        tokens: Tensor,
-        each: Sequence[int],
-    ) -> Guessed:
-        features, fused, parents = follows
-        first, end = self._known, self._known + rows
-        if end > self._room.nodes:
-            self._grow(end)
-        room, token_of, possible = self._room, array("i", each), named.tokens
-        logits = torch.empty(rows, len(named.head))
-        states_at, best_at, logprobs_at = room.at
-        step = CHydraStep(
-            *(rows, features, fused, None if parents is None else parents.buffer_info()[0], states_at, first),
-            *(pointer("tokens", tokens, torch.float32, tokens.shape[0], self._hidden), tokens.shape[0]),
-            *(token_of.buffer_info()[0], pointer("the tokens of a head", possible, torch.int64, len(named.head))),
-            *(logits.data_ptr(), best_at + 4 * BEST * first, logprobs_at + 4 * BEST * first),
+        follows: tuple[int | None, int, int | None],
+        inputs: TokenTable,
+        parents: Sequence[int],
+        tokens: Sequence[int],
+        search: CSearch | None,
+    ) -> list[Row]:
+        first, end, width = self._known, self._known + len(parents), len(named.head)
+        if search is not None:
+            end += min(_MOST_AHEAD, search.nodes * search.depth)
+        if end > self._room.rows or width > self._room.width:
+            room = _Room(max(end, self._room.rows), self._hidden, max(width, self._room.width) + _SPARE)
+            room.keep(self._room, first)
+            self._room = room
+        room = self._room
+        room.parents[first : first + len(parents)], room.tokens[first : first + len(parents)] = parents, tokens
+        parents_at, tokens_at, states_at, *said_at = room.at
+        tree = CHydraTree(
+            *(end, first, *follows, parents_at, tokens_at, states_at),
+            *inputs.as_c,
+            *(named.address, *said_at),
         )
-        self._kernels.hydra_step(1, named.head.as_c, self._c, step)
-        self._known = end
-        said = slice(first, end), slice(0, len(named.head))
-        return Guessed(room.tokens_read[said], room.logprobs_read[said], possible.numpy(), logits)
+        self._kernels.hydra_read(self._threads, named.head.as_c, self._c, tree, len(parents), search)
+        self._known = tree.known
+        return list(
+            zip(room.parents[first : self._known].tolist(), room.tokens[first : self._known].tolist(), strict=True)
+        )
 
-    def _grow(self, nodes: int) -> None:
-        room = _Room(max(nodes, 2 * self._room.nodes), self._hidden)
-        room.states[: self._known] = self._room.states[: self._known]
-        self._room = room
+
+def _search(ahead: Ahead | None) -> CSearch | None:
+    """As C takes it; it refers to the prices."""
+    if ahead is None or not ahead.budget.nodes or not ahead.width:
+        return None
+    budget, prices = ahead.budget, array("d", ahead.budget.prices)
+    search = CSearch(budget.nodes, max(1, budget.depth), min(ahead.width, BEST), len(prices))
+    if prices:
+        search.prices_kept, search.price = prices, prices.buffer_info()[0]
+    return search

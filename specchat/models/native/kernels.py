@@ -78,7 +78,7 @@ class Kernels:
         library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
         library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 4]
         library.hydra_check.argtypes = [_POINTER]
-        library.hydra_step.argtypes = [_POINTER] * 4
+        library.hydra_read.argtypes = [*(_POINTER,) * 4, _INTEGER, _POINTER]
         library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
         library.linear_check.argtypes = library.head_alone_check.argtypes = [_POINTER]
         library.linear.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
@@ -138,11 +138,15 @@ class Kernels:
         """Make sure that the sizes of a sequential MLP agree with one another; `hydra` as hydra.h declares it."""
         self._done(self._library.hydra_check(ctypes.byref(hydra)))
 
-    def hydra_step(self, threads: int, head: Any, hydra: Any, step: Any) -> None:
-        """One level of a tree through a checked sequential MLP and a checked head; `step` as hydra.h declares it."""
+    def hydra_read(self, threads: int, head: Any, hydra: Any, tree: Any, rows: int, search: Any = None) -> None:
+        """The next rows of a tree through a checked sequential MLP and a checked head, and those that a search wants.
+
+        `tree` and `search` are as hydra_search.h declares them.
+        """
         with self._passing:
-            about = ctypes.byref(head), ctypes.byref(hydra), ctypes.byref(step)
-            self._done(self._library.hydra_step(self._team_of(threads), *about))
+            about = ctypes.byref(head), ctypes.byref(hydra), ctypes.byref(tree), rows
+            looking = None if search is None else ctypes.byref(search)
+            self._done(self._library.hydra_read(self._team_of(threads), *about, looking))
 
     def check_linear(self, product: Any) -> None:
         """Make sure that the sizes of a product by itself agree with one another.

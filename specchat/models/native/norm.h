@@ -13,9 +13,8 @@ static float mean_square(const float *x, int length) {
     return (sum_of(sum) + rest) / (float)length;
 }
 
-/* Without weights where there are none. */
-static void norm_row(const float *x, const float *weight, int length, float epsilon, float *to) {
-    float factor = 1.0f / sqrtf(mean_square(x, length) + epsilon);
+/* Some values of a row times a factor and, where there are any, times their weights. */
+static void scale_row(const float *x, const float *weight, float factor, int length, float *to) {
     int i = 0;
     if (weight == NULL) {
         for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor);
@@ -26,6 +25,15 @@ static void norm_row(const float *x, const float *weight, int length, float epsi
     for (; i < length; i++) to[i] = x[i] * factor * weight[i];
 }
 
+static float norm_factor(const float *x, int length, float epsilon) {
+    return 1.0f / sqrtf(mean_square(x, length) + epsilon);
+}
+
+/* Without weights where there are none. */
+static void norm_row(const float *x, const float *weight, int length, float epsilon, float *to) {
+    scale_row(x, weight, norm_factor(x, length, epsilon), length, to);
+}
+
 /* Add what was computed to a row's state, normalised. */
 static void add_normed(Pass *p, int row) {
     int length = p->decoder->hidden;
@@ -34,21 +42,51 @@ static void add_normed(Pass *p, int row) {
     for (int i = 0; i < length; i++) state[i] += added[i];
 }
 
-static void norm_and_round(Pass *p, int row) {
-    int length = p->decoder->hidden;
-    float normed[length + LANES];
-    norm_row(p->hidden + (size_t)row * length, p->norm, length, p->decoder->epsilon, normed);
-    round_row(normed, length, &p->x, row);
+enum { FEW_ROWS = 4 }; /* what is done row by row is too little to share out for so many */
+
+/* Rows that are rounded for a product, in pieces: some columns of a tile of rows. Rows of a tile lie interleaved, so
+ * threads that took whole rows of one tile would write to the same cache lines. */
+typedef struct {
+    const float *rows, *norm; /* (count, length), and the factors of a norm; NULL where nothing is normalised */
+    float epsilon;
+    int count, length, parts; /* of a tile */
+    const Rounded *to;
+} Rounding;
+
+static void round_piece(const Rounding *r, int tile, int first, int end) {
+    int column = first * GROUP, count = (end * GROUP < r->length ? end * GROUP : r->length) - column;
+    float normed[r->length + LANES];
+    for (int row = tile * TILE; row < r->count && row < (tile + 1) * TILE; row++) {
+        const float *x = r->rows + (size_t)row * (size_t)r->length, *some = x + column;
+        if (r->norm) {
+            scale_row(some, r->norm + column, norm_factor(x, r->length, r->epsilon), count, normed);
+            some = normed;
+        }
+        for (int g = first; g < end; g++, some += GROUP) {
+            int valid = r->length - g * GROUP;
+            round_group(some, valid < GROUP ? valid : GROUP, r->to, row, g);
+        }
+    }
 }
 
-static void norm_rows(void *job, int from, int to, int thread) {
+static void round_pieces(void *job, int from, int to, int thread) {
     (void)thread;
-    for (int row = from; row < to; row++) norm_and_round(job, row);
+    const Rounding *r = job;
+    for (int piece = from; piece < to; piece++) {
+        int part = piece % r->parts, groups = r->to->groups;
+        round_piece(r, piece / r->parts, groups * part / r->parts, groups * (part + 1) / r->parts);
+    }
+}
+
+/* Few rows are too little to share out; tiles that are enough for all threads are shared out whole. */
+static void round_rows(Team *team, const float *rows, const float *norm, float epsilon, int count, int length, Rounded *to) {
+    int tiles = (count + TILE - 1) / TILE, parts = count <= FEW_ROWS || tiles >= 2 * team->threads ? 1 : team->threads;
+    to->groups = (length + GROUP - 1) / GROUP;
+    Rounding rounding = {rows, norm, epsilon, count, length, parts, to};
+    together(team, ROUNDING, round_pieces, &rounding, tiles * parts, 1);
 }
 
 static void add_rows(void *job, int from, int to, int thread) {
     (void)thread;
     for (int row = from; row < to; row++) add_normed(job, row);
 }
-
-enum { FEW_ROWS = 8 }; /* what is done row by row is too little to share out for so many */

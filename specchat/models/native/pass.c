@@ -33,28 +33,51 @@ static void to_pairs(const float *from, int length, float factor, uint32_t *to) 
     for (; i < length; i += 2) to[i / 2] = brain_of(from[i] * factor) | (uint32_t)brain_of(from[i + 1] * factor) << 16;
 }
 
-/* Rotate a row's queries and keys by its position, and write its keys and values. */
-static void rotate_and_write(Pass *p, int row) {
-    const Decoder *d = p->decoder;
-    int size = d->head_dim;
-    float *qkv = p->qkv + (size_t)row * (size_t)((d->heads + 2 * d->kv_heads) * size);
+/* Normalise and rotate some heads of a row. */
+static void rotate_heads(const Pass *p, int row, float *heads, int count, const float *norm) {
+    int size = p->decoder->head_dim;
     const float *rotations = p->kind->rotations ? p->kind->rotations + (size_t)p->rows->positions[row] * (size_t)size : NULL;
-    for (int h = 0; h < d->heads + d->kv_heads; h++) {
-        const float *weight = h < d->heads ? p->layer->q_norm : p->layer->k_norm;
-        if (weight) norm_row(qkv + h * size, weight, size, d->epsilon, qkv + h * size);
-        if (rotations) rotate(qkv + h * size, rotations, size);
+    for (int h = 0; h < count; h++, heads += size) {
+        if (norm) norm_row(heads, norm, size, p->decoder->epsilon, heads);
+        if (rotations) rotate(heads, rotations, size);
     }
-    int width = d->heads * size, place = p->rows->places[row];
-    to_pairs(qkv, width, 1.44269504f / sqrtf((float)size), p->queries + (size_t)row * (size_t)(width / 2));
-    for (int h = 0; h < d->kv_heads; h++) {
-        size_t before = (size_t)h * (size_t)p->rows->capacity * (size_t)size / 2;
-        const float *from = qkv + width + h * size;
-        uint32_t pairs[size / 2], *key = p->keys + before + (size_t)(place / KEYS * KEYS) * (size_t)(size / 2);
-        to_pairs(from, size, 1, pairs);
-        for (int i = 0; i < size / 2; i++) key[i * KEYS + place % 2 * LANES + place % KEYS / 2] = pairs[i];
-        uint16_t *value = (uint16_t *)(p->values + before + (size_t)(place / 2) * (size_t)size) + (place + 1) % 2;
-        for (int i = 0; i < size; i++) value[2 * i] = brain_of(from[d->kv_heads * size + i]);
-    }
+}
+
+/* The queries of a row that share a head of keys, rotated by its position and scaled. */
+static void write_queries(const Pass *p, int row, int shared) {
+    const Decoder *d = p->decoder;
+    int size = d->head_dim, group = d->heads / d->kv_heads, first = shared * group * size;
+    float *queries = p->qkv + (size_t)row * (size_t)((d->heads + 2 * d->kv_heads) * size) + first;
+    rotate_heads(p, row, queries, group, p->layer->q_norm);
+    uint32_t *to = p->queries + ((size_t)row * (size_t)(d->heads * size) + (size_t)first) / 2;
+    to_pairs(queries, group * size, 1.44269504f / sqrtf((float)size), to);
+}
+
+/* A row's key, rotated by its position, and its value: one head of each, into the cache. */
+static void write_key(const Pass *p, int row, int head) {
+    const Decoder *d = p->decoder;
+    int size = d->head_dim, place = p->rows->places[row];
+    float *from = p->qkv + ((size_t)row * (size_t)(d->heads + 2 * d->kv_heads) + (size_t)(d->heads + head)) * (size_t)size;
+    size_t before = (size_t)head * (size_t)p->rows->capacity * (size_t)size / 2;
+    rotate_heads(p, row, from, 1, p->layer->k_norm);
+    uint32_t pairs[size / 2], *key = p->keys + before + (size_t)(place / KEYS * KEYS) * (size_t)(size / 2);
+    to_pairs(from, size, 1, pairs);
+    for (int i = 0; i < size / 2; i++) key[i * KEYS + place % 2 * LANES + place % KEYS / 2] = pairs[i];
+    uint16_t *value = (uint16_t *)(p->values + before + (size_t)(place / 2) * (size_t)size) + (place + 1) % 2;
+    for (int i = 0; i < size; i++) value[2 * i] = brain_of(from[d->kv_heads * size + i]);
+}
+
+/* Pieces are heads of keys, and the queries that share one. By head, not by row: keys of neighbouring rows lie in the same
+ * cache lines. */
+static void rotate_pieces(void *job, int from, int to, int thread) {
+    (void)thread;
+    const Pass *p = job;
+    int kv_heads = p->decoder->kv_heads;
+    for (int piece = from; piece < to; piece++)
+        for (int row = 0; row < p->rows->rows; row++) {
+            if (piece < kv_heads) write_key(p, row, piece);
+            else write_queries(p, row, piece - kv_heads);
+        }
 }
 
 /* The stretch of the cache that each row sees, once for a pass: texts that are read together lie far apart. */
@@ -120,11 +143,6 @@ static void attend_pieces(void *job, int from, int to, int thread) {
     }
 }
 
-static void round_mixed(Pass *p, int row) {
-    int length = p->decoder->heads * p->decoder->head_dim;
-    round_row(p->mixed + (size_t)row * length, length, &p->x, row);
-}
-
 /* What adapters add to LANES outputs of gate and up. */
 static void add_to_gates(const Pass *p, int first, int count, int column, vf *gate, vf *up) {
     int inter = p->decoder->inter;
@@ -159,16 +177,6 @@ static void gate_groups(void *job, int from, int to, int thread) {
     }
 }
 
-static void rotate_rows(void *job, int from, int to, int thread) {
-    (void)thread;
-    for (int row = from; row < to; row++) rotate_and_write(job, row);
-}
-
-static void mixed_rows(void *job, int from, int to, int thread) {
-    (void)thread;
-    for (int row = from; row < to; row++) round_mixed(job, row);
-}
-
 /* Add to products what adapters make of their input; rows without one are left alone. */
 static void adapt(Pass *p, int first, int count, const Rounded *x, float *out, int width) {
     if (p->rows->adapters == 0) return;
@@ -191,24 +199,20 @@ static void attention_half(Pass *p) {
     Team *team = p->team;
     const Decoder *d = p->decoder;
     int rows = p->rows->rows;
-    p->norm = p->layer->input_norm;
-    p->x.groups = (d->hidden + GROUP - 1) / GROUP;
-    together(team, ROUNDING, norm_rows, p, rows, FEW_ROWS);
+    round_rows(team, p->hidden, p->layer->input_norm, d->epsilon, rows, d->hidden, &p->x);
     multiply(team, p->layer->qkv, 3, &p->x, rows, p->qkv, false);
     adapt(p, FIRST_QKV, 3, &p->x, p->qkv, (d->heads + 2 * d->kv_heads) * d->head_dim);
-    together(team, ATTENTION, rotate_rows, p, rows, FEW_ROWS);
+    int pieces = 2 * d->kv_heads;
+    together(team, ATTENTION, rotate_pieces, p, pieces, rows <= FEW_ROWS ? pieces : 1);
     together(team, ATTENTION, attend_pieces, p, parts_of(p) * d->kv_heads, 1);
-    p->x.groups = (d->heads * d->head_dim + GROUP - 1) / GROUP;
-    together(team, ROUNDING, mixed_rows, p, rows, FEW_ROWS);
+    round_rows(team, p->mixed, NULL, 0, rows, d->heads * d->head_dim, &p->x);
     add_product(p, &p->layer->o, FIRST_O, &p->x, p->layer->post_attention_norm);
 }
 
 static void mlp_half(Pass *p) {
     Team *team = p->team;
     int rows = p->rows->rows, inter = p->decoder->inter;
-    p->norm = p->layer->mlp_norm;
-    p->x.groups = (p->decoder->hidden + GROUP - 1) / GROUP;
-    together(team, ROUNDING, norm_rows, p, rows, FEW_ROWS);
+    round_rows(team, p->hidden, p->layer->mlp_norm, p->decoder->epsilon, rows, p->decoder->hidden, &p->x);
     if (p->gates) memset(p->gates, 0, (size_t)rows * 2 * (size_t)inter * sizeof(float));
     adapt(p, FIRST_GATE, 2, &p->x, p->gates, 2 * inter);
     together(team, PRODUCTS, gate_groups, p, p->inner.groups, 1);
@@ -241,6 +245,7 @@ int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int fir
             memcpy(rows->taps + (size_t)rows->tap_of[i] * states, p.hidden, states * sizeof(float));
         }
     }
+    if (last == decoder->layers) begin_fetching(team);
     free(memory);
     return DONE;
 }
