@@ -65,7 +65,7 @@ def test_the_text_is_the_targets_own_and_most_guesses_stand(own, other, sampling
     assert emitted == alone
     if sampling.greedy:
         assert spelt(own, emitted) in 20 * TEXT
-    assert sum(round.accepted for round in rounds) > 30
+    assert sum(round.accepted for round in rounds) > 25
     assert sum(round.draft_passes for round in rounds) > 0
 
 
