@@ -54,7 +54,7 @@ def resources(tmp_path):
     weight = shared_network("llama").get_output_embeddings().weight.detach().clone()
     made = trained_folder(tmp_path / "head", {"weight": weight}, "trained")
     other = trained_folder(tmp_path / "constant", {"token": torch.tensor(3)}, "constant")
-    return PairResources(Letters(V), None, TrainedDrafters("tiny", (made, other)))
+    return PairResources(Letters(V), trained=TrainedDrafters("tiny", (made, other)))
 
 
 DRAFTERS_OF_TESTS = [

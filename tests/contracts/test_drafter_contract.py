@@ -224,7 +224,7 @@ def test_passes_may_end_in_the_middle_of_a_tree(method):
     tree = TokenTree(context.root, context.vocab_size)
     (guesses,) = drafter.propose(tree, [ROOT], 2, context)
     children = list(dict.fromkeys(tree.add(ROOT, guess) for guess in guesses))
-    context.passes, before = False, (draft.counters.passes, drafter.passes)
+    context.budget, before = Budget(0, passes=False), (draft.counters.passes, drafter.passes)
     said = drafter.propose(tree, children, 2, context) if children else ()
     assert (draft.counters.passes, drafter.passes) == before
     if method.runs_a_network and not looks_up(method):

@@ -14,6 +14,7 @@ from specchat.config import state_dir
 from specchat.config.drafter_states import kept_states
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.drafters.parts import PairResources
+from specchat.engine.far import kept_drafters
 from specchat.engine.far.kept_drafters import KeptDrafters
 from specchat.engine.far.learning_report import learning_report
 from specchat.models.other.transformers_model import ReferenceModel
@@ -78,6 +79,7 @@ def test_what_a_drafter_learns_is_reported_and_there_after_a_restart():
 def test_a_request_interrupts_learning_which_goes_on_when_the_engine_is_idle_again(monkeypatch):
     session = Session()
     session.reply()
+    monkeypatch.setattr(kept_drafters, "SLICE_S", 0.0)
     asked = iter([False, False, True])
     session.kept.work(lambda: next(asked))
     assert session.kept.due

@@ -136,8 +136,8 @@ def test_a_preview_within_the_last_line_moves_nothing(texts, guess, width, later
         alone = TintedText([(text, "drafted") for text in texts])
         alone._set_width(wide)
         assert tinted._height() == alone._height()
-        assert tinted._lines == alone._lines
-        for (_, start, end), (_, _, before) in zip(tinted._preview_lines, alone._lines[-1:], strict=False):
+        assert tinted._screen_lines == alone._screen_lines
+        for (_, start, end), (_, _, before) in zip(tinted._preview_lines, alone._screen_lines[-1:], strict=False):
             shown = (tinted._texts[-1] + " ✕" + guess)[start:end]
             assert end >= before
             assert cell_len(shown.rstrip()) <= wide

