@@ -22,7 +22,7 @@ _NOTICED = 0.02
 _CHEAP_LEVEL = 0.2
 """A level that takes a smaller share of a plain round is tried within a reply too: so is a small trained network's."""
 
-_TRIAL_ROUNDS = 4
+_TRIAL_ROUNDS = 6
 """Rounds of drafting at the beginning, before anything is concluded from them."""
 
 _SETTLED = 8
@@ -96,6 +96,8 @@ class Goodput:
         self._costs.add(round.rows, round.timings.verify_s)
         seen = self._all if round.budget.passes else self._free
         seen.add(round)
+        if seen is self._free and seen.plain_rounds:
+            self._all.add_plain(round.timings)  # what a plain round takes is the same for both
         self._silent_rounds = 0 if round.budget.passes else self._silent_rounds + 1
         if round.tree.drafted or round.riders or seen.plain_rounds % _SETTLED == 0:
             self._known = None

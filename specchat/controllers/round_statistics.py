@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass, field
 
-from specchat.core.round import Round
+from specchat.core.round import Round, Timings
 from specchat.core.tree import ROOT, TokenTree
 
 UNKNOWN_RATE = 0.6
 """The acceptance rate assumed at the first depth until it is measured."""
 
 
-_FEW_TIMED = 3.0
-"""Draftings that are believed whatever they took."""
+_FEW_TIMED = 5
+"""So many draftings are compared with each other; later ones with what the earlier ones predict."""
+
+_DISTURBED = 2.0
+"""A drafting that takes so many times as long as expected counts as having taken so many times as long."""
 
 _LEAST_SPREAD = 0.02
 """Variance of the number of steps below which it cannot be told what one of them adds."""
@@ -60,22 +64,31 @@ class DraftTime:
         self._fade = 1.0 - 1.0 / memory
         # Of weights, steps, seconds, squares of steps, steps times seconds.
         self._sums: tuple[float, ...] = (0.0,) * 5
+        self._first: list[tuple[int, float]] = []  # the first few draftings
         self.begin_s = self.step_s = 0.0
         for steps in _MEASURED_AS if step_s > 0.0 else ():
             self.add(steps, steps * step_s)
 
     def add(self, steps: int, seconds: float) -> None:
-        """One drafting was timed. One that took far longer than predicted was disturbed and counts little."""
-        if self._sums[0] >= _FEW_TIMED:
-            seconds = min(seconds, 2 * self.seconds(steps))
-        new = (1.0, steps, seconds, steps * steps, steps * seconds)
-        self._sums = tuple(self._fade * old + value for old, value in zip(self._sums, new, strict=True))
+        """One drafting was timed. One that took far longer than others was disturbed and counts little."""
+        if len(self._first) < _FEW_TIMED:
+            self._first.append((steps, seconds))
+            usual_s = statistics.median_low(took / max(1, each) for each, took in self._first)
+            self._sums = (0.0,) * 5
+            for each, took in self._first:
+                self._count(each, min(took, _DISTURBED * usual_s * max(1, each)))
+        else:
+            self._count(steps, min(seconds, _DISTURBED * self.seconds(steps)))
         count, x, y, xx, xy = self._sums
         spread = xx - x * x / count
         most = y / x if x > 0.0 else 0.0
         slope = (xy - x * y / count) / spread if spread > _LEAST_SPREAD * count else most
         self.step_s = min(max(slope, 0.0), most)
         self.begin_s = (y - self.step_s * x) / count
+
+    def _count(self, steps: int, seconds: float) -> None:
+        new = (1.0, steps, seconds, steps * steps, steps * seconds)
+        self._sums = tuple(self._fade * old + value for old, value in zip(self._sums, new, strict=True))
 
     def seconds(self, steps: float) -> float:
         """What so many steps are expected to take."""
@@ -145,8 +158,7 @@ class RoundStatistics:
         if tree.drafted == 0 and round.draft_passes == 0:
             self.plain_rounds += 1
             self.steps.add(0.0)
-            self.plain_learn_s.add(round.timings.learn_s)
-            self.plain_other_s.add(round.timings.other_s)
+            self.add_plain(round.timings)
             return
         self.drafting_rounds += 1
         self.learn_s.add(round.timings.learn_s)
@@ -169,6 +181,11 @@ class RoundStatistics:
         if promised is not None:
             self.gives_probabilities = True
             self.calibration.add(round.accepted / max(promised, 0.05), weight=promised)
+
+    def add_plain(self, timings: Timings) -> None:
+        """Learn what a round without a guess takes besides its pass."""
+        self.plain_learn_s.add(timings.learn_s)
+        self.plain_other_s.add(timings.other_s)
 
 
 def stood_by_depth(round: Round) -> list[bool]:
