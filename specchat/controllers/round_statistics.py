@@ -20,7 +20,7 @@ _DISTURBED = 2.0
 """A drafting that takes so many times as long as expected counts as having taken so many times as long."""
 
 _LEAST_SPREAD = 0.02
-"""Variance of the number of steps below which it cannot be told what one of them adds."""
+"""Variance of x below which it cannot be told what one more of it adds."""
 
 _MEASURED_AS = (1, 2, 4)
 """Steps of the draftings as which a measured step is taken to have been timed."""
@@ -53,6 +53,31 @@ class Average:
         return (self._sum + self._prior_weight * prior) / (self._weight + self._prior_weight)
 
 
+class LineFit:
+    """A line through recent points: y = begin + each · x, by least squares, older points fading."""
+
+    def __init__(self, memory: int) -> None:
+        """No point yet: 0 everywhere."""
+        self._fade = 1.0 - 1.0 / memory
+        self._sums: tuple[float, ...] = (0.0,) * 5  # of weights, x, y, x², x · y
+        self.begin = self.each = 0.0
+
+    def add(self, x: float, y: float) -> None:
+        """One more point, neither coordinate below 0. While x hardly varies, y is taken to be in proportion to it."""
+        new = (1.0, x, y, x * x, x * y)
+        self._sums = tuple(self._fade * old + value for old, value in zip(self._sums, new, strict=True))
+        count, xs, ys, xx, xy = self._sums
+        spread = xx - xs * xs / count
+        most = ys / xs if xs > 0.0 else 0.0
+        slope = (xy - xs * ys / count) / spread if spread > _LEAST_SPREAD * count else most
+        self.each = min(max(slope, 0.0), most)
+        self.begin = (ys - self.each * xs) / count
+
+    def at(self, x: float) -> float:
+        """What is expected there."""
+        return self.begin + x * self.each
+
+
 class DraftTime:
     """Seconds of drafting by steps, fitted to recent rounds: what beginning takes, and what each step adds.
 
@@ -61,38 +86,36 @@ class DraftTime:
 
     def __init__(self, memory: int, step_s: float = 0.0) -> None:
         """`step_s` is what a step was measured to take; it counts as much as a few draftings."""
-        self._fade = 1.0 - 1.0 / memory
-        # Of weights, steps, seconds, squares of steps, steps times seconds.
-        self._sums: tuple[float, ...] = (0.0,) * 5
+        self._memory = memory
+        self._line = LineFit(memory)
         self._first: list[tuple[int, float]] = []  # the first few draftings
-        self.begin_s = self.step_s = 0.0
         for steps in _MEASURED_AS if step_s > 0.0 else ():
             self.add(steps, steps * step_s)
+
+    @property
+    def begin_s(self) -> float:
+        """What beginning takes."""
+        return self._line.begin
+
+    @property
+    def step_s(self) -> float:
+        """What each step adds."""
+        return self._line.each
 
     def add(self, steps: int, seconds: float) -> None:
         """One drafting was timed. One that took far longer than others was disturbed and counts little."""
         if len(self._first) < _FEW_TIMED:
             self._first.append((steps, seconds))
             usual_s = statistics.median_low(took / max(1, each) for each, took in self._first)
-            self._sums = (0.0,) * 5
+            self._line = LineFit(self._memory)
             for each, took in self._first:
-                self._count(each, min(took, _DISTURBED * usual_s * max(1, each)))
+                self._line.add(each, min(took, _DISTURBED * usual_s * max(1, each)))
         else:
-            self._count(steps, min(seconds, _DISTURBED * self.seconds(steps)))
-        count, x, y, xx, xy = self._sums
-        spread = xx - x * x / count
-        most = y / x if x > 0.0 else 0.0
-        slope = (xy - x * y / count) / spread if spread > _LEAST_SPREAD * count else most
-        self.step_s = min(max(slope, 0.0), most)
-        self.begin_s = (y - self.step_s * x) / count
-
-    def _count(self, steps: int, seconds: float) -> None:
-        new = (1.0, steps, seconds, steps * steps, steps * seconds)
-        self._sums = tuple(self._fade * old + value for old, value in zip(self._sums, new, strict=True))
+            self._line.add(steps, min(seconds, _DISTURBED * self.seconds(steps)))
 
     def seconds(self, steps: float) -> float:
         """What so many steps are expected to take."""
-        return self.begin_s + steps * self.step_s
+        return self._line.at(steps)
 
 
 class RoundStatistics:
@@ -104,7 +127,7 @@ class RoundStatistics:
         calibration: accepted nodes over the number expected from the drafter's probabilities.
         passes: whether drafting ran a model.
         gives_probabilities: whether guesses came with probabilities.
-        riders_per_row: riders over the rows of the trees they rode with.
+        riders: how many there are, by the rows of the tree they ride with.
         draft: what drafting took.
         steps, steps_per_level: steps of a drafting, and of each level of its tree; see `DraftTime`.
         other_s, plain_other_s: what judging, keeping and learning took in rounds with guesses, and in those without.
@@ -125,7 +148,7 @@ class RoundStatistics:
         self.steps_per_level = Average(memory, 1.0)
         self.tokens = Average(memory, 1.0)
         self.nodes = Average(memory, 1.0)
-        self.riders_per_row = Average(memory, 0.0)
+        self.riders = LineFit(memory)
         self.other_s = Average(memory, 0.0)
         self.plain_other_s = Average(memory, 0.0)
         self.learn_s = Average(memory, 0.0)
@@ -143,7 +166,7 @@ class RoundStatistics:
 
     def rows(self, nodes: int) -> int:
         """Rows of a pass over so many guesses, riders included."""
-        return math.ceil((1 + nodes) * (1.0 + self.riders_per_row.value))
+        return math.ceil(1 + nodes + self.riders.at(1 + nodes))
 
     def add(self, round: Round) -> None:
         """Learn from a round."""
@@ -151,7 +174,7 @@ class RoundStatistics:
         waited = self.passes and round.budget.nodes > 0 and round.budget.passes and round.draft_passes == 0
         self.primed = tree.drafted == 0 and (round.riders > 0 or waited) and not self.primed
         if round.budget.nodes:
-            self.riders_per_row.add(round.riders / len(tree))
+            self.riders.add(float(len(tree)), float(round.riders))
         self.tokens.add(float(len(round.emitted)))
         self.nodes.add(float(tree.drafted))
         self.passes = self.passes or round.draft_passes > 0
