@@ -83,7 +83,7 @@ class Growth:
         """
         if not [guess for guess in guesses if guess.kind is not DrawKind.POINT]:
             return self._consider_points(parent, guesses)
-        value, size = self._worth_below(parent), len(self.tree)
+        value = self._worth_below(parent)
         points: dict[int, _Place] = {}
         new: dict[int, int] = {}
         for rank, (guess, chance) in enumerate(zip(guesses, acceptance_probabilities(guesses), strict=True)):
@@ -92,13 +92,10 @@ class Growth:
                 points[guess.token].guesses.append(guess)
                 self.tree.add(parent, guess)
             elif self._pays(worth):
-                place = self._take_place(worth, parent, guess)
-                child = self.tree.add(parent, guess)
                 below = worth * probability_once_drawn(guesses, rank) if sampled else worth
-                self._value[child] = max(below, self._value.get(child, 0.0))
-                if child == size:
+                place, child = self._take_place(parent, guess, worth, below)
+                if child is not None:
                     new[rank] = child
-                    size += 1
                 if not sampled:
                     points[guess.token] = place
         return new
@@ -118,11 +115,8 @@ class Growth:
                 points[guess.token].guesses.append(guess)
                 self.tree.add(parent, guess)
             elif worth > self._beaten and self._pays(worth):
-                points[guess.token] = self._take_place(worth, parent, guess)
-                size = len(self.tree)
-                child = self.tree.add(parent, guess)
-                self._value[child] = max(worth, self._value.get(child, 0.0))
-                if child == size:
+                points[guess.token], child = self._take_place(parent, guess, worth, worth)
+                if child is not None:
                     new[rank] = child
         return new
 
@@ -153,7 +147,7 @@ class Growth:
         return tree.freeze()
 
     def _worth_below(self, node: int) -> float:
-        """The worth of a child of this node that is certain."""
+        """The worth of a child of this node that is certain, a level deeper."""
         return self._value[node] * self._decay
 
     def _pays(self, worth: float) -> bool:
@@ -161,11 +155,15 @@ class Growth:
         rank = bisect.bisect_right(self._ranked, -worth) + 1
         return rank <= self._budget.nodes and worth >= self._floor and worth >= self._budget.price(rank)
 
-    def _take_place(self, worth: float, parent: int, guess: Guess) -> _Place:
+    def _take_place(self, parent: int, guess: Guess, worth: float, below: float) -> tuple[_Place, int | None]:
+        """A place of this worth, and the guess's node if it is new; `below` is what a certain child of it is worth."""
         place = _Place(worth, parent, [guess])
         self._places.append(place)
         bisect.insort(self._ranked, -worth)
         del self._ranked[self._budget.nodes :]
         if len(self._ranked) == self._budget.nodes:
             self._beaten = -self._ranked[-1]
-        return place
+        size = len(self.tree)
+        child = self.tree.add(parent, guess)
+        self._value[child] = max(below, self._value.get(child, 0.0))
+        return place, child if child == size else None
