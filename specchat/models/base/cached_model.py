@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Generic, TypeVar
 
 from specchat.core.states import StateTap
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.cached_text import CachedText
 from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.sub_layers import SubLayers
+
+Own = TypeVar("Own")
+"""The class that extends it."""
 
 
-class CachedModel(ABC):
+class CachedModel(ABC, Generic[Own]):
     """The part of a `Model` that is about its cache; how a pass is computed is left to those that extend it."""
+
+    _parts: SubLayers
+    """What of the network is computed."""
 
     def __init__(self, text: CachedText) -> None:
         self._text = text
+
+    def twin(self) -> Own:
+        """The same weights with a cache of its own."""
+        return self.view()
+
+    def view(
+        self,
+        layers: Collection[int] | None = None,
+        skip_attention: Collection[int] = (),
+        skip_mlp: Collection[int] = (),
+    ) -> Own:
+        """The same weights without some layers or halves of layers, with a cache of its own for what is left.
+
+        Raises:
+            ModelError: layers of a form that is not known.
+        """
+        return self._of_parts(self._parts.without(layers, skip_attention, skip_mlp))
+
+    @abstractmethod
+    def _of_parts(self, parts: SubLayers) -> Own:
+        """The same weights with these sub-layers alone, and a cache of its own."""
 
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""

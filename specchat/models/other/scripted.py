@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ Says = Callable[[Sequence[int]], Tensor]
 """(tokens so far) → (V,) logits of the next one."""
 
 
-class ScriptedModel(CachedModel):
+class ScriptedModel(CachedModel["ScriptedModel"]):
     """Computes logits from the tokens themselves, with the same bookkeeping of rows as a real model.
 
     Its single layer's state of a node is the node's logits, so taps, pruning and riders can be tried on it. A
@@ -57,18 +57,7 @@ class ScriptedModel(CachedModel):
         self._parts = parts or SubLayers.of_all(self.layers)
         super().__init__(CachedText(source=source._text if source else None))
 
-    def twin(self) -> ScriptedModel:
-        """The same script with a memory of its own."""
-        return self.view()
-
-    def view(
-        self,
-        layers: Collection[int] | None = None,
-        skip_attention: Collection[int] = (),
-        skip_mlp: Collection[int] = (),
-    ) -> ScriptedModel:
-        """The same script without its layer, or without half of it."""
-        parts = self._parts.without(layers, skip_attention, skip_mlp)
+    def _of_parts(self, parts: SubLayers) -> ScriptedModel:
         return ScriptedModel(self.vocab_size, self._script, self.context_tokens, self._pace_s, parts, self)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:

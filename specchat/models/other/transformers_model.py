@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,7 @@ from specchat.models.other.transformers_adapters import adapted_products
 from specchat.models.other.transformers_view import without_parts
 
 
-class ReferenceModel(CachedModel):
+class ReferenceModel(CachedModel["ReferenceModel"]):
     """Runs transformers' own layers over a tree, with our own cache, mask and positions.
 
     Nodes dropped by `on_layer` are masked out of the result but still computed: transformers' layers take all
@@ -82,22 +82,7 @@ class ReferenceModel(CachedModel):
         head = request.head
         return watch.reading(HeadOutput(self._head(states)) if head is None else head.after(states))
 
-    def twin(self) -> ReferenceModel:
-        """The same network with a cache of its own."""
-        return self.view()
-
-    def view(
-        self,
-        layers: Collection[int] | None = None,
-        skip_attention: Collection[int] = (),
-        skip_mlp: Collection[int] = (),
-    ) -> ReferenceModel:
-        """The same network without some layers or halves of layers, with a cache of its own.
-
-        Raises:
-            ModelError: layers of a form that is not known.
-        """
-        parts = self._parts.without(layers, skip_attention, skip_mlp)
+    def _of_parts(self, parts: SubLayers) -> ReferenceModel:
         return ReferenceModel(self._whole, self.context_tokens, parts, source=self)
 
     @torch.inference_mode()

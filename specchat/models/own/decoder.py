@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from specchat.models.base.network import Network, Pass
 from specchat.models.base.sub_layers import SubLayers
 
 
-class Decoder(CachedModel):
+class Decoder(CachedModel["Decoder"]):
     """Runs a decoder over trees. A node dropped in the middle of a pass is really not computed any further."""
 
     def __init__(
@@ -61,18 +61,7 @@ class Decoder(CachedModel):
             None if table is None else table.to(self.device) for table in rotations
         )
 
-    def twin(self) -> Decoder:
-        """The same weights with a cache of its own."""
-        return self.view()
-
-    def view(
-        self,
-        layers: Collection[int] | None = None,
-        skip_attention: Collection[int] = (),
-        skip_mlp: Collection[int] = (),
-    ) -> Decoder:
-        """The same weights without some layers or halves of layers, with a cache of its own for what is left."""
-        parts = self._parts.without(layers, skip_attention, skip_mlp)
+    def _of_parts(self, parts: SubLayers) -> Decoder:
         return Decoder(self.network, self.context_tokens, self._drafts, parts, source=self)
 
     @torch.inference_mode()
