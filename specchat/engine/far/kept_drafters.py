@@ -11,7 +11,8 @@ from functools import cache
 
 from specchat.config.drafter_states import DrafterStateFile, erase_state, kept_states
 from specchat.core.learnt import Learnt
-from specchat.core.seams import Drafter, IdleWorker, KeepsState, LearnsFromReplies
+from specchat.core.optional_drafter_abilities import IdleWorker, KeepsState, LearnsFromReplies
+from specchat.core.seams import Drafter
 from specchat.errors import SpecchatError
 
 SLICE_S = 0.02

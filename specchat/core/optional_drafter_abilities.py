@@ -1,0 +1,49 @@
+"""What a drafter may do besides drafting: keep a state, work while the engine is idle, learn from replies."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from specchat.core.learnt import Learnt
+
+
+@runtime_checkable
+class KeepsState(Protocol):
+    """A drafter that goes on, in the next session, from what it has learnt in this one.
+
+    Its state is saved when a reply ends, after idle work and when the engine leaves, for each target and name.
+    """
+
+    def save_state(self) -> bytes:
+        """What it has learnt; empty where that is nothing. The same state gives the same bytes."""
+
+    def restore_state(self, state: bytes) -> None:
+        """Go on from what was saved, or from nothing where that is empty.
+
+        Raises:
+            ValueError: this was not saved by such a drafter.
+        """
+
+
+@runtime_checkable
+class IdleWorker(Protocol):
+    """A drafter that has something to do while the engine has not."""
+
+    def idle(self, deadline: float) -> bool:
+        """Work until `time.monotonic()` reaches the deadline; whether there is more to do. Never called in a reply."""
+
+
+@runtime_checkable
+class LearnsFromReplies(KeepsState, IdleWorker, Protocol):
+    """A drafter that learns from the user's replies, where the user wants that. Its state is large, so that it is saved
+    after idle work and when the engine leaves, not after every reply."""
+
+    def learn(self, wanted: bool) -> None:
+        """Learn from replies from now on, or no longer; at first it does not. What was learnt stays in use."""
+
+    def reply_ended(self) -> None:
+        """A reply is over, and nobody waits for anything."""
+
+    @property
+    def learnt(self) -> Learnt:
+        """What it has learnt so far."""
