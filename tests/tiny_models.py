@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 from safetensors.numpy import save_file
 
+from specchat.config import config_dir
 from specchat.decoding.vocabulary import _BYTE_OF
 
 HIDDEN, INNER, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 96, 2, 4, 2, 16
@@ -144,6 +145,19 @@ def tiny_folder(
     }
     save_file(tensors, path / "model.safetensors")
     return path
+
+
+def add_tiny_pair(folder: Path) -> Path:
+    """Add the pair `tiny` to the user's models.toml, its target in this folder; a file with 80 prompts for it."""
+    weights = tiny_folder(folder / "weights", {"max_position_embeddings": 2048})
+    config_dir().mkdir(parents=True)
+    (config_dir() / "models.toml").write_text(
+        f'[models.tiny-model]\nsources = [{{ path = "{weights}" }}]\nlicence = "Apache-2.0"\n'
+        '[pairs.tiny]\ntarget = "tiny-model"\n'
+    )
+    prompts = folder / "prompts.txt"
+    prompts.write_text("\n".join(f"say hello {number} times" for number in range(80)))
+    return prompts
 
 
 def write_tokenizer(path: Path) -> None:

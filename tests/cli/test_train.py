@@ -13,7 +13,7 @@ import time
 
 import pytest
 import typer
-from tiny_models import tiny_folder
+from tiny_models import add_tiny_pair
 from typer.testing import CliRunner
 
 from specchat.bench.configurations import parse_configurations
@@ -21,7 +21,7 @@ from specchat.cli import training_verdict
 from specchat.cli.train import train
 from specchat.cli.training_progress import Lines, reporter
 from specchat.cli.training_verdict import Way, as_configuration, judge, use, ways_to_use
-from specchat.config import config_dir, data_dir, load_catalog, settings_of
+from specchat.config import data_dir, load_catalog, settings_of
 from specchat.engine.protocol.training_report import Curve
 from specchat.engine.protocol.training_text import curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
@@ -42,15 +42,7 @@ app.command()(train)
 @pytest.fixture
 def tiny(tmp_path):
     """A pair of the user's own, and prompts."""
-    folder = tiny_folder(tmp_path / "weights", {"max_position_embeddings": 2048})
-    config_dir().mkdir(parents=True)
-    (config_dir() / "models.toml").write_text(
-        f'[models.tiny-model]\nsources = [{{ path = "{folder}" }}]\nlicence = "Apache-2.0"\n'
-        '[pairs.tiny]\ntarget = "tiny-model"\n'
-    )
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("\n".join(f"say hello {number} times" for number in range(80)))
-    return str(prompts)
+    return str(add_tiny_pair(tmp_path))
 
 
 def error_of(*arguments: str) -> SpecchatError:
@@ -127,7 +119,6 @@ def test_a_training_that_was_killed_goes_on(tiny):
     for line in process.stderr:
         if line.startswith("learning"):
             break
-    time.sleep(0.5)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     refused = subprocess.run(command, capture_output=True, text=True)

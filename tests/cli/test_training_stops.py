@@ -9,11 +9,11 @@ import sys
 import time
 
 import pytest
-from tiny_models import tiny_folder
+from tiny_models import add_tiny_pair
 
 from specchat.cli import training_verdict
 from specchat.cli.training_stops import RunningClock, stoppable
-from specchat.config import config_dir, data_dir
+from specchat.config import data_dir
 from specchat.engine.protocol.training_report import Needed, Reached, Trained, decode_report
 from specchat.settings import Settings
 
@@ -21,14 +21,7 @@ from specchat.settings import Settings
 @pytest.fixture
 def command(tmp_path):
     """A training of a tiny model as the app starts it."""
-    folder = tiny_folder(tmp_path / "weights", {"max_position_embeddings": 2048})
-    config_dir().mkdir(parents=True)
-    (config_dir() / "models.toml").write_text(
-        f'[models.tiny-model]\nsources = [{{ path = "{folder}" }}]\nlicence = "Apache-2.0"\n'
-        '[pairs.tiny]\ntarget = "tiny-model"\n'
-    )
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("\n".join(f"say hello {number} times" for number in range(80)))
+    prompts = add_tiny_pair(tmp_path)
     run = [sys.executable, "-c", "import sys; from specchat.cli import main; sys.exit(main())", "train", "tiny"]
     run += ["--prompts", str(prompts), "--tokens", "5200", "--no-verdict", "--threads", "1"]
     return [*run, "--output", "jsonl", "--stop-at-eof"]

@@ -18,6 +18,17 @@ from specchat.models.native.c_structures import KEYS
 pytestmark = needs_native
 
 
+def change_rows(monkeypatch, change):
+    """Let this be done to the description of the rows before the kernels see it."""
+    layers = kernels.Kernels.layers
+
+    def changed(self, threads, decoder, rows, which):
+        change(rows)
+        return layers(self, threads, decoder, rows, which)
+
+    monkeypatch.setattr(kernels.Kernels, "layers", changed)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -34,13 +45,7 @@ pytestmark = needs_native
 def test_rows_that_lie_outside_the_cache_are_refused(monkeypatch, change):
     own = native(network("llama"))
     own.prefill(prompt())
-    layers = kernels.Kernels.layers
-
-    def changed(self, threads, decoder, rows, which):
-        change(rows)
-        return layers(self, threads, decoder, rows, which)
-
-    monkeypatch.setattr(kernels.Kernels, "layers", changed)
+    change_rows(monkeypatch, change)
     with pytest.raises(ModelError, match="the native kernels refuse this"):
         own.read(TokenTree(5, V).freeze())
 
@@ -63,13 +68,7 @@ def test_parts_and_adapters_that_are_not_there_are_refused(monkeypatch, change, 
     own = native(network("llama"))
     view = own.view(skip_mlp=[0]) if "place" in said else own.view(skip_attention=[1])
     view.prefill(prompt())
-    layers = kernels.Kernels.layers
-
-    def changed(self, threads, decoder, rows, which):
-        change(rows)
-        return layers(self, threads, decoder, rows, which)
-
-    monkeypatch.setattr(kernels.Kernels, "layers", changed)
+    change_rows(monkeypatch, change)
     adapter = Adapter({(0, "q"): (torch.zeros(2, 64), torch.zeros(64, 2))})
     riders = (Rider(0, torch.zeros(64), adapter=adapter),)
     with pytest.raises(ModelError, match=said):
@@ -90,13 +89,7 @@ FAR = WHICH(*[7] * 8)
 def test_taps_without_room_are_refused(monkeypatch, change, said):
     own = native(network("llama"))
     own.prefill(prompt())
-    layers = kernels.Kernels.layers
-
-    def changed(self, threads, decoder, rows, which):
-        change(rows)
-        return layers(self, threads, decoder, rows, which)
-
-    monkeypatch.setattr(kernels.Kernels, "layers", changed)
+    change_rows(monkeypatch, change)
     with pytest.raises(ModelError, match=said):
         own.read(TokenTree(5, V).freeze(), request=PassRequest(taps=frozenset({1})))
 
