@@ -91,11 +91,20 @@ class ReplyBuffer:
         return {**joined, "lengths": torch.tensor(self.lengths(), dtype=torch.int32)}
 
     @classmethod
-    def restored(cls, saved: Mapping[str, Tensor]) -> ReplyBuffer:
-        """The buffer that `saved` made these tensors of, the lengths of its n replies, (n,), among them."""
+    def restored(cls, saved: Mapping[str, Tensor], vocab_size: int, hidden: int) -> ReplyBuffer:
+        """The buffer that `saved` made these tensors of, the lengths of its n replies, (n,), among them.
+
+        Args:
+            vocab_size: of the target, whose tokens they hold.
+            hidden: d of their inputs.
+
+        Raises:
+            ValueError: no replies to such a target were saved so.
+        """
         buffer = cls()
         if not saved:
             return buffer
+        _check(saved, vocab_size, hidden)
         lengths: Sequence[int] = saved["lengths"].tolist()
         parts = {
             field.name: torch.split(saved[field.name], [n + (field.name == "tokens") for n in lengths])
@@ -104,3 +113,26 @@ class ReplyBuffer:
         for place in range(len(lengths)):
             buffer.add(RecordedReply(**{name: tensors[place].clone() for name, tensors in parts.items()}))
         return buffer
+
+
+def _check(saved: Mapping[str, Tensor], vocab_size: int, hidden: int) -> None:
+    """Raise ValueError where tensors that were saved cannot be those of replies."""
+    kinds = {
+        "tokens": (torch.int32, ()), "inputs": (torch.bfloat16, (hidden,)), "known": (torch.bool, ()),
+        "likeliest": (torch.int32, (LIKELIEST,)), "log_p": (torch.float16, (LIKELIEST,)), "lengths": (torch.int32, ()),
+    }  # fmt: skip
+    for name, (dtype, shape) in kinds.items():
+        tensor = saved.get(name)
+        if tensor is None or tensor.dtype != dtype or tensor.shape[1:] != shape or not tensor.dim():
+            raise ValueError(f"its replies have no {name} of the right kind")
+    for name in ("tokens", "likeliest"):
+        if bool(((saved[name] < 0) | (saved[name] >= vocab_size)).any()):
+            raise ValueError(f"the {name} of its replies are not all tokens of the target")
+    lengths = saved["lengths"]
+    rows = {"tokens": int(lengths.sum()) + len(lengths)}
+    if not bool((lengths > 0).all()) or any(
+        len(saved[name]) != rows.get(name, int(lengths.sum())) for name in kinds if name != "lengths"
+    ):
+        raise ValueError("its replies are not as long as it says")
+    if not bool(saved["inputs"].isfinite().all()):
+        raise ValueError("the inputs of its replies are not all finite")

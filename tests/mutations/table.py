@@ -11,6 +11,7 @@ MERGE = "tests/drafters/test_merge.py"
 EARLY_EXIT = "tests/drafters/test_early_exit.py"
 PRUNING_WEIGHTS = "tests/models/test_pruned_weights.py"
 ONLINE = "tests/training/test_online_learning.py"
+KEPT_REPLIES = "tests/training/test_kept_replies.py"
 LAYER_SKIP = "tests/drafters/test_layer_skip.py"
 PRICES = "tests/contracts/test_node_prices.py"
 SEVERAL = ("tests/drafters/test_several_and_fuse.py", "tests/drafters/test_several_models.py")
@@ -901,7 +902,7 @@ MUTATIONS = (
         "models/learned/reply_recorder.py",
         "text.kept(first - 1, first - 1 + count)",
         "text.kept(first, first + count)",
-        (ONLINE, "-k", "every_round"),
+        (KEPT_REPLIES, "-k", "every_round"),
     ),
     Mutation(
         "learning",
@@ -925,7 +926,7 @@ MUTATIONS = (
         "models/learned/learning_network.py",
         "        if self._wanted:\n",
         "        if True:\n",
-        (ONLINE, "-k", "kept_while_learning_is_off"),
+        (KEPT_REPLIES, "-k", "kept_while_learning_is_off"),
     ),
     Mutation(
         "learning",
@@ -941,7 +942,7 @@ MUTATIONS = (
         "structures/reply_buffer.py",
         "while self.size_bytes > self.most_bytes:",
         "if self.size_bytes > 2 * self.most_bytes:",
-        (ONLINE, "-k", "bounded"),
+        (KEPT_REPLIES, "-k", "bounded"),
     ),
     Mutation(
         "pruning",

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
+import safetensors.torch
 import torch
-from contracts.kit import Letters, collect, converse
-from contracts.tiny_networks import tiny_trained
+from contracts.kit import collect
+from online_kit import NARROW, OTHER, conversed, idle, spoken, taught
 from training_kit import V, target
 
-from specchat.config.trained_drafters import TrainedDrafters
-from specchat.core.budget import Budget
-from specchat.drafters.parts import PairResources
 from specchat.models.learned import online_learning, reply_recorder
 from specchat.models.learned.judgement import DEPTH, Compared, Judgement
-from specchat.models.learned.online_learning import OnlineLearner
-from specchat.models.learned.reply_windows import Window, windows_of
-from specchat.models.learned.unrolling import accepted_lengths
-from specchat.structures.reply_buffer import LIKELIEST, RecordedReply, ReplyBuffer
 
 RATE = 5e-3
-SETTINGS = {"policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1, "max_tokens": 32}
-NARROW = [[1, 3 + index, 7, 2] for index in range(4)]
-OTHER = [[1, 40 + index, 33, 2] for index in range(4)]
 
 
 @pytest.fixture(scope="module")
@@ -35,41 +27,6 @@ def model():
 def quick(monkeypatch):
     """A network of a few thousand numbers learns in larger steps than one of millions."""
     monkeypatch.setattr(online_learning, "LEARNING_RATE", RATE)
-
-
-def conversed(model, method="hydra", **settings):
-    """A conversation whose drafter is a trained network, and the network."""
-    trained = TrainedDrafters("tiny", (tiny_trained(method, model, share=1.0),))
-    resources = PairResources(trained=trained)
-    conversation = converse(
-        model, vocabulary=Letters(V), resources=resources, **{**SETTINGS, "drafter": method} | settings
-    )
-    return conversation, conversation._speculator.drafter._network
-
-
-def spoken(conversation, prompts, network=None):
-    """Share of the guesses that stood in replies to these prompts; the network is told that each has ended."""
-    rounds = []
-    for prompt in prompts:
-        rounds += collect(conversation.reply(prompt, 7)).rounds
-        if network is not None:
-            network.reply_ended()
-    return sum(round.accepted for round in rounds) / sum(round.tree.drafted for round in rounds)
-
-
-def idle(network):
-    while network.idle(time.monotonic() + 10):
-        pass
-
-
-def taught(model, prompts, updates, method="hydra", **settings):
-    """A conversation whose network has learnt from replies to these prompts, written again and again."""
-    conversation, network = conversed(model, method, **settings)
-    network.learn(True)
-    while network.learnt.updates < updates:
-        spoken(conversation, prompts, network)
-        idle(network)
-    return conversation, network
 
 
 @pytest.fixture(scope="module")
@@ -206,63 +163,6 @@ def test_learning_uses_one_thread_and_gives_the_others_back(model, monkeypatch):
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("method", ["hydra", "medusa"])
-def test_a_recorded_reply_says_of_every_round_how_many_guesses_stood(model, method):
-    """States, tokens and laws stand at their places: judging finds what really happened."""
-    conversation, network = conversed(model, method)
-    network.learn(True)
-    rounds = collect(conversation.reply(NARROW[0], 7)).rounds
-    network.reply_ended()
-    learner = network._learner
-    [reply] = learner.buffer
-    assert reply.tokens.tolist()[1:] == [round.tree.tokens[0] for round in rounds[:1]] + [
-        token for round in rounds for token in round.emitted
-    ]
-    batches = [window.batch(3) for window in windows_of(reply, 8)]
-    lengths = torch.cat([accepted_lengths(learner.original, batch, learner._columns, 3) for batch in batches]).tolist()
-    for round in rounds[:-2]:
-        assert lengths[round.start - rounds[0].start] == round.accepted
-    for place, token in enumerate(reply.tokens[2:].tolist(), 1):
-        assert reply.likeliest[place, 0] == token, "greedy text is what the target held likeliest"
-
-
-def test_places_without_states_are_not_learnt_from(model):
-    class InTurns:
-        def plan(self, context):
-            return Budget(3, 3, 1) if (context.round + 1) % 3 else Budget(0, 0, 0, passes=False)
-
-        def observe(self, round):
-            pass
-
-    conversation, network = conversed(model)
-    conversation._speculator.controller = InTurns()
-    network.learn(True)
-    rounds = collect(conversation.reply(NARROW[0], 7)).rounds
-    network.reply_ended()
-    [reply] = network._learner.buffer
-    skipped = {round.start - rounds[0].start + 1 for round in rounds if not round.budget.passes}
-    assert skipped
-    assert {place for place, known in enumerate(reply.known.tolist()) if not known} == skipped
-    chains = sum(int(window.batch(3).drafted(1, 9).sum()) for window in windows_of(reply, 8))
-    assert chains == sum(reply.known[: len(reply) - 1].tolist())
-    idle(network)
-    assert network.learnt.updates > 0
-
-
-def test_nothing_is_kept_while_learning_is_off(model):
-    conversation, network = conversed(model)
-    spoken(conversation, NARROW, network)
-    network.learn(True)
-    events = conversation.reply(NARROW[0], 7)
-    for _ in range(3):
-        next(events)
-    network.learn(False)
-    collect_rest = list(events)
-    assert collect_rest
-    network.reply_ended()
-    assert network.save_state() == b""
-
-
 def test_what_was_learnt_is_saved_and_restored_and_forgotten(model, state):
     again, restored = conversed(model)
     untaught = spoken(again, NARROW)
@@ -288,6 +188,30 @@ def test_what_another_network_learnt_is_refused(model, state):
     other._sha256 = "00" * 32
     with pytest.raises(ValueError, match="learnt from other weights than those that are here now"):
         other.restore_state(state)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("counters", lambda tensor: -tensor - 1),
+        ("counters", lambda tensor: tensor[:2]),
+        ("counters", lambda tensor: tensor.float()),
+        ("judgement", lambda tensor: tensor[:, 1:]),
+        ("weights.down.weight", lambda tensor: tensor * math.nan),
+        ("replies.tokens", lambda tensor: tensor + V),
+        ("replies.likeliest", lambda tensor: tensor - V),
+        ("replies.lengths", lambda tensor: tensor + 1),
+        ("replies.lengths", lambda tensor: -tensor),
+        ("replies.inputs", lambda tensor: tensor.float()),
+        ("replies.known", lambda tensor: tensor[:, None]),
+        ("original", lambda tensor: tensor[None]),
+    ],
+)
+def test_a_state_that_no_learning_can_have_saved_is_refused(model, state, name, wrong):
+    made = safetensors.torch.load(state)
+    made[name] = wrong(made[name]).contiguous()
+    with pytest.raises(ValueError, match=r"its |it holds|it was learnt|no learnt weights"):
+        conversed(model)[1].restore_state(safetensors.torch.save(made))
 
 
 def test_what_has_become_worse_goes_back_to_the_original_weights(model, state):
@@ -318,46 +242,3 @@ def test_only_a_sure_loss_counts_as_worse():
     assert not judged(500, 20, 25), "that may be chance"
     assert not judged(500, 40, 10)
     assert not judged(50, 0, 40), "too little was compared"
-
-
-def recorded(tokens, width=8):
-    return RecordedReply(
-        torch.arange(tokens + 1, dtype=torch.int32),
-        torch.full((tokens, width), tokens, dtype=torch.bfloat16),
-        torch.ones(tokens, dtype=torch.bool),
-        torch.zeros(tokens, LIKELIEST, dtype=torch.int32),
-        torch.zeros(tokens, LIKELIEST, dtype=torch.float16),
-    )
-
-
-def test_the_buffer_is_bounded_and_keeps_the_newest():
-    buffer = ReplyBuffer(20 * recorded(10).size_bytes)
-    for tokens in range(8, 60):
-        buffer.add(recorded(tokens))
-        assert buffer.size_bytes == sum(reply.size_bytes for reply in buffer) <= buffer.most_bytes
-    assert buffer.lengths()[-1] == 59
-    restored = ReplyBuffer.restored(buffer.saved())
-    assert restored.lengths() == buffer.lengths()
-    assert torch.equal(restored[0].inputs, buffer[0].inputs)
-    buffer.add(recorded(5000))
-    assert (len(buffer), buffer.size_bytes) == (0, 0)
-
-
-def test_a_long_reply_is_recorded_from_its_beginning_up_to_a_limit(model, monkeypatch):
-    monkeypatch.setattr(reply_recorder, "MOST_REPLY_TOKENS", 16)
-    conversation, network = conversed(model)
-    network.learn(True)
-    spoken(conversation, NARROW[:1], network)
-    [reply] = network._learner.buffer
-    assert 16 <= len(reply) <= 16 + 1 + SETTINGS["depth"]
-
-
-def test_replies_are_recorded_one_by_one_and_a_long_one_is_drawn_more_often(model):
-    learner = OnlineLearner(conversed(model)[1]._load(), model, 9)
-    learner.buffer.add(recorded(30, 64))
-    learner.buffer.add(recorded(300, 64))
-    chance = torch.Generator().manual_seed(1)
-    drawn: list[Window] = [learner._drawn(chance) for _ in range(400)]
-    assert all(0 <= window.place < len(window.reply) for window in drawn)
-    long = sum(len(window.reply) == 300 for window in drawn)
-    assert 350 <= long < 400, "half are of the newest, and the rest by length"

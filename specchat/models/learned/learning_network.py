@@ -168,7 +168,7 @@ class LearningNetwork:
                 raise ValueError("it was learnt from other weights than those that are here now")
             learner = OnlineLearner(self._load(), self._target, self.depth)
             learner.restore(saved)
-        except (SafetensorError, KeyError, RuntimeError) as error:
+        except (SafetensorError, KeyError, RuntimeError, TypeError) as error:
             raise ValueError(f"no learnt weights: {error}") from None
         return learner
 

@@ -137,20 +137,25 @@ class OnlineLearner:
         """Go on from what was saved.
 
         Raises:
-            ValueError: that was another network.
+            ValueError: that was another network, or nothing that `saved` makes.
         """
         weights, replies = _below("weights.", saved), _below("replies.", saved)
         learning = self._learning()
         if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in learning.items()}:
             raise ValueError("it holds weights of another network")
+        if not all(bool(tensor.isfinite().all()) for tensor in weights.values()):
+            raise ValueError("its weights are not all finite")
+        counters = saved["counters"].tolist()
+        if len(counters) != len(_COUNTERS) or not all(isinstance(n, int) and 0 <= n < 1 << 48 for n in counters):
+            raise ValueError("its counters are no counters")
         with torch.no_grad():
             for name, tensor in learning.items():
                 tensor.copy_(weights[name])
-        self.buffer = ReplyBuffer.restored(replies)
+        self.buffer = ReplyBuffer.restored(replies, self._target.vocab_size, self._target.hidden_size)
         self._judgement = Judgement.restored(saved["judgement"])
-        for name, count in zip(_COUNTERS, saved["counters"].tolist(), strict=True):
+        for name, count in zip(_COUNTERS, counters, strict=True):
             setattr(self, f"_{name}", count)
-        self._new = min(self._new, len(self.buffer))
+        self._new, self._owed = min(self._new, len(self.buffer)), min(self._owed, _MOST_UPDATES)
 
     # ------------------------------------------------------------------------------------------------ work
 
