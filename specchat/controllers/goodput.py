@@ -174,7 +174,7 @@ class Goodput:
         # cost of the likely rows.
         likely = max(2, math.ceil(seen.nodes.value))
         least_s = (self._costs.verify_s(seen.rows(likely)) - self._costs.one_s) / likely
-        each = 1.0 + seen.riders.each  # rows that come with a node, its own included
+        each = 1.0 + seen.riders.slope  # rows that come with a node, its own included
         rows_s = list(self._costs.rows_s(math.ceil(self._ceiling.nodes * each)))
         prices: list[float] = []
         for node in range(1, self._ceiling.nodes + 1):

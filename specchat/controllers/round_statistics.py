@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from specchat.core.round import Round, Timings
 from specchat.core.tree import ROOT, TokenTree
+from specchat.structures.recent_linear_fit import RecentCostFit
 
 UNKNOWN_RATE = 0.6
 """The acceptance rate assumed at the first depth until it is measured."""
@@ -18,9 +19,6 @@ _FEW_TIMED = 5
 
 _DISTURBED = 2.0
 """A drafting that takes so many times as long as expected counts as having taken so many times as long."""
-
-_LEAST_SPREAD = 0.02
-"""Variance of x below which it cannot be told what one more of it adds."""
 
 _MEASURED_AS = (1, 2, 4)
 """Steps of the draftings as which a measured step is taken to have been timed."""
@@ -53,31 +51,6 @@ class Average:
         return (self._sum + self._prior_weight * prior) / (self._weight + self._prior_weight)
 
 
-class LineFit:
-    """A line through recent points: y = begin + each · x, by least squares, older points fading."""
-
-    def __init__(self, memory: int) -> None:
-        """No point yet: 0 everywhere."""
-        self._fade = 1.0 - 1.0 / memory
-        self._sums: tuple[float, ...] = (0.0,) * 5  # of weights, x, y, x², x · y
-        self.begin = self.each = 0.0
-
-    def add(self, x: float, y: float) -> None:
-        """One more point, neither coordinate below 0. While x hardly varies, y is taken to be in proportion to it."""
-        new = (1.0, x, y, x * x, x * y)
-        self._sums = tuple(self._fade * old + value for old, value in zip(self._sums, new, strict=True))
-        count, xs, ys, xx, xy = self._sums
-        spread = xx - xs * xs / count
-        most = ys / xs if xs > 0.0 else 0.0
-        slope = (xy - xs * ys / count) / spread if spread > _LEAST_SPREAD * count else most
-        self.each = min(max(slope, 0.0), most)
-        self.begin = (ys - self.each * xs) / count
-
-    def at(self, x: float) -> float:
-        """What is expected there."""
-        return self.begin + x * self.each
-
-
 class DraftTime:
     """Seconds of drafting by steps, fitted to recent rounds: what beginning takes, and what each step adds.
 
@@ -86,8 +59,8 @@ class DraftTime:
 
     def __init__(self, memory: int, step_s: float = 0.0) -> None:
         """`step_s` is what a step was measured to take; it counts as much as a few draftings."""
-        self._memory = memory
-        self._line = LineFit(memory)
+        self._memory = 1.0 - 1.0 / memory
+        self._line = RecentCostFit(self._memory)
         self._first: list[tuple[int, float]] = []  # the first few draftings
         for steps in _MEASURED_AS if step_s > 0.0 else ():
             self.add(steps, steps * step_s)
@@ -95,19 +68,19 @@ class DraftTime:
     @property
     def begin_s(self) -> float:
         """What beginning takes."""
-        return self._line.begin
+        return self._line.at(0.0)
 
     @property
     def step_s(self) -> float:
         """What each step adds."""
-        return self._line.each
+        return self._line.slope
 
     def add(self, steps: int, seconds: float) -> None:
         """One drafting was timed. One that took far longer than others was disturbed and counts little."""
         if len(self._first) < _FEW_TIMED:
             self._first.append((steps, seconds))
             usual_s = statistics.median_low(took / max(1, each) for each, took in self._first)
-            self._line = LineFit(self._memory)
+            self._line = RecentCostFit(self._memory)
             for each, took in self._first:
                 self._line.add(each, min(took, _DISTURBED * usual_s * max(1, each)))
         else:
@@ -148,7 +121,7 @@ class RoundStatistics:
         self.steps_per_level = Average(memory, 1.0)
         self.tokens = Average(memory, 1.0)
         self.nodes = Average(memory, 1.0)
-        self.riders = LineFit(memory)
+        self.riders = RecentCostFit(1.0 - 1.0 / memory)
         self.other_s = Average(memory, 0.0)
         self.plain_other_s = Average(memory, 0.0)
         self.learn_s = Average(memory, 0.0)

@@ -154,10 +154,10 @@ class DraftModel:
 
     def _likeliest_tokens(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
+        said = [self._best[node] for node in frontier]
         if not context.sampling.penalised:
-            said = [self._best[node] for node in frontier]
             return np.stack([one.tokens for one in said]), np.stack([one.logprobs for one in said])
-        return penalised_likeliest_tokens(tree, frontier, [self._best[node] for node in frontier], context)
+        return penalised_likeliest_tokens(tree, frontier, said, context)
 
     def _drawn(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
         """Draws from q with the drafter's own noise: independent ones, or without replacement."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.structures.recent_linear_fit import RecentLinearFit
+from specchat.structures.recent_linear_fit import RecentCostFit, RecentLinearFit
 
 
 def fed(points, line=None):
@@ -39,3 +39,17 @@ def test_without_variation_the_slope_stays_and_the_level_follows():
 
 def test_it_never_falls():
     assert fed([(1, 5.0), (9, 1.0)] * 4).slope == 0.0
+
+
+def test_a_cost_begins_at_0_or_above_and_is_in_proportion_while_x_does_not_vary():
+    fit = RecentCostFit()
+    assert fit.at(5.0) == 0.0
+    for _ in range(3):
+        fit.add(4.0, 8.0)
+    assert (fit.slope, fit.at(0.0)) == (pytest.approx(2.0), pytest.approx(0.0, abs=1e-12))
+    for x in (1.0, 2.0, 8.0) * 20:
+        fit.add(x, 9.0 + 0.5 * x)
+    assert (fit.slope, fit.at(0.0)) == (pytest.approx(0.5, abs=0.05), pytest.approx(9.0, abs=0.3))
+    for x in (1.0, 2.0, 8.0) * 100:
+        fit.add(x, x * x)
+    assert fit.at(0.0) >= 0.0
