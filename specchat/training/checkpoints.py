@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from specchat.errors import TrainingError
 from specchat.training.files import replacing
+from specchat.training.optimizer import NetworkOptimizer
 
 
 @dataclass
@@ -39,12 +40,12 @@ class Standing:
 
 
 def save_checkpoint(
-    file: Path, network: nn.Module, optimizer: torch.optim.Optimizer, standing: Standing, about: Mapping[str, Any]
+    file: Path, network: nn.Module, optimizer: NetworkOptimizer, standing: Standing, about: Mapping[str, Any]
 ) -> None:
     """Write everything that a training needs to go on, in one step."""
     tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
     for name, parameter in network.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
+        for key, value in optimizer.state_of(parameter).items():
             tensors[f"optimizer.{name}.{key}"] = value if isinstance(value, Tensor) else torch.tensor(value)
     said = {"standing": asdict(standing), "about": dict(about)}
     with replacing(file) as partial:
@@ -52,9 +53,7 @@ def save_checkpoint(
         save_file(written, partial, {"specchat": json.dumps(said)})
 
 
-def load_checkpoint(
-    file: Path, network: nn.Module, optimizer: torch.optim.Optimizer, about: Mapping[str, Any]
-) -> Standing:
+def load_checkpoint(file: Path, network: nn.Module, optimizer: NetworkOptimizer, about: Mapping[str, Any]) -> Standing:
     """Put network and optimiser where the checkpoint says.
 
     Raises:
@@ -72,9 +71,10 @@ def load_checkpoint(
         for name, parameter in network.named_parameters():
             state = _below(tensors, f"optimizer.{name}.")
             if state:
-                optimizer.state[parameter] = {
-                    key: value if key == "step" else value.to(parameter.device) for key, value in state.items()
-                }
+                optimizer.remember(
+                    parameter,
+                    {key: value if key == "step" else value.to(parameter.device) for key, value in state.items()},
+                )
         return Standing(**said["standing"])
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise TrainingError(f"{file} is damaged: {str(error).splitlines()[0]}; {again}") from None

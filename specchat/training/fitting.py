@@ -21,6 +21,7 @@ from specchat.models.learned.unrolling import Acceptance, acceptance, chain_loss
 from specchat.training.checkpoints import Standing, load_checkpoint, save_checkpoint
 from specchat.training.corpus import Corpus
 from specchat.training.files import replacing
+from specchat.training.optimizer import NetworkOptimizer
 
 TEXTS_PER_BATCH = 4
 _CHECKPOINT_S = 60.0
@@ -95,16 +96,14 @@ class Fitting:
         self._schedule = schedule
         self._steps = steps
         self._seed = seed
-        self._about = about
+        self._about = {**about, "optimizer": NetworkOptimizer.name}
         self._clock = clock
         self._checkpoint = folder / "checkpoint.safetensors"
         self._device = network.shared.head.device
         self._columns = columns_of(network.shared.tokens.to(self._device), vocab_size)
-        self._optimizer = torch.optim.AdamW(
-            network.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.98), weight_decay=0.05
-        )
+        self._optimizer = NetworkOptimizer(network, schedule.learning_rate)
         if self._checkpoint.exists():
-            self.standing = load_checkpoint(self._checkpoint, network, self._optimizer, about)
+            self.standing = load_checkpoint(self._checkpoint, network, self._optimizer, self._about)
 
     @property
     def done(self) -> float:
@@ -154,16 +153,13 @@ class Fitting:
 
     def _learn(self, batch: Batch) -> None:
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + self.standing.batches)
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._schedule.rate(self.standing)
         with self._numbers():
             loss, _ = chain_loss(self.network, batch.to(self._device), self._columns, self._steps, generator)
         if not bool(loss.isfinite()):
             raise TrainingError(f"the loss is {loss.item()} after {self.standing.batches} batches: training went wrong")
-        self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.network.parameters(), _LARGEST_STEP)
-        self._optimizer.step()
+        self._optimizer.step(self._schedule.rate(self.standing))
 
     def _measure(self) -> None:
         """Measure on texts that are never learnt from, and keep the weights where they are the best so far."""

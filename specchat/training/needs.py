@@ -60,8 +60,8 @@ def needs_of(drafter: str, sizes: Sizes, shape: Shape, reply_tokens: int, states
         network = kind_of(drafter).module(sizes, SharedWeights(torch.nn.Identity(), torch.empty(0), torch.empty(0)))
     weights = sum(parameter.numel() for parameter in network.parameters())
     there = sum(file.stat().st_size for file in states.iterdir())
-    # Weights, gradients and two moments, then head rows, and embeddings of a few times as many tokens: all float32.
-    memory = 16 * weights + 4 * shape.hidden * 4 * HEAD_TOKENS + _WORKING_BYTES
+    # Weights, gradients and a momentum, then head rows, and embeddings of a few times as many tokens: all float32.
+    memory = 12 * weights + 4 * shape.hidden * 4 * HEAD_TOKENS + _WORKING_BYTES
     return Needs(max(0, states_bytes(reply_tokens, len(sizes.taps), shape.hidden) - there), memory, weights)
 
 

@@ -1038,7 +1038,7 @@ MUTATIONS = (
         "training",
         "forgets the optimiser's moments when it is cut off",
         "training/checkpoints.py",
-        "optimizer.state.get(parameter, {}).items()",
+        "optimizer.state_of(parameter).items()",
         "dict[str, Tensor]().items()",
         (LEARNING, "-k", "cut_off"),
     ),
