@@ -33,7 +33,7 @@ class Recipe:
     sizes: Callable[[Shape, tuple[int, ...]], Sizes]
     reads_back: bool
     epochs: float = EPOCHS
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-3
 
 
 def _hydra(shape: Shape, taps: tuple[int, ...]) -> Sizes:
