@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ _POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int32
 
 
 class _CSampling(ctypes.Structure):
-    _fields_: Final = [
+    _fields_ = [
         *((name, ctypes.c_float) for name in ("temperature", "repetition", "presence", "frequency", "log_min_p")),
         ("top_k", _INTEGER),
         ("top_p", ctypes.c_double),
@@ -30,7 +29,7 @@ class _CSampling(ctypes.Structure):
 
 
 class _CSeen(ctypes.Structure):
-    _fields_: Final = [("token", _POINTER), ("often", _POINTER), ("count", ctypes.c_int64)]
+    _fields_ = [("token", _POINTER), ("often", _POINTER), ("count", ctypes.c_int64)]
 
 
 _NOTHING_SEEN = _CSeen()
