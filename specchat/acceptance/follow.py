@@ -11,6 +11,7 @@ from specchat.acceptance.walk import walk
 from specchat.core.batched_draw import draw_batch
 from specchat.core.context import Context
 from specchat.core.device_copy import to_device
+from specchat.core.native_draw import draw_library
 from specchat.core.reading import Reading
 from specchat.core.top_tokens import best_token
 from specchat.core.tree import DrawKind, TokenTree
@@ -35,6 +36,7 @@ class Follow:
 
     def __init__(self, options: NoOptions) -> None:
         del options
+        draw_library()  # so that no round waits for the compiler
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """Walk down from the root for as long as the target's own token is a living child."""

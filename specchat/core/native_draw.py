@@ -36,14 +36,9 @@ _NOTHING_SEEN = _CSeen()
 
 
 class NativeDraw:
-    """Draws from rows of one length.
+    """Draws from rows of one length."""
 
-    Raises:
-        NativeUnavailable: when it is made, where it cannot be compiled.
-    """
-
-    def __init__(self, vocab_size: int) -> None:
-        library = _library()
+    def __init__(self, library: ctypes.CDLL, vocab_size: int) -> None:
         self._vocab_size = vocab_size
         # Python's lock is kept during a call, so no two draws work in this at the same time.
         self._room = ctypes.create_string_buffer(library.draw_bytes(vocab_size))
@@ -72,25 +67,27 @@ class NativeDraw:
 @lru_cache(maxsize=2)
 def native_draw(vocab_size: int) -> NativeDraw | None:
     """Draws from rows of this length; None where they cannot be compiled."""
+    library = draw_library()
+    return None if library is None else NativeDraw(library, vocab_size)
+
+
+@lru_cache(maxsize=1)
+def draw_library() -> ctypes.CDLL | None:
+    """The compiled C, compiled now if need be; None where it cannot be."""
     try:
-        return NativeDraw(vocab_size)
+        command = (*find_compiler(), processor_option(), *_FLAGS)
+        library = load(Sources(_FOLDER, "draw", command, tuple(sorted(cpu_flags())), brief=True)).library
     except NativeUnavailable:
         return None
+    library.draw_bytes.restype = ctypes.c_int64
+    library.draw_bytes.argtypes = [_INTEGER]
+    library.draw.argtypes = [_POINTER, _POINTER, _INTEGER, *(_POINTER,) * 2, ctypes.c_uint64, _POINTER]
+    return library
 
 
 def takes(logits: Tensor) -> bool:
     """Whether C can read these (V,) logits."""
     return logits.device.type == "cpu" and logits.dtype == torch.float32 and logits.is_contiguous()
-
-
-@lru_cache(maxsize=1)
-def _library() -> ctypes.CDLL:
-    command = (*find_compiler(), processor_option(), *_FLAGS)
-    library = load(Sources(_FOLDER, "draw", command, tuple(sorted(cpu_flags())), brief=True)).library
-    library.draw_bytes.restype = ctypes.c_int64
-    library.draw_bytes.argtypes = [_INTEGER]
-    library.draw.argtypes = [_POINTER, _POINTER, _INTEGER, *(_POINTER,) * 2, ctypes.c_uint64, _POINTER]
-    return library
 
 
 @lru_cache(maxsize=8)

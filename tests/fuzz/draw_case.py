@@ -6,7 +6,7 @@ from random import Random
 
 import torch
 
-from specchat.core.native_draw import NativeDraw
+from specchat.core.native_draw import NativeDraw, draw_library
 from specchat.core.sampling import Counts, Sampling
 
 _ODD = (0.0, -0.0, 1e38, -1e38, float("inf"), float("-inf"), float("nan"))
@@ -16,7 +16,9 @@ def run_draw(seed: int) -> None:
     """Draw some tokens; each is one of the row, or torch is to judge."""
     random = Random(seed)
     vocab_size = random.choice([1, 2, 7, 8, 9, 63, 64, 65, random.randint(1, 5000)])
-    native = NativeDraw(vocab_size)
+    library = draw_library()
+    assert library is not None, "it is compiled, or nobody asks for draws"
+    native = NativeDraw(library, vocab_size)
     for _ in range(10):
         row = torch.randn(vocab_size, generator=torch.Generator().manual_seed(random.getrandbits(32)))
         row *= random.choice([0.0, 0.1, 3.0, 100.0])
