@@ -11,8 +11,7 @@ from specchat.acceptance.walk import walk
 from specchat.core.batched_draw import draw_batch
 from specchat.core.context import Context
 from specchat.core.device_copy import to_device
-from specchat.core.draw_from_top_k import draw_from_top_k
-from specchat.core.noise import Stream
+from specchat.core.native_draw import draw_library
 from specchat.core.reading import Reading
 from specchat.core.top_tokens import best_token
 from specchat.core.tree import DrawKind, TokenTree
@@ -37,6 +36,7 @@ class Follow:
 
     def __init__(self, options: NoOptions) -> None:
         del options
+        draw_library()  # so that no round waits for the compiler
 
     def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
         """Walk down from the root for as long as the target's own token is a living child."""
@@ -44,7 +44,7 @@ class Follow:
             return walk(tree, reading, self.drawn_together(tree, reading, context))
         if context.sampling.greedy and not context.sampling.penalised:
             return walk(tree, reading, self._greedy(reading))
-        return walk(tree, reading, lambda node: self._draw(tree, node, reading, context))
+        return walk(tree, reading, lambda node: context.draw_after(tree, node, reading.after(node)))
 
     def _greedy(self, reading: Reading) -> Callable[[int], int]:
         """The most likely token after a node, as the model named it, or else found."""
@@ -69,14 +69,6 @@ class Follow:
 
         def token_after(node: int) -> int:
             token = drawn[node]
-            return self._draw(tree, node, reading, context) if token is None else token
+            return context.draw_after(tree, node, reading.after(node)) if token is None else token
 
         return token_after
-
-    def _draw(self, tree: TokenTree, node: int, reading: Reading, context: Context) -> int:
-        likeliest = None if reading.likeliest is None else reading.likeliest[reading.row(node)].long()
-        position = context.position(tree, node)
-        if likeliest is not None and not context.sampling.penalised:
-            return draw_from_top_k(reading.after(node), likeliest, context.sampling, context.noise, position)
-        law = context.law_after(tree, node, reading.after(node), likeliest)
-        return law.draw(context.noise, Stream.TARGET, position)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.noise import Noise
-from specchat.core.sampling import Counts, Law, Sampling, law, penalise, penalised_order
+from specchat.core.sampling import Counts, Law, Sampling, law, penalise
+from specchat.core.target_draw import draw_token
 from specchat.core.tree import DrawKind, TokenTree
 
 
@@ -61,16 +62,12 @@ class Context:
         self.counts.add(tokens)
         self.round += 1
 
-    def law_after(self, tree: TokenTree, node: int, logits: Tensor, likeliest: Tensor | None = None) -> Law:
-        """The processed law of the token that follows `node`.
+    def law_after(self, tree: TokenTree, node: int, logits: Tensor) -> Law:
+        """The processed law of the token that follows `node`, from its (V,) raw logits."""
+        path = tree.path_tokens(node) if self.sampling.penalised else ()
+        return law(penalise(logits, self.sampling, self.counts, path), self.sampling)
 
-        Args:
-            logits: (V,) raw.
-            likeliest: (C,) int64, the tokens with the highest of them, best first, where they are known.
-        """
-        if not self.sampling.penalised:
-            return law(logits.float(), self.sampling, likeliest)
-        penalised = penalise(logits, self.sampling, self.counts, tree.path_tokens(node))
-        if likeliest is not None:
-            likeliest = penalised_order(logits, penalised, likeliest, self.sampling)
-        return law(penalised, self.sampling, likeliest)
+    def draw_after(self, tree: TokenTree, node: int, logits: Tensor) -> int:
+        """The target's own token after `node`, drawn from the same law with the noise of its position."""
+        path = tree.path_tokens(node) if self.sampling.penalised else ()
+        return draw_token(logits, self.sampling, self.noise, self.position(tree, node), self.counts, path)

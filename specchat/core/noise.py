@@ -7,10 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,11 +17,6 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_A = 0xBF58476D1CE4E5B9
 _MIX_B = 0x94D049BB133111EB
-_AT_ONCE = 16384
-"""Numbers that are mixed at once: so many stay in a processor's second cache."""
-
-_DEEPEST = 6.0
-"""Gumbel noise below −6 does not happen: its probability is e^(−e^6)."""
 
 
 class Stream(Enum):
@@ -62,7 +54,7 @@ class Noise:
 
     def gumbel_of_few(self, stream: Stream, position: int, tokens: Sequence[int]) -> list[float]:
         """The same for a few tokens, without a tensor: up to rounding, and sooner than torch gets going."""
-        key, found = self._key(stream, position, ()), []
+        key, found = self.key(stream, position, ()), []
         for token in tokens:
             bits = _mix((key + token * _GOLDEN) & _MASK) >> 12
             found.append(-math.log(-math.log((bits + 0.5) * 2.0**-52)))
@@ -70,34 +62,18 @@ class Noise:
 
     def gumbels(self, stream: Stream, positions: Sequence[int], tokens: Tensor) -> Tensor:
         """The same for several positions at once: (n, C) float64 for (n, C) token ids, a row per position."""
-        keys = torch.tensor([[_signed(self._key(stream, position, ()))] for position in positions], dtype=torch.int64)
+        keys = torch.tensor([[_signed(self.key(stream, position, ()))] for position in positions], dtype=torch.int64)
         return _uniform_of_(tokens * _signed(_GOLDEN) + to_device(keys, tokens.device)).log_().neg_().log_().neg_()
-
-    def above(self, stream: Stream, position: int, vocab_size: int, threshold: float) -> Tensor:
-        """The tokens of a vocabulary whose Gumbel noise at a position may exceed a threshold: (C,) int64, ascending.
-
-        None that exceeds it is missing. Whole numbers alone are computed for all tokens, a tenth of the work of their
-        noise: the uniform number that the noise is made of grows with it.
-        """
-        least = math.exp(-math.exp(-threshold)) if threshold > -_DEEPEST else 0.0
-        # The noise is rounded when it is computed, so a little more is let through.
-        bits = max(0, int(least * (1.0 - 1e-12) * 2.0**52) - 1)
-        key, least_mixed = self._key(stream, position, ()), np.uint64(bits << 12)
-        found = []
-        for begin in range(0, vocab_size, _AT_ONCE):
-            first = np.uint64((key + begin * _GOLDEN) & _MASK)
-            mixed = _mixed(_golden_multiples()[: vocab_size - begin] + first)
-            found.append(np.flatnonzero(mixed >= least_mixed) + begin)
-        return torch.from_numpy(np.concatenate(found))
 
     def uniform(self, stream: Stream, position: int, token: int, salt: tuple[int, ...] = ()) -> float:
         """One uniform number in (0, 1), for a coin flip about one token."""
         return float(self._uniform(stream, position, torch.tensor([token]), salt)[0])
 
     def _uniform(self, stream: Stream, position: int, tokens: Tensor, salt: tuple[int, ...]) -> Tensor:
-        return _uniform_of_(tokens * _signed(_GOLDEN) + _signed(self._key(stream, position, salt)))
+        return _uniform_of_(tokens * _signed(_GOLDEN) + _signed(self.key(stream, position, salt)))
 
-    def _key(self, stream: Stream, position: int, salt: tuple[int, ...]) -> int:
+    def key(self, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> int:
+        """What the noise of all tokens at one position is made of: 64 bits."""
         key = _mix(self.seed & _MASK)
         for part in (stream.value, position, *salt):
             key = _mix((key + (part + 1) * _GOLDEN) & _MASK)
@@ -110,23 +86,6 @@ def _uniform_of_(counters: Tensor) -> Tensor:
     # One bit less than a float64 holds, so that the half is never rounded up to 1.
     bits.bitwise_right_shift_(12).bitwise_and_((1 << 52) - 1)
     return bits.to(torch.float64).add_(0.5).mul_(2.0**-52)
-
-
-def _mixed(z: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """`_mix` on unsigned numbers. Writes over them."""
-    shifted = np.empty_like(z)
-    for shift, factor in ((30, _MIX_A), (27, _MIX_B)):
-        np.right_shift(z, np.uint64(shift), out=shifted)
-        z ^= shifted
-        z *= np.uint64(factor)
-    np.right_shift(z, np.uint64(31), out=shifted)
-    z ^= shifted
-    return z
-
-
-@lru_cache(maxsize=1)
-def _golden_multiples() -> np.ndarray[Any, np.dtype[np.uint64]]:
-    return np.arange(_AT_ONCE, dtype=np.uint64) * np.uint64(_GOLDEN)
 
 
 def _mix(z: int) -> int:

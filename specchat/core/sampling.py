@@ -133,6 +133,13 @@ class Counts:
                 found[at] = max(found[at], 0.0) + 1.0
         return found
 
+    def addresses(self) -> tuple[int, int, int]:
+        """Where the different tokens of the text lie, int64, and how often the reply holds each, float32; their number.
+
+        Valid until tokens are added.
+        """
+        return self._ids.buffer_info()[0], *self._amounts.buffer_info()
+
     def seen(self, path: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
         """The different tokens of text and path, and how often each is in reply and path: (n,) int64, (n,) float32."""
         ids, amounts = self._ids[:], self._amounts[:]
@@ -175,38 +182,15 @@ def penalise(logits: Tensor, sampling: Sampling, counts: Counts, path: Sequence[
     return logits.float().index_copy(0, ids, seen)
 
 
-def penalised_order(logits: Tensor, penalised: Tensor, likeliest: Tensor, sampling: Sampling) -> Tensor | None:
-    """The tokens with the highest penalised logits, best first, as far as the highest raw ones tell; None for nothing.
-
-    Penalties that only lower logits leave every other token at most as likely as the last of the known ones.
-
-    Args:
-        logits, penalised: (V,) before and after penalties.
-        likeliest: (C,) int64, the tokens with the highest raw logits, best first, of equals the lower number.
-    """
-    if sampling.repetition_penalty < 1.0 or sampling.presence_penalty < 0.0 or sampling.frequency_penalty < 0.0:
-        return None
-    likeliest = likeliest.sort().values  # so that of equals the lower number comes first again
-    scores = penalised[likeliest]
-    order = scores.argsort(descending=True, stable=True)
-    certain = int((scores > logits[likeliest].min()).sum())
-    return likeliest[order[:certain]] if certain else None
-
-
-def law(logits: Tensor, sampling: Sampling, likeliest: Tensor | None = None) -> Law:
-    """The processed law of (V,) penalised logits. Greedy is the point at the largest logit.
-
-    Args:
-        likeliest: (C,) int64, the tokens with the highest logits, best first, where they are known; looked at before
-            any others are searched for.
-    """
+def law(logits: Tensor, sampling: Sampling) -> Law:
+    """The processed law of (V,) penalised logits. Greedy is the point at the largest logit."""
     if sampling.greedy:
         best = torch.tensor([best_token(logits)], device=logits.device)
         return Law(best, torch.zeros(1, dtype=torch.float64, device=logits.device))
     vocab_size = logits.numel()
     if not sampling.truncates(vocab_size):
         return Law(None, torch.log_softmax((logits.float() / sampling.temperature).double(), dim=-1))
-    for ids in _wider_and_wider(logits, sampling, likeliest):
+    for ids in _wider_and_wider(logits, sampling):
         best = logits[ids].float() / sampling.temperature
         found = truncate(best[None], sampling, vocab_size, lambda: total_of(logits.float() / sampling.temperature))
         if bool(found.known):
@@ -235,9 +219,7 @@ def total_of(scores: Tensor) -> Tensor:
     return torch.logsumexp(scores, dim=-1, keepdim=True)
 
 
-def _wider_and_wider(logits: Tensor, sampling: Sampling, likeliest: Tensor | None) -> Iterator[Tensor]:
+def _wider_and_wider(logits: Tensor, sampling: Sampling) -> Iterator[Tensor]:
     """Ever more of the likeliest tokens, in the end all: (C,) int64, best first."""
-    if likeliest is not None:
-        yield likeliest
     for size in (looked_at(sampling, logits.numel()), 16 * HEAD, logits.numel()):
         yield best_tokens(logits[None], min(size, logits.numel()))[1][0]

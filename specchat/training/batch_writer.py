@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from specchat.core.draw_from_top_k import draw_from_top_k
 from specchat.core.head_output import HeadOutput
-from specchat.core.noise import Noise, Stream
-from specchat.core.sampling import Sampling, law
+from specchat.core.noise import Noise
+from specchat.core.sampling import Sampling
+from specchat.core.target_draw import draw_token
 from specchat.core.top_tokens import best_token
 from specchat.models.base.cache_rows import common_prefix
 from specchat.models.own.text_batch import TextBatch
@@ -118,6 +118,4 @@ def _drawn(logits: Tensor, likeliest: Tensor | None, writing: Writing) -> int:
     sampling, noise, position = writing.sampling, writing.noise, len(writing.text)
     if sampling.greedy:
         return best_token(logits) if likeliest is None else int(likeliest[0])
-    if likeliest is None:
-        return law(logits, sampling).draw(noise, Stream.TARGET, position)
-    return draw_from_top_k(logits, likeliest.long(), sampling, noise, position)
+    return draw_token(logits, sampling, noise, position)

@@ -1,6 +1,6 @@
-"""The native kernels built with AddressSanitizer and UBSan, in a process of their own that does what it is told.
+"""The native kernels and the draw in C built with AddressSanitizer and UBSan, in a process that does what it is told.
 
-As a program: reads a case a line (a seed, "gguf" and a seed, or "control"), does it, and answers in a line. A
+As a program: reads a case a line (a seed, "gguf" or "draw" and a seed, or "control"), does it, and answers in a line. A
 sanitizer that finds something ends the process.
 """
 
@@ -103,12 +103,15 @@ class Sanitized:
 
 
 def main() -> None:
+    from specchat.core import native_draw
     from specchat.models.native import build
     from tests.fuzz import fuzz_gguf
+    from tests.fuzz.draw_case import run_draw
     from tests.fuzz.native_case import control, run_case
 
     dynamic = ("-shared-libasan",) if "clang" in str(runtime()) else ()
-    build._FLAGS = (*build._FLAGS, *FLAGS, *dynamic)  # type: ignore[assignment]
+    for module in (build, native_draw):
+        module._FLAGS = (*module._FLAGS, *FLAGS, *dynamic)  # type: ignore[attr-defined]
     for line in sys.stdin:
         case = line.strip()
         try:
@@ -117,6 +120,8 @@ def main() -> None:
             elif case.startswith("gguf "):
                 with tempfile.TemporaryDirectory() as folder:
                     fuzz_gguf.attempt(int(case.removeprefix("gguf ")), Path(folder))
+            elif case.startswith("draw "):
+                run_draw(int(case.removeprefix("draw ")))
             else:
                 run_case(int(case))
             print("done", flush=True)

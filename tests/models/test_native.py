@@ -9,6 +9,7 @@ from test_decoder import FAMILIES, PRECISIONS, V, branching_tree, decoder, netwo
 
 from specchat.compiled import build as compiling
 from specchat.compiled.build import NativeUnavailable
+from specchat.compiled.processor import cpu_flags
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.pass_breakdown import break_down
 from specchat.errors import ModelError
@@ -17,7 +18,6 @@ from specchat.models.base.shape import Shape
 from specchat.models.files.gguf_reader import StoredTensor
 from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.tensor_source import TensorSource
-from specchat.models.inspect.memory import cpu_flags
 from specchat.models.native import build, kernels
 from specchat.models.native.arena import Arena
 from specchat.models.native.network import NativeNetwork

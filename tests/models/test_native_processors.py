@@ -10,10 +10,10 @@ import torch
 from test_decoder import network
 
 from specchat.compiled.build import NativeUnavailable, find_compiler
+from specchat.compiled.processor import cpu_flags
 from specchat.models import model_loading
 from specchat.models.base.shape import Shape
 from specchat.models.files.tensor_source import TensorSource
-from specchat.models.inspect.memory import cpu_flags
 from specchat.models.native import build, kernels
 
 DRIVER = Path(__file__).with_name("native_driver.c")

@@ -1,4 +1,4 @@
-"""The native kernels under AddressSanitizer and UBSan: models of odd sizes, whole and damaged."""
+"""The native kernels and draws under AddressSanitizer and UBSan: models of odd sizes, whole and damaged, odd logits."""
 
 import pytest
 from test_native import have, needs_native
@@ -17,10 +17,10 @@ def lacking():
 
 pytestmark = [needs_native, pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")]
 
-CASES, FILES = 80, 30
+CASES, FILES, DRAWS = 80, 30, 100
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def process():
     process = Sanitized()
     yield process
@@ -31,6 +31,10 @@ def test_no_file_makes_the_kernels_leave_their_buffers(process):
     answers = {seed: process.do(f"gguf {seed}") for seed in range(FILES)}
     assert {answers[seed] for seed in range(0, FILES, 10)} == {"done"}, "whole files are read"
     assert any(answer.startswith("refused") for answer in answers.values()), "damaged ones are refused"
+
+
+def test_no_logits_make_a_draw_leave_its_room(process):
+    assert {process.do(f"draw {seed}") for seed in range(DRAWS)} == {"done"}
 
 
 def test_no_model_makes_the_kernels_leave_their_buffers(process):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from functools import lru_cache
 from pathlib import Path
+
+from specchat.compiled.processor import cpu_flags
 
 _BYTES_EACH = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.65}
 _WORKING_BYTES = 200_000_000
@@ -65,13 +66,3 @@ def processor_precision(wanted: str, *, quantised: bool, own: bool) -> str:
     if own and quantised:
         return "int4"
     return "bfloat16" if native_bfloat16() else "float32"
-
-
-@lru_cache(maxsize=1)
-def cpu_flags() -> frozenset[str]:
-    """What the processor can do, as Linux tells; nothing elsewhere."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return frozenset()
-    lines = cpuinfo.read_text().splitlines()
-    return frozenset(flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split())

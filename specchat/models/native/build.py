@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specchat.compiled.build import Compiled, NativeUnavailable, Sources, find_compiler
 from specchat.compiled.build import load as load_library
-from specchat.models.inspect.memory import cpu_flags
+from specchat.compiled.processor import cpu_flags, processor_option
 
 _FOLDER = Path(__file__).parent
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-shared", "-fPIC", "-pthread")
@@ -35,6 +35,4 @@ def compile_command(processor: str = "native") -> tuple[str, ...]:
         lacks = "".join(f" without {flag}" for flag in needed or () if flag not in cpu_flags())
         here = f"this is {platform.system()} on {platform.machine()}{lacks}"
         raise NativeUnavailable(f"they are written for {_WRITTEN_FOR}, and {here}")
-    # Compilers for ARM know their own processor by this name only.
-    option = "-mcpu" if platform.machine() == "aarch64" else "-march"
-    return (*find_compiler(), f"{option}={processor}", *_FLAGS)
+    return (*find_compiler(), processor_option(processor), *_FLAGS)
