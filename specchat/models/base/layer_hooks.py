@@ -111,6 +111,7 @@ class LayerWatch:
                 totals=said.totals,
                 text_states=self.text_states(),
                 tokens=said.tokens,
+                log_probabilities=said.log_probabilities,
             )
         return Reading(
             nodes=self._plan.nodes,
@@ -126,6 +127,7 @@ class LayerWatch:
             totals=None if said.totals is None else self._spread(said.totals[:count]),
             text_states=self.text_states(),
             tokens=said.tokens,
+            log_probabilities=None if self._pruned else said.log_probabilities,
         )
 
     def _ask(self, hook: LayerHook, layer: int, hidden: Tensor) -> list[int] | None:

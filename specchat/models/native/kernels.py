@@ -77,6 +77,7 @@ class Kernels:
         library.decoder_bytes.restype = ctypes.c_size_t
         library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
         library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 4]
+        library.log_probabilities.argtypes = [*(_POINTER,) * 3, *(_INTEGER,) * 4, *(_POINTER,) * 3]
         library.hydra_check.argtypes = [_POINTER]
         library.hydra_read.argtypes = [*(_POINTER,) * 4, _INTEGER, _POINTER]
         library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
@@ -129,6 +130,22 @@ class Kernels:
         with self._passing:
             about = ctypes.byref(decoder), hidden, rows, *said.addresses
             self._done(self._library.decoder_head(self._team_of(threads), *about))
+
+    def logprobs(self, threads: int, said: HeadRoom, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """What a head said of these tokens, each in its row, as logarithms of probabilities.
+
+        Tokens of one row stand side by side: a row's logits are summed up once.
+        """
+        count = len(tokens)
+        assert len(rows) == count, "of each token its row"
+        asked, found = array("i", [*rows, *tokens]), (ctypes.c_float * count)()
+        if count:
+            about = (*said.addresses[:2], BEST, *said.logits.shape, count)
+            row_of = asked.buffer_info()[0]
+            with self._passing:
+                team = self._team_of(threads)
+                self._done(self._library.log_probabilities(team, *about, row_of, row_of + 4 * count, found))
+        return list(found)
 
     def working_bytes(self, threads: int, decoder: Any, rows: int, seen: int) -> int:
         """What layers and head work in, in a pass of so many rows over so many cache rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -111,7 +111,7 @@ class NativeNetwork:
         if rows:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
             self._kernels.head(self.threads, self._c, states, rows, said)
-        return said.output
+        return replace(said.output, log_probabilities=partial(self._kernels.logprobs, self.threads, said))
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         shape = self.shape
