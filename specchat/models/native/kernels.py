@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.head_output import HeadOutput, LogProbabilities
 from specchat.errors import ModelError
 from specchat.models.native.build import load
 from specchat.models.native.tensor_pointers import pointer
@@ -53,12 +53,12 @@ class HeadRoom:
         each = self.logits, self.best, self.highest, self.totals
         self.addresses = tuple(None if tensor is None else tensor.data_ptr() for tensor in each)
 
-    @property
-    def output(self) -> HeadOutput:
+    def output(self, log_probabilities: LogProbabilities | None = None) -> HeadOutput:
         """What was written; of fewer than BEST logits as many are named as there are."""
-        count = min(BEST, self.logits.shape[1])
-        highest = self.highest if self.highest is None or count == BEST else self.highest[:, :count]
-        return HeadOutput(self.logits, self.best if count == BEST else self.best[:, :count], self.totals, highest)
+        best, highest, count = self.best, self.highest, self.logits.shape[1]
+        if count < BEST:
+            best, highest = best[:, :count], None if highest is None else highest[:, :count]
+        return HeadOutput(self.logits, best, self.totals, highest, None, log_probabilities)
 
 
 class Kernels:
@@ -74,6 +74,7 @@ class Kernels:
         library.team_free.argtypes = [_POINTER]
         library.decoder_check.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
+        library.decoder_read.argtypes = [*(_POINTER,) * 4]
         library.decoder_bytes.restype = ctypes.c_size_t
         library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
         library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 4]
@@ -113,6 +114,12 @@ class Kernels:
         with self._passing:
             about = ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop
             self._done(self._library.decoder_layers(self._team_of(threads), *about))
+
+    def read(self, threads: int, decoder: Any, cache: Any, whole: Any) -> None:
+        """Embeddings, layers and head of a pass; `cache` is `Rows` of decoder.h, `whole` as whole_pass.h has it."""
+        with self._passing:
+            about = ctypes.byref(decoder), ctypes.byref(cache), ctypes.byref(whole)
+            self._done(self._library.decoder_read(self._team_of(threads), *about))
 
     def move_rows(self, keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) -> None:
         """Copy rows of a cache onto others, one after another: (to, from) of each.

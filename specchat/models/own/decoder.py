@@ -76,9 +76,11 @@ class Decoder(CachedModel["Decoder"]):
         """Read nodes of a tree in one pass: all of it, or the new ones."""
         plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
         watch = LayerWatch(plan, request, tree)
-        hidden = self._run(plan, watch, request.riders)
-        states = hidden[plan.missing :] if plan.missing else hidden
-        said = self.network.head(states, self._drafts) if request.head is None else request.head.after(states)
+        running = self._pass(plan, watch, request.riders)
+        if request.head is None:
+            said = self.network.read(running, self._drafts)
+        else:
+            said = request.head.after(self.network.run(running)[plan.missing :])
         self._text.rows.tree_read(plan)
         return watch.reading(said)
 
@@ -108,12 +110,11 @@ class Decoder(CachedModel["Decoder"]):
         """Take no longer texts than this. In place; its cache grows no further."""
         self.context_tokens = self.cache.max_rows = tokens
 
-    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
-        self._run(plan, watch)
+    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> Tensor:
+        return self.network.run(self._pass(plan, watch))
 
-    def _run(self, plan: Plan, watch: LayerWatch | None, riders: Sequence[Rider] = ()) -> Tensor:
+    def _pass(self, plan: Plan, watch: LayerWatch | None, riders: Sequence[Rider] = ()) -> Pass:
+        """A pass to be computed now. Counted."""
         self.counters.passes += 1
         self.counters.rows += len(plan.positions)
-        network = self.network
-        running = Pass(plan, network.embed, self.rotations, self.cache, self.counters, self._parts, watch, riders)
-        return network.run(running)
+        return Pass(plan, self.network.embed, self.rotations, self.cache, self.counters, self._parts, watch, riders)
