@@ -21,6 +21,7 @@ class HeadOutput:
         totals: (n,) logarithm of the sum of the exponentials of the logits, likewise.
         highest: (n, K) the logits of `likeliest`, likewise.
         tokens: (R,) int64, the token of each column; None where all tokens have one.
+        first: (n,) the first of `likeliest` for each row as plain numbers, where they lie on the host.
         log_probabilities: reads some of them off the logits faster than torch, where there is such a way.
     """
 
@@ -29,4 +30,5 @@ class HeadOutput:
     totals: Tensor | None = None
     highest: Tensor | None = None
     tokens: Tensor | None = None
+    first: Sequence[int] | None = None
     log_probabilities: LogProbabilities | None = None

@@ -30,6 +30,7 @@ class Reading:
         rider_likeliest: (riders, K), like `likeliest`.
         likeliest: (R, K) the tokens with the highest logits, best first, of equals the one with the lower number, where
             the model found them on the way.
+        first: (R,) the first of them as plain numbers, where they lie on the host.
         highest: (R, K) the logits of `likeliest`, likewise.
         totals: (R,) logarithm of the sum of the exponentials of the logits, likewise.
         text_states: the tapped states of tokens of the text that were read in the same pass, where there were any.
@@ -45,6 +46,7 @@ class Reading:
     rider_states: Mapping[int, Tensor] = field(default_factory=dict)
     rider_likeliest: Tensor | None = None
     likeliest: Tensor | None = None
+    first: Sequence[int] | None = None
     highest: Tensor | None = None
     totals: Tensor | None = None
     text_states: TextStates | None = None

@@ -115,6 +115,7 @@ class Network(Protocol):
         """What the final norm and the head make of (n, d) states; `totals` are computed only for draft models."""
 
 
+@torch.inference_mode()
 def layers_then_head(network: Network, running: Pass, totals: bool) -> HeadOutput:
     """`read` in two steps."""
     hidden, missing = network.run(running), running.plan.missing

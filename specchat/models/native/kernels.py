@@ -22,7 +22,7 @@ from specchat.models.native.tensor_pointers import pointer
 PHASES = ("rounding", "products", "attention", "head", "waiting")
 """What the time of a pass goes into; team.h has the same in the same order."""
 
-_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int
+_POINTER, _INTEGER, _TOKEN = ctypes.c_void_p, ctypes.c_int, ctypes.c_int32
 
 
 BEST = 64
@@ -50,15 +50,19 @@ class HeadRoom:
         self.logits, self.best = torch.empty(rows, width), torch.empty(rows, BEST, dtype=torch.int32)
         self.highest = torch.empty(rows, BEST) if highest else None
         self.totals = torch.empty(rows) if totals else None
-        each = self.logits, self.best, self.highest, self.totals
-        self.addresses = tuple(None if tensor is None else tensor.data_ptr() for tensor in each)
+        self.addresses = (
+            *(self.logits.data_ptr(), self.best.data_ptr()),
+            None if self.highest is None else self.highest.data_ptr(),
+            None if self.totals is None else self.totals.data_ptr(),
+        )
 
     def output(self, log_probabilities: LogProbabilities | None = None) -> HeadOutput:
         """What was written; of fewer than BEST logits as many are named as there are."""
         best, highest, count = self.best, self.highest, self.logits.shape[1]
         if count < BEST:
             best, highest = best[:, :count], None if highest is None else highest[:, :count]
-        return HeadOutput(self.logits, best, self.totals, highest, None, log_probabilities)
+        first = (_TOKEN * (BEST * len(best))).from_address(self.addresses[1])[::BEST]
+        return HeadOutput(self.logits, best, self.totals, highest, None, first, log_probabilities)
 
 
 class Kernels:

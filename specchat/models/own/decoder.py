@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specchat.core.head_output import HeadOutput
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest, Rider
 from specchat.core.tree import TokenTree
@@ -69,7 +70,6 @@ class Decoder(CachedModel["Decoder"]):
         """(n, d) what the first layer gets for these tokens."""
         return self.network.embed(tokens)
 
-    @torch.inference_mode()
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
     ) -> Reading:
@@ -80,9 +80,13 @@ class Decoder(CachedModel["Decoder"]):
         if request.head is None:
             said = self.network.read(running, self._drafts)
         else:
-            said = request.head.after(self.network.run(running)[plan.missing :])
+            said = self._said_by(request.head, running)
         self._text.rows.tree_read(plan)
         return watch.reading(said)
+
+    @torch.inference_mode()
+    def _said_by(self, head: HeadOfSome, running: Pass) -> HeadOutput:
+        return head.after(self.network.run(running)[running.plan.missing :])
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
