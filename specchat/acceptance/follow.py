@@ -48,10 +48,10 @@ class Follow:
 
     def _greedy(self, reading: Reading) -> Callable[[int], int]:
         """The most likely token after a node, as the model named it, or else found."""
-        if reading.likeliest is None:
+        first = reading.first
+        if first is None:
             return lambda node: best_token(reading.after(node))
-        drawn = reading.likeliest.numpy()[:, 0].tolist()  # what torch's own takes five times as long for
-        return lambda node: drawn[reading.row(node)]
+        return lambda node: first[reading.row(node)]
 
     def drawn_together(self, tree: TokenTree, reading: Reading, context: Context) -> Callable[[int], int]:
         """The token after any living node, all of them drawn in one computation and copied to the host at once.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
+
+LogProbabilities = Callable[[Sequence[int], Sequence[int]], list[float]]
+"""(n,) rows, and of each a token → (n,) what its logits give the token; tokens of one row stand side by side."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,8 @@ class HeadOutput:
         totals: (n,) logarithm of the sum of the exponentials of the logits, likewise.
         highest: (n, K) the logits of `likeliest`, likewise.
         tokens: (R,) int64, the token of each column; None where all tokens have one.
+        first: (n,) the first of `likeliest` for each row as plain numbers, where they lie on the host.
+        log_probabilities: reads some of them off the logits faster than torch, where there is such a way.
     """
 
     logits: Tensor
@@ -24,3 +30,5 @@ class HeadOutput:
     totals: Tensor | None = None
     highest: Tensor | None = None
     tokens: Tensor | None = None
+    first: Sequence[int] | None = None
+    log_probabilities: LogProbabilities | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from specchat.core.head_output import LogProbabilities
 from specchat.core.states import TextStates
 from specchat.core.top_tokens import best_tokens
 
@@ -29,9 +30,11 @@ class Reading:
         rider_likeliest: (riders, K), like `likeliest`.
         likeliest: (R, K) the tokens with the highest logits, best first, of equals the one with the lower number, where
             the model found them on the way.
+        first: (R,) the first of them as plain numbers, where they lie on the host.
         highest: (R, K) the logits of `likeliest`, likewise.
         totals: (R,) logarithm of the sum of the exponentials of the logits, likewise.
         text_states: the tapped states of tokens of the text that were read in the same pass, where there were any.
+        log_probabilities: reads them off some rows of `logits`, where the model has a faster way than torch.
     """
 
     nodes: tuple[int, ...]
@@ -43,10 +46,12 @@ class Reading:
     rider_states: Mapping[int, Tensor] = field(default_factory=dict)
     rider_likeliest: Tensor | None = None
     likeliest: Tensor | None = None
+    first: Sequence[int] | None = None
     highest: Tensor | None = None
     totals: Tensor | None = None
     text_states: TextStates | None = None
     tokens: Tensor | None = None
+    log_probabilities: LogProbabilities | None = None
 
     def after(self, node: int) -> Tensor:
         """(V,) raw logits of the token that follows `node`, which must have been read and be alive; (C,) of some."""
@@ -73,6 +78,23 @@ class Reading:
             return torch.logsumexp(self.logits[rows].float(), dim=-1)
         # One by one, without a copy of the rows: for a copy torch wakes its threads, which takes longer than the sums.
         return torch.stack([torch.logsumexp(self.logits[row].float(), dim=-1) for row in rows])
+
+    def logprobs_after(self, nodes: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """(n,) what the logits after these nodes give these tokens, one each. One copy to the host.
+
+        Args:
+            nodes: those of one node stand side by side.
+        """
+        if not tokens:
+            return []
+        rows = [self.row(node) for node in nodes]
+        if self.log_probabilities is not None:
+            return self.log_probabilities(rows, tokens)
+        asked = list(dict.fromkeys(nodes))
+        place = {node: at for at, node in enumerate(asked)}
+        totals = self.totals_after(asked)[torch.tensor([place[node] for node in nodes])]
+        found: list[float] = (self.logits[torch.tensor(rows), torch.tensor(tokens)].float() - totals).tolist()
+        return found
 
     def row(self, node: int) -> int:
         """The row of `node`; a whole tree's reading has the node's own number."""

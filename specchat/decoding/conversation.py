@@ -110,7 +110,7 @@ class Conversation:
         self._resources = resources or PairResources(vocabulary)
         self.drafters = DrafterCache() if drafters is None else drafters
         self._speculator = self._put_together()
-        self._assembled: dict[str, Any] | None = _how_to_speculate(settings)
+        self._assembled: Settings | None = settings
 
     @property
     def settings(self) -> Settings:
@@ -210,7 +210,8 @@ class Conversation:
         if seed is None:
             seed = self._settings.seed if self._settings.seed >= 0 else secrets.randbits(53)
         speculator = self._current_speculator(None)
-        context = Context(history, len(prompt), self.target.vocab_size, noise=Noise(seed))
+        settings = self._settings
+        context = Context(history, len(prompt), self.target.vocab_size, sampling(settings), Noise(seed))
         room = self.target.context_tokens - len(history)
         emission = Emission(self.vocabulary, self._limits(room), begun=bool(begun))
         expected = ExpectedReply(reference) if reference else None
@@ -234,8 +235,11 @@ class Conversation:
             if cancelled():
                 emission.ended = Stop.CANCELLED
             else:
+                if self._settings is not settings:
+                    settings = self._settings
+                    context.sampling = sampling(settings)
+                    emission.limit(self._limits(room))
                 speculator = with_reference(self._current_speculator(context), expected)
-                emission.limit(self._limits(room))
                 written = self._round(speculator, context, emission, ledger, watch)
                 gaps.add(written.at_s, *_counted(written.round))
                 yield written
@@ -253,19 +257,20 @@ class Conversation:
             texts.extend(emission.take(emitted))
             return len(texts)
 
-        context.sampling = sampling(self._settings)
         round = speculator.round(context, cut)
         ledger.add(round)
         return RoundWritten(round, tuple(texts), watch.seconds, emission.ended is not None)
 
     def _current_speculator(self, context: Context | None) -> Speculator:
         """The speculator for the settings in force; the drafters used last keep what they have learnt."""
-        if (wanted := _how_to_speculate(self._settings)) != self._assembled:
-            before = self._speculator.drafter
-            self._speculator = self._put_together()
-            self._assembled = wanted
-            if self._speculator.drafter is not before and context is not None:
-                self._speculator.start(context.history)
+        settings, assembled = self._settings, self._assembled
+        if settings is not assembled:
+            if assembled is None or _how_to_speculate(settings) != _how_to_speculate(assembled):
+                before = self._speculator.drafter
+                self._speculator = self._put_together()
+                if self._speculator.drafter is not before and context is not None:
+                    self._speculator.start(context.history)
+            self._assembled = settings
         return self._speculator
 
     def _put_together(self) -> Speculator:

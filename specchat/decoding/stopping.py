@@ -29,6 +29,8 @@ class StopStrings:
         """The text that may be shown now. After a stop string was found, nothing more is."""
         if self.found is not None:
             return ""
+        if not self.strings and not self._held:
+            return text
         self._held += text
         matches = [(place, s) for s in self.strings if (place := self._held.find(s)) >= 0]
         if matches:

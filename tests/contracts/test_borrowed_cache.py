@@ -82,7 +82,7 @@ def test_native_rows_that_are_borrowed_say_to_the_bit_what_a_mask_would_make_the
     hidden = [position for position in range(len(PREFIX)) if position not in kept]
     plan.mask[:, hidden] = False
     masked = type(plan)(plan.start, 0, plan.nodes, plan.tokens, plan.positions, plan.mask, common=0)
-    expected = model.network.head(model._run(masked, None)).logits
+    expected = model.network.head(model._read_text(masked, None)).logits
     assert torch.equal(view.read(tree).logits, expected)
 
 

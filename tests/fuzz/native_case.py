@@ -162,7 +162,15 @@ def _pass(network: NativeNetwork, random: Random) -> None:
                 setattr(rows, field, value if value < getattr(rows, field) else rows.capacity + 1)
             kernels.layers(threads, decoder, rows, layers)
 
-        head = staticmethod(kernels.head)
+        def read(self, threads: int, decoder: Any, cache: Any, whole: Any) -> None:
+            about = cache if field == "capacity" else whole
+            name = {"first": "missing", "last": "rows"}.get(field, field)
+            if name in ("common", "missing") or value < getattr(about, name):
+                setattr(about, name, value)
+            kernels.read(threads, decoder, cache, whole)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(kernels, name)
 
     network._kernels = Changed()  # type: ignore[assignment]
 

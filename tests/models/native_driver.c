@@ -103,6 +103,10 @@ int main(void) {
     print("logits", logits, END * VOCAB * sizeof(float));
     print("likeliest", tokens, sizeof tokens);
     print("totals", totals, sizeof totals);
+    const int32_t row_of[] = {0, 0, 2, END - 1}, asked[] = {0, VOCAB - 1, 5, 700};
+    float found[4];
+    if (log_probabilities(team, logits, tokens, BEST, END, VOCAB, 4, row_of, asked, found)) return 1;
+    print("log-probabilities", found, sizeof found);
     team_free(team);
     return 0;
 }

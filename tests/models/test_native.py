@@ -1,5 +1,7 @@
 """The layers in C say what torch says, and give a row the same bits whatever is read with it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from contracts.pass_requests import requested
@@ -140,6 +142,38 @@ def test_a_model_that_drafts_says_what_its_log_probabilities_lack(vocab_size):
         torch.testing.assert_close(reading.totals, torch.logsumexp(reading.logits, dim=1))
         totals.append(reading.totals)
     assert torch.equal(*totals), "whoever adds up, the sums are the same"
+
+
+@needs_native
+@pytest.mark.parametrize("vocab_size", [V, 9001])
+def test_log_probabilities_of_some_tokens_are_those_of_whole_rows(vocab_size):
+    net = network("llama")
+    net.resize_token_embeddings(vocab_size)
+    own, nodes, tokens = native(net), [0, 0, 3, 4, 4], [7, vocab_size - 1, 0, 16, 4]
+    found = []
+    for threads in (1, 3):
+        own.network.threads = threads
+        own.prefill(prompt())
+        reading = own.read(branching_tree()[0])
+        assert reading.logprobs_after([], []) == []
+        found.append(reading.logprobs_after(nodes, tokens))
+        whole = torch.log_softmax(reading.logits, dim=1)[nodes, tokens]
+        torch.testing.assert_close(torch.tensor(found[-1]), whole)
+        by_torch = replace(reading, log_probabilities=None).logprobs_after(nodes, tokens)
+        torch.testing.assert_close(torch.tensor(by_torch), whole)
+    assert found[0] == found[1], "whoever adds up, the sums are the same"
+
+
+@needs_native
+def test_a_token_that_is_certain_has_no_probability_above_one():
+    net = network("llama")
+    with torch.no_grad():
+        net.lm_head.weight.zero_()
+        net.lm_head.weight[5] = 1000 * torch.randn(64)
+    own = native(net)
+    own.prefill(prompt())
+    reading = own.read(TokenTree(5, V).freeze())
+    assert reading.logprobs_after([ROOT], [reading.best_after([ROOT], 1)[0][0]])[0] <= 0
 
 
 @needs_native

@@ -151,6 +151,22 @@ def test_logits_that_are_no_numbers_are_refused():
         own.head(torch.full((1, 64), float("nan")))
 
 
+@pytest.mark.parametrize(
+    ("rows", "tokens", "said"),
+    [
+        ([2], [0], "row 2 of 2"),
+        ([0, -1], [0, 0], "row -1 of 2"),
+        ([1], [61], "token 61 of 61"),
+        ([1], [-1], "token -1 of 61"),
+        ([0] * 5000, [0] * 5000, "5000 tokens of 2 rows"),
+    ],
+)
+def test_log_probabilities_of_tokens_that_are_not_there_are_refused(rows, tokens, said):
+    own = native(network("llama"))
+    with pytest.raises(ModelError, match=said):
+        own.network.head(torch.randn(2, 64)).log_probabilities(rows, tokens)
+
+
 @pytest.mark.parametrize("threads", [0, -1, 100_000])
 def test_a_team_of_a_number_of_threads_that_makes_no_sense_is_not_made(threads):
     own = native(network("llama"))

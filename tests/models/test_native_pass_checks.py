@@ -2,9 +2,11 @@
 
 import ctypes
 from array import array
+from dataclasses import replace
 
 import pytest
 import torch
+from contracts.pass_requests import requested
 from test_decoder import V, branching_tree, network, prompt
 from test_native import native, needs_native
 
@@ -16,6 +18,10 @@ from specchat.models.native import kernels, pass_rows
 from specchat.models.native.c_structures import KEYS
 
 pytestmark = needs_native
+
+
+LOOKING = requested(look=lambda layer, hidden, nodes: None)
+"""With a look between layers a pass is not one call: rows are described apart."""
 
 
 def change_rows(monkeypatch, change):
@@ -47,7 +53,7 @@ def test_rows_that_lie_outside_the_cache_are_refused(monkeypatch, change):
     own.prefill(prompt())
     change_rows(monkeypatch, change)
     with pytest.raises(ModelError, match="the native kernels refuse this"):
-        own.read(TokenTree(5, V).freeze())
+        own.read(TokenTree(5, V).freeze(), request=LOOKING)
 
 
 WHICH = ctypes.c_int32 * 8
@@ -91,23 +97,7 @@ def test_taps_without_room_are_refused(monkeypatch, change, said):
     own.prefill(prompt())
     change_rows(monkeypatch, change)
     with pytest.raises(ModelError, match=said):
-        own.read(TokenTree(5, V).freeze(), request=PassRequest(taps=frozenset({1})))
-
-
-def test_taps_take_no_call_of_their_own(monkeypatch):
-    own = native(network("llama"))
-    own.prefill(prompt())
-    calls: list[range] = []
-    layers = kernels.Kernels.layers
-
-    def counted(self, threads, decoder, rows, which):
-        calls.append(which)
-        return layers(self, threads, decoder, rows, which)
-
-    monkeypatch.setattr(kernels.Kernels, "layers", counted)
-    reading = own.read(TokenTree(5, V).freeze(), request=PassRequest(taps=frozenset({0, 1})))
-    assert calls == [range(own.layers)]
-    assert not torch.equal(reading.taps[0], reading.taps[1])
+        own.read(TokenTree(5, V).freeze(), request=replace(LOOKING, taps=frozenset({1})))
 
 
 @pytest.mark.parametrize("place", [-1, 10_000, 3])
@@ -121,10 +111,10 @@ def test_a_row_written_elsewhere_than_it_sees_is_refused(monkeypatch, place):
 
     monkeypatch.setattr(pass_rows, "array", elsewhere)
     if place == 3:  # a row of the prefix, which everybody sees
-        assert own.read(tree).logits.isfinite().all()
+        assert own.read(tree, request=LOOKING).logits.isfinite().all()
         return
     with pytest.raises(ModelError, match="row 0 does not see itself"):
-        own.read(tree)
+        own.read(tree, request=LOOKING)
 
 
 @pytest.mark.parametrize("move", [(0, 64), (-1, 3)])
@@ -168,7 +158,7 @@ def test_a_row_at_a_position_without_a_rotation_is_refused(monkeypatch, position
 
     monkeypatch.setattr(pass_rows, "array", elsewhere)
     with pytest.raises(ModelError, match=f"row 0 is at position {position} of"):
-        own.read(branching_tree()[0])
+        own.read(branching_tree()[0], request=LOOKING)
 
 
 def test_layers_that_are_not_there_are_refused():

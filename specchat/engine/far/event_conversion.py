@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import torch
-
 from specchat.core.ledger import Ledger
-from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
@@ -128,27 +125,18 @@ def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:
     Known for the children of visited nodes and for the bonus token. One copy to the host for all of them.
     """
     tree, verdict, reading = round.tree, round.verdict, round.reading
-    visited = [ROOT, *verdict.path]
-    asked = [(i, child) for i, node in enumerate(visited) for child in tree.children(node)]
-    tokens = [tree.tokens[child] for _, child in asked]
-    places = [i for i, _ in asked]
+    visited = (ROOT, *verdict.path)
+    children = [child for node in visited for child in tree.children(node)]
+    nodes = [tree.parents[child] for child in children]
+    tokens = [tree.tokens[child] for child in children]
     if verdict.bonus is not None:
-        places.append(len(visited) - 1)
+        nodes.append(visited[-1])
         tokens.append(verdict.bonus)
-    values = _logprobs(reading, visited, places, tokens)
+    values = [_finite(value) for value in reading.logprobs_after(nodes, tokens)]
     found: list[float | None] = [None] * len(tree)
-    for (_, child), value in zip(asked, values, strict=False):
+    for child, value in zip(children, values, strict=False):
         found[child] = value
     return found, values[-1] if verdict.bonus is not None else None
-
-
-def _logprobs(reading: Reading, nodes: list[int], places: list[int], tokens: list[int]) -> list[float]:
-    """What the target gives these tokens, each after the node at its place among `nodes`."""
-    if not tokens:
-        return []
-    rows = torch.tensor([reading.row(nodes[place]) for place in places])
-    found = reading.logits[rows, torch.tensor(tokens)].float() - reading.totals_after(nodes)[torch.tensor(places)]
-    return [_finite(value) for value in found.tolist()]
 
 
 def _finite(value: float) -> float:

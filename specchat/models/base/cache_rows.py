@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -27,8 +28,10 @@ class Plan:
         nodes: (R,) nodes read.
         tokens: ids of missing tokens and nodes, riders excluded.
         positions: (rows,) position in the text of every row, riders included: never the row's own number.
-        mask: (rows, start + rows) bool, whom each row attends to.
+        own_mask: (rows, …) bool, whom each row attends to, where `common` and `paths` do not say it.
         common: the first so many rows are attended to by all.
+        paths: for each node and rider, the rows of its path, itself included. It attends to them and to all missing
+            tokens; a missing token attends to those up to itself.
         borrowed: positions of the first rows, where only these of their text are there.
         places: where in the cache the rows are written, where they do not lie side by side.
     """
@@ -38,8 +41,9 @@ class Plan:
     nodes: tuple[int, ...]
     tokens: list[int]
     positions: list[int]
-    mask: Tensor
+    own_mask: Tensor | None
     common: int
+    paths: Sequence[Sequence[int]] = ()
     borrowed: tuple[int, ...] = ()
     places: tuple[int, ...] = ()
 
@@ -47,6 +51,21 @@ class Plan:
     def written(self) -> Sequence[int]:
         """The cache row of each row of the pass."""
         return self.places or range(self.start, self.start + len(self.positions))
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """(rows, start + rows) bool, whom each row attends to; made where it is asked for."""
+        if self.own_mask is not None:
+            return self.own_mask
+        rows, missing, behind = len(self.positions), self.missing, self.start + self.missing
+        mask = np.zeros((rows, self.start + rows), dtype=np.bool_)
+        mask[:, : self.common] = True
+        mask[:missing, self.start : behind] = np.tri(missing, dtype=np.bool_)
+        mask[missing:, self.start : behind] = True
+        # One assignment for all rows: each alone takes a microsecond.
+        width = mask.shape[1]
+        mask.reshape(-1)[[at * width + row for at, path in enumerate(self.paths, missing) for row in path]] = True
+        return torch.from_numpy(mask)
 
 
 class Rows:
@@ -102,8 +121,7 @@ class Rows:
     def plan_prefix(self, tokens: list[int]) -> Plan:
         """A pass that reads more prefix. Call `prefix_read` when it is done."""
         start, count, first = self.held, len(tokens), len(self.prefix)
-        mask = torch.ones(count, start + count, dtype=torch.bool).tril(start)
-        return Plan(start, count, (), tokens, list(range(first, first + count)), mask, start, self._gaps())
+        return Plan(start, count, (), tokens, list(range(first, first + count)), None, start, borrowed=self._gaps())
 
     def prefix_read(self, tokens: list[int]) -> None:
         """A pass has read these tokens of the prefix: their rows are valid now."""
@@ -119,14 +137,8 @@ class Rows:
         nodes = tuple(range(len(tree)) if new_nodes is None else new_nodes)
         missing = self._missing
         start, first_node = self._end, self._end + len(missing)
-        rows = len(missing) + len(nodes) + len(riders)
-        mask = np.zeros((rows, start + rows), dtype=np.bool_)
-        mask[:, : self.held] = True
-        if missing:
-            mask[: len(missing), start:first_node] = np.tri(len(missing), dtype=np.bool_)
-            mask[len(missing) :, start:first_node] = True
         first, after = len(self.prefix), len(self.prefix) + len(missing)
-        positions = [*range(first, after), *(after + tree.depths[node] for node in nodes)]
+        positions = [*range(first, after), *[after + tree.depths[node] for node in nodes]]
         paths: dict[int, list[int]] = {-1: []}  # by node: the rows of the root, its ancestors and itself
         for row, node in enumerate(nodes, first_node):
             paths[node] = [*self._path_rows(tree, tree.parents[node], paths), row]
@@ -142,11 +154,8 @@ class Rows:
                 link = riders[link].after
             seen.append([*above, rider_row + index])
             positions.append(position)
-        # One assignment for all rows: each alone takes a microsecond.
-        width = start + rows
-        mask.reshape(-1)[[at * width + row for at, path in enumerate(seen, len(missing)) for row in path]] = True
-        tokens = [*missing, *(tree.tokens[n] for n in nodes)]
-        return Plan(start, len(missing), nodes, tokens, positions, torch.from_numpy(mask), self.held, self._gaps())
+        tokens = [*missing, *[tree.tokens[node] for node in nodes]]
+        return Plan(start, len(missing), nodes, tokens, positions, None, self.held, seen, self._gaps())
 
     def tree_read(self, plan: Plan) -> None:
         """A pass has read the nodes of the plan, and the prefix tokens that were put off: their rows are valid now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,11 +15,16 @@ from specchat.core.states import TextStates
 from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan, surviving
 
+_NO_LAYERS = frozenset[int]()
+
 
 class LayerWatch:
     """Follows the rows of one pass: tokens of the text first, then the nodes still alive, then riders.
 
     Riders stay to the end: below a dropped node their results are useless, but they cost little.
+
+    Attributes:
+        hooked: the layers after which a hook must answer before the pass goes on.
     """
 
     def __init__(self, plan: Plan, request: PassRequest, tree: TokenTree | None = None) -> None:
@@ -31,6 +35,7 @@ class LayerWatch:
         """
         self._plan = plan
         self._request = request
+        self.hooked = frozenset[int]().union(*[hook.layers for hook in request.hooks]) if request.hooks else _NO_LAYERS
         self._tree = tree
         self._alive: list[int] = list(plan.nodes)
         self._pruned: dict[int, int] = {}
@@ -38,18 +43,14 @@ class LayerWatch:
         self._states: Mapping[int, Tensor] = {}
         self._rider_states: dict[int, Tensor] = {}
 
-    @cached_property
-    def hooked(self) -> frozenset[int]:
-        """The layers after which a hook must answer before the pass goes on."""
-        return frozenset[int]().union(*(hook.layers for hook in self._request.hooks))
-
     def wants(self, layer: int) -> bool:
         """Whether a tap or a hook wants the states after this layer."""
         return layer in self._request.taps or layer in self.hooked
 
     def tapped(self, layers: range) -> tuple[int, ...]:
         """Which of these layers' states are kept, ascending."""
-        return tuple(sorted(layer for layer in self._request.taps if layer in layers))
+        taps = self._request.taps
+        return tuple(sorted(layer for layer in taps if layer in layers)) if taps else ()
 
     def rows(self) -> list[int]:
         """Rows of the whole pass that are still followed."""
@@ -107,10 +108,12 @@ class LayerWatch:
                 frozenset(self._alive),
                 taps=self._states,
                 likeliest=likeliest,
+                first=said.first,
                 highest=said.highest,
                 totals=said.totals,
                 text_states=self.text_states(),
                 tokens=said.tokens,
+                log_probabilities=said.log_probabilities,
             )
         return Reading(
             nodes=self._plan.nodes,
@@ -126,6 +129,7 @@ class LayerWatch:
             totals=None if said.totals is None else self._spread(said.totals[:count]),
             text_states=self.text_states(),
             tokens=said.tokens,
+            log_probabilities=None if self._pruned else said.log_probabilities,
         )
 
     def _ask(self, hook: LayerHook, layer: int, hidden: Tensor) -> list[int] | None:

@@ -108,5 +108,15 @@ class Network(Protocol):
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head of these tokens' rows alone."""
 
+    def read(self, running: Pass, totals: bool = False) -> HeadOutput:
+        """What the head makes of the states of the rows behind the missing tokens; `totals` as `head` takes it."""
+
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         """What the final norm and the head make of (n, d) states; `totals` are computed only for draft models."""
+
+
+@torch.inference_mode()
+def layers_then_head(network: Network, running: Pass, totals: bool) -> HeadOutput:
+    """`read` in two steps."""
+    hidden, missing = network.run(running), running.plan.missing
+    return network.head(hidden[missing:] if missing else hidden, totals)

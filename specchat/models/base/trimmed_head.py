@@ -81,7 +81,7 @@ class TrimmedHead(Generic[Rows]):
         said = self.product.scores(states)
         assert said.likeliest is not None, "every head that guesses names the likeliest"
         tokens = self.tokens.to(said.logits.device)
-        return replace(said, likeliest=tokens[said.likeliest.long()], tokens=tokens)
+        return replace(said, likeliest=tokens[said.likeliest.long()], tokens=tokens, first=None)
 
     def _begin(self) -> None:
         self.tokens, frequent = self._frequent

@@ -15,7 +15,7 @@ from specchat.core.head_output import HeadOutput
 from specchat.core.request import Adapter, HeadOfSome
 from specchat.models.base.adapters import acting, adapters_of
 from specchat.models.base.kv_cache import KVCache, MoveRows
-from specchat.models.base.network import Pass
+from specchat.models.base.network import Pass, layers_then_head
 from specchat.models.cuda.recording import Recorder
 from specchat.models.cuda.static_pass import WINDOW, Inputs, StaticPass
 from specchat.models.own.attention import Attention, by_products, folded_mask, fused
@@ -101,6 +101,9 @@ class GraphNetwork:
 
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         return self._eager.head(hidden, totals)
+
+    def read(self, running: Pass, totals: bool = False) -> HeadOutput:
+        return layers_then_head(self, running, totals)
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         return self._eager.pass_bytes(rows, seen, logits)  # buffers of recordings stay: they count as held

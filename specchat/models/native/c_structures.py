@@ -67,3 +67,13 @@ class CRows(ctypes.Structure):
         ("tapped", ctypes.c_int32),
         *[(name, ctypes.c_void_p) for name in ("tap_of", "taps")],
     ]
+
+
+class CWholePass(ctypes.Structure):
+    """`WholePass` of whole_pass.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("rows", "missing", "end", "common", "count", "tapped")],
+        *[(name, ctypes.c_void_p) for name in ("numbers", "embedding", "tap_of", "taps")],
+        *[(name, ctypes.c_void_p) for name in ("logits", "tokens", "highest", "totals")],
+    ]

@@ -70,4 +70,4 @@ class GrowingHead:
         if len(states):
             given = pointer("states", states, torch.float32, len(states), len(self._norm))
             self._kernels.head(self._threads, self._c, given, len(states), said)
-        return said.output
+        return said.output()

@@ -4,12 +4,11 @@
 
 #include "best.h"
 #include "check.h"
-#include "norm.h"
+#include "totals.h"
 
 typedef struct {
     Multiply multiply;
-    Best *best;  /* (threads, rows) */
-    float *sums; /* (rows, stretches) */
+    Best *best; /* (threads, rows) */
 } Head;
 
 static void head_blocks(void *job, int from, int to, int thread) {
@@ -27,21 +26,6 @@ static void head_blocks(void *job, int from, int to, int thread) {
                 consider(&best[first + r], logits[r], at, valid);
             }
         }
-    }
-}
-
-/* Sums of exponentials, a stretch of a row at a time. A stretch has one sum, whichever thread adds it up. */
-static void total_stretches(void *job, int from, int to, int thread) {
-    (void)thread;
-    const Head *head = job;
-    int width = head->multiply.width, stretches = stretches_of(width);
-    for (int piece = from; piece < to; piece++) {
-        int row = piece / stretches, at = piece % stretches * STRETCH, end = at + STRETCH < width ? at + STRETCH : width;
-        const float *logits = head->multiply.out + (size_t)row * (size_t)width;
-        vf sum = {0}, top = all(head->best[row].score[0]);
-        for (; at + LANES <= end; at += LANES) sum += exp16(load(logits + at) - top);
-        if (at < end) sum += exp16(either(first_lanes(end - at), load_lanes(logits + at, end - at), all(-INFINITY)) - top);
-        head->sums[piece] = sum_of(sum);
     }
 }
 
@@ -72,14 +56,12 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
     Pass p = {.team = team, .decoder = decoder, .rows = &few};
     size_t bytes;
     lay_out(&p, NULL, &bytes);
-    int stretches = stretches_of(decoder->head.out);
     size_t lists = head_lists(team, rows);
     char *memory = aligned_alloc(64, bytes + lists + head_sums(decoder, rows));
     if (memory == NULL) return NO_MEMORY;
     lay_out(&p, memory, &bytes);
     Head head = {.multiply = {&decoder->head, 1, rows, &p.x, logits, decoder->head.out, false},
-                 .best = (Best *)(memory + bytes),
-                 .sums = (float *)(memory + bytes + lists)};
+                 .best = (Best *)(memory + bytes)};
     for (int i = 0; i < team->threads * rows; i++) begin(&head.best[i]);
     round_rows(team, hidden, decoder->norm, decoder->epsilon, rows, decoder->hidden, &p.x);
     together(team, HEAD, head_blocks, &head, blocks_of(&decoder->head), 4);
@@ -89,12 +71,8 @@ int decoder_head(Team *team, const Decoder *decoder, const float *hidden, int ro
         if (highest) memcpy(highest + (size_t)row * BEST, head.best[row].score, sizeof head.best[row].score);
     }
     if (totals) {
-        together(team, HEAD, total_stretches, &head, rows * stretches, 1);
-        for (int row = 0; row < rows; row++) {
-            double sum = 0;
-            for (int i = 0; i < stretches; i++) sum += head.sums[row * stretches + i];
-            totals[row] = head.best[row].score[0] + (float)log(sum);
-        }
+        Totals t = {logits, decoder->head.out, NULL, head.best->score, sizeof(Best) / sizeof(float), (float *)(memory + bytes + lists)};
+        find_totals(team, &t, rows, totals);
     }
     bool finite = all_named(tokens, rows, decoder->vocab_size);
     free(memory);

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.core.head_output import HeadOutput
+from specchat.core.head_output import HeadOutput, LogProbabilities
 from specchat.errors import ModelError
 from specchat.models.native.build import load
 from specchat.models.native.tensor_pointers import pointer
@@ -22,7 +22,7 @@ from specchat.models.native.tensor_pointers import pointer
 PHASES = ("rounding", "products", "attention", "head", "waiting")
 """What the time of a pass goes into; team.h has the same in the same order."""
 
-_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int
+_POINTER, _INTEGER, _TOKEN = ctypes.c_void_p, ctypes.c_int, ctypes.c_int32
 
 
 BEST = 64
@@ -50,15 +50,19 @@ class HeadRoom:
         self.logits, self.best = torch.empty(rows, width), torch.empty(rows, BEST, dtype=torch.int32)
         self.highest = torch.empty(rows, BEST) if highest else None
         self.totals = torch.empty(rows) if totals else None
-        each = self.logits, self.best, self.highest, self.totals
-        self.addresses = tuple(None if tensor is None else tensor.data_ptr() for tensor in each)
+        self.addresses = (
+            *(self.logits.data_ptr(), self.best.data_ptr()),
+            None if self.highest is None else self.highest.data_ptr(),
+            None if self.totals is None else self.totals.data_ptr(),
+        )
 
-    @property
-    def output(self) -> HeadOutput:
+    def output(self, log_probabilities: LogProbabilities | None = None) -> HeadOutput:
         """What was written; of fewer than BEST logits as many are named as there are."""
-        count = min(BEST, self.logits.shape[1])
-        highest = self.highest if self.highest is None or count == BEST else self.highest[:, :count]
-        return HeadOutput(self.logits, self.best if count == BEST else self.best[:, :count], self.totals, highest)
+        best, highest, count = self.best, self.highest, self.logits.shape[1]
+        if count < BEST:
+            best, highest = best[:, :count], None if highest is None else highest[:, :count]
+        first = (_TOKEN * (BEST * len(best))).from_address(self.addresses[1])[::BEST]
+        return HeadOutput(self.logits, best, self.totals, highest, None, first, log_probabilities)
 
 
 class Kernels:
@@ -74,9 +78,11 @@ class Kernels:
         library.team_free.argtypes = [_POINTER]
         library.decoder_check.argtypes = [_POINTER]
         library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
+        library.decoder_read.argtypes = [*(_POINTER,) * 4]
         library.decoder_bytes.restype = ctypes.c_size_t
         library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
         library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, *(_POINTER,) * 4]
+        library.log_probabilities.argtypes = [*(_POINTER,) * 3, *(_INTEGER,) * 4, *(_POINTER,) * 3]
         library.hydra_check.argtypes = [_POINTER]
         library.hydra_read.argtypes = [*(_POINTER,) * 4, _INTEGER, _POINTER]
         library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
@@ -113,6 +119,12 @@ class Kernels:
             about = ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop
             self._done(self._library.decoder_layers(self._team_of(threads), *about))
 
+    def read(self, threads: int, decoder: Any, cache: Any, whole: Any) -> None:
+        """Embeddings, layers and head of a pass; `cache` is `Rows` of decoder.h, `whole` as whole_pass.h has it."""
+        with self._passing:
+            about = ctypes.byref(decoder), ctypes.byref(cache), ctypes.byref(whole)
+            self._done(self._library.decoder_read(self._team_of(threads), *about))
+
     def move_rows(self, keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) -> None:
         """Copy rows of a cache onto others, one after another: (to, from) of each.
 
@@ -129,6 +141,22 @@ class Kernels:
         with self._passing:
             about = ctypes.byref(decoder), hidden, rows, *said.addresses
             self._done(self._library.decoder_head(self._team_of(threads), *about))
+
+    def logprobs(self, threads: int, said: HeadRoom, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
+        """What a head said of these tokens, each in its row, as logarithms of probabilities.
+
+        Tokens of one row stand side by side: a row's logits are summed up once.
+        """
+        count = len(tokens)
+        assert len(rows) == count, "of each token its row"
+        asked, found = array("i", [*rows, *tokens]), (ctypes.c_float * count)()
+        if count:
+            about = (*said.addresses[:2], BEST, *said.logits.shape, count)
+            row_of = asked.buffer_info()[0]
+            with self._passing:
+                team = self._team_of(threads)
+                self._done(self._library.log_probabilities(team, *about, row_of, row_of + 4 * count, found))
+        return list(found)
 
     def working_bytes(self, threads: int, decoder: Any, rows: int, seen: int) -> int:
         """What layers and head work in, in a pass of so many rows over so many cache rows."""

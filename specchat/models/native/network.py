@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from specchat.core.head_output import HeadOutput
 from specchat.core.request import HeadOfSome
-from specchat.models.base.kv_cache import MoveRows
-from specchat.models.base.network import Pass
+from specchat.models.base.kv_cache import KVCache, MoveRows
+from specchat.models.base.network import Pass, layers_then_head
 from specchat.models.base.prepared_source import prepared
 from specchat.models.base.shape import Shape
 from specchat.models.base.trimmed_head import TrimmedHead
@@ -26,6 +27,7 @@ from specchat.models.native.packing import Packer, RowReader
 from specchat.models.native.pass_rows import PassRows, as_floats
 from specchat.models.native.product import CProduct, Product
 from specchat.models.native.tensor_pointers import maybe_pointer, pointer
+from specchat.models.native.whole_pass import WholePasses
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class NativeNetwork:
         told = [layer.as_c(index, shape) for index, layer in enumerate(self._layers)]
         self._c_layers = (CLayer * shape.layers)(*told)
         self._adapters = AdapterTables(shape)
+        self._every_layer = range(shape.layers)
+        self._of_caches: WeakKeyDictionary[KVCache, WholePasses] = WeakKeyDictionary()
         self._c = CDecoder(
             *(shape.layers, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim),
             *(shape.inner, shape.vocab_size, len(shape.attention_kinds), shape.gate == "gelu", shape.epsilon),
@@ -104,14 +108,23 @@ class NativeNetwork:
         empty = partial(GatheredHead, self._kernels, self._head, self._norm, shape.epsilon, self.threads)
         return TrimmedHead(empty, torch.tensor(tokens), tokens, list)
 
+    def read(self, running: Pass, totals: bool = False) -> HeadOutput:
+        whole = self._whole_passes(running.cache)
+        if whole is None or not whole.takes(running):
+            return layers_then_head(self, running, totals)
+        running.counters.node_layers += running.parts.computed(self._every_layer) * len(running.plan.tokens)
+        said = HeadRoom(len(running.plan.nodes), self.shape.vocab_size, highest=totals, totals=totals)
+        whole.read(running, self._kernels, self.threads, self._c, said)
+        return said.output(partial(self._kernels.logprobs, self.threads, said))
+
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         hidden = as_floats(hidden)
-        rows, vocab_size = hidden.shape[0], self.shape.vocab_size
-        said = HeadRoom(rows, vocab_size, highest=totals, totals=totals)
+        rows = hidden.shape[0]
+        said = HeadRoom(rows, self.shape.vocab_size, highest=totals, totals=totals)
         if rows:
             states = pointer("states", hidden, torch.float32, rows, self.shape.hidden)
             self._kernels.head(self.threads, self._c, states, rows, said)
-        return said.output
+        return said.output(partial(self._kernels.logprobs, self.threads, said))
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         shape = self.shape
@@ -133,6 +146,13 @@ class NativeNetwork:
             if stay is not None:
                 rows.drop(stay)
         return rows.hidden
+
+    def _whole_passes(self, cache: KVCache) -> WholePasses | None:
+        """Those over this cache; None where embeddings are computed by the source."""
+        passes = self._of_caches.get(cache)
+        if passes is None and self._embedding is not None:
+            passes = self._of_caches[cache] = WholePasses(self.shape, self.like, self._embedding)
+        return passes
 
     def time_phases(self, timed: bool) -> None:
         """Time the phases of the passes that follow, or no longer; forget what was timed."""

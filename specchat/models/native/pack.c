@@ -5,14 +5,6 @@
 #include "refuse.h"
 #include "stored.h"
 
-/* Some rows of a matrix as its file holds it. Output i is row order[i]. */
-typedef struct {
-    const uint8_t *data;
-    const int32_t *order; /* (rows), or NULL for the file's own order */
-    int64_t row_bytes;
-    int32_t rows, length, kind, there; /* rows of the matrix that lie at `data` */
-} Stored;
-
 /* Write one group of one row: its numbers into lane `lane` of a group of a block, its scale and minimum behind. */
 typedef void Pack(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to);
 
@@ -152,7 +144,6 @@ int pack(const Stored *from, int bits, uint8_t *to, int64_t room) {
     return DONE;
 }
 
-/* Rows as numbers, (rows, length); an Outcome. */
 int unpack_rows(const Stored *from, float *to) {
     if (stored_check(from)) return REFUSED;
     for (int i = 0; i < from->rows; i++) {

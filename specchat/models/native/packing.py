@@ -80,11 +80,12 @@ class RowReader:
         """`stored` is of a kind that the kernels pack, in its own order."""
         assert stored.order is None, "a row is found by its number"
         self._kernels, self._stored = kernels, stored
-        self._about = _as_c(stored)
+        self.as_c = _as_c(stored)
+        """The whole matrix for C, valid as long as this lives."""
 
     def rows(self, which: Sequence[int]) -> Tensor:
         """(n, length) float32."""
-        order, whole = array("i", which), self._about
+        order, whole = array("i", which), self.as_c
         rows = torch.empty(len(order), whole.length)
         if len(order):
             about = _CStored(

@@ -14,6 +14,7 @@
 #include "gather.h"
 #include "hydra.h"
 #include "linear.h"
+#include "whole_pass.h"
 
 /* Rotate pairs of values by angles whose cosines and sines lie side by side. */
 static void rotate(float *head, const float *rotations, int head_dim) {
@@ -260,4 +261,27 @@ size_t decoder_bytes(int threads, const Decoder *decoder, int rows, int seen) {
     lay_out(&head, NULL, &of_head);
     of_head += head_lists(&team, rows) + head_sums(decoder, rows);
     return of_layers > of_head ? of_layers : of_head;
+}
+
+/* Everything that a pass over tokens takes, in one call: embeddings, what rows see, layers, head. Of `about` the checked
+ * places of cache and rotations and what is left out hold; the rest is said by `whole`. An Outcome. */
+int decoder_read(Team *team, const Decoder *decoder, const Rows *about, const WholePass *whole) {
+    if (whole_check(decoder, about, whole)) return REFUSED;
+    int count = whole->rows, said = count - whole->missing;
+    size_t states = up_to_64((size_t)count * (size_t)decoder->hidden * sizeof(float));
+    char *memory = aligned_alloc(64, states + up_to_64((size_t)count * (size_t)whole->end));
+    if (memory == NULL) return NO_MEMORY;
+    float *hidden = (float *)memory;
+    uint8_t *mask = (uint8_t *)memory + states;
+    Rows rows = rows_of(about, whole, decoder->kinds, hidden, mask);
+    Stored tokens = *whole->embedding;
+    tokens.rows = count;
+    tokens.order = whole->numbers;
+    int outcome = see(whole, mask) ? REFUSED : unpack_rows(&tokens, hidden);
+    if (outcome == DONE) outcome = decoder_layers(team, decoder, &rows, 0, decoder->layers);
+    if (outcome == DONE)
+        outcome = decoder_head(team, decoder, hidden + (size_t)whole->missing * (size_t)decoder->hidden, said, whole->logits,
+                               whole->tokens, whole->highest, whole->totals);
+    free(memory);
+    return outcome;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,9 @@ from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.c_structures import KINDS, CAttentionKind, CRows
 from specchat.models.native.tensor_pointers import maybe_pointer, pointer
 
+LeftOut = tuple[Tensor | None, Tensor | None]
+"""As `left_out` returns it."""
+
 
 @dataclass(frozen=True)
 class Taps:
@@ -26,6 +30,46 @@ class Taps:
 
     states: StackedStates
     places: array[int]
+
+    @classmethod
+    def of(cls, layers: tuple[int, ...], among: int, rows: int, hidden: int) -> Taps | None:
+        """Room for the states of so many rows after these layers; None where there are none."""
+        if not layers:
+            return None
+        places = array("i", [-1]) * among
+        for place, layer in enumerate(layers):
+            places[layer] = place
+        return cls(StackedStates(layers, torch.empty(len(layers), rows, hidden)), places)
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Of both, as C takes them; valid as long as this lives."""
+        return self.places.buffer_info()[0], self.states.stacked.data_ptr()
+
+
+def about_cache(
+    shape: Shape, keys: Tensor, values: Tensor, tables: Sequence[Tensor | None], left_out: LeftOut
+) -> CRows:
+    """What all passes over a cache have in common, for C; valid as long as these tensors live."""
+    kept, _, capacity, _ = keys.shape
+    cache = (torch.bfloat16, kept, shape.kv_heads, capacity, shape.head_dim)
+    place_of, mlp = left_out
+    kinds = [
+        CAttentionKind(
+            *(0, 0 if table is None else table.shape[0]),
+            maybe_pointer("rotations", table, torch.complex64, *_sizes(table, shape)),
+        )
+        for table in tables
+    ]
+    return CRows(
+        capacity=capacity,
+        keys=pointer("keys", keys, *cache),
+        values=pointer("values", values, *cache),
+        kind=(CAttentionKind * KINDS)(*kinds),
+        place_of=maybe_pointer("places in the cache", place_of, torch.int32, shape.layers),
+        mlp=maybe_pointer("which MLPs are computed", mlp, torch.bool, shape.layers),
+        kept=kept,
+    )
 
 
 class PassRows:
@@ -42,7 +86,7 @@ class PassRows:
         self._end = plan.mask.shape[1]
         self._positions, self._places = array("i", plan.positions), array("i", plan.written)
         self._keys, self._values = running.cache.room_for(self._end, like)
-        self._place_of, self._mlp = _left_out(running.parts, running.cache)
+        self._left_out = left_out(running.parts, running.cache)
         self._adapters, self._adapter_of = adapters.of(running.riders, self.hidden.shape[0])
 
     def drop(self, stay: list[int]) -> None:
@@ -54,45 +98,28 @@ class PassRows:
 
     def taps(self, layers: tuple[int, ...]) -> Taps | None:
         """Room for the states of the rows after these layers; None where there are none."""
-        if not layers:
-            return None
-        places = array("i", [-1]) * self._shape.layers
-        for place, layer in enumerate(layers):
-            places[layer] = place
-        return Taps(StackedStates(layers, torch.empty(len(layers), *self.hidden.shape)), places)
+        return Taps.of(layers, self._shape.layers, *self.hidden.shape)
 
     def as_c(self, taps: Taps | None = None) -> CRows:
         """The same for C; valid as long as this and the taps live and nothing is dropped."""
-        shape, rows, (kept, _, capacity, _) = self._shape, self.hidden.shape[0], self._keys.shape
+        rows = self.hidden.shape[0]
         if rows != len(self._places):
             raise ModelError(f"the native kernels refuse states: {rows} rows, not {len(self._places)}")
-        cache = (torch.bfloat16, kept, shape.kv_heads, capacity, shape.head_dim)
-        kinds = [
-            CAttentionKind(
-                *(common, 0 if table is None else table.shape[0]),
-                maybe_pointer("rotations", table, torch.complex64, *_sizes(table, shape)),
-                pointer("a mask", seen, torch.bool, rows, self._end),
-            )
-            for common, table, seen in zip(self._common, self._tables, self._seen, strict=True)
-        ]
-        return CRows(
-            *(rows, self._end, capacity),
-            pointer("states", self.hidden, torch.float32, rows, shape.hidden),
-            *(self._positions.buffer_info()[0], self._places.buffer_info()[0]),
-            pointer("keys", self._keys, *cache),
-            pointer("values", self._values, *cache),
-            (CAttentionKind * KINDS)(*kinds),
-            maybe_pointer("places in the cache", self._place_of, torch.int32, shape.layers),
-            maybe_pointer("which MLPs are computed", self._mlp, torch.bool, shape.layers),
-            *(kept, 0 if self._adapters is None else self._adapters.count),
-            None if self._adapters is None else ctypes.addressof(self._adapters.table),
-            maybe_pointer("which adapters act", self._adapter_of, torch.int32, rows),
-            0 if taps is None else len(taps.states),
-            *((None, None) if taps is None else (taps.places.buffer_info()[0], taps.states.stacked.data_ptr())),
-        )
+        about = about_cache(self._shape, self._keys, self._values, self._tables, self._left_out)
+        about.rows, about.end = rows, self._end
+        about.hidden = pointer("states", self.hidden, torch.float32, rows, self._shape.hidden)
+        about.positions, about.places = self._positions.buffer_info()[0], self._places.buffer_info()[0]
+        for kind, common, seen in zip(about.kind, self._common, self._seen, strict=False):
+            kind.common, kind.mask = common, pointer("a mask", seen, torch.bool, rows, self._end)
+        if self._adapters is not None:
+            about.adapters, about.low_rank = self._adapters.count, ctypes.addressof(self._adapters.table)
+        about.adapter_of = maybe_pointer("which adapters act", self._adapter_of, torch.int32, rows)
+        if taps is not None:
+            about.tapped, (about.tap_of, about.taps) = len(taps.states), taps.addresses
+        return about
 
 
-def _left_out(parts: SubLayers, cache: KVCache) -> tuple[Tensor | None, Tensor | None]:
+def left_out(parts: SubLayers, cache: KVCache) -> LeftOut:
     """(layers,) int32 where each layer's rows lie, −1 without attention; (layers,) bool which MLPs are computed.
 
     None where nothing is left out.

@@ -153,3 +153,14 @@ static const StoredBlock BLOCK[KINDS_END] = {
     [F32] = {1, 4},   [F16] = {1, 2},   [BF16] = {1, 2},    [Q4_0] = {32, 18},  [Q4_1] = {32, 20},  [Q5_0] = {32, 22},
     [Q5_1] = {32, 24}, [Q8_0] = {32, 34}, [Q4_K] = {256, 144}, [Q5_K] = {256, 176}, [Q6_K] = {256, 210},
 };
+
+/* Some rows of a matrix as its file holds it. Output i is row order[i]. */
+typedef struct {
+    const uint8_t *data;
+    const int32_t *order; /* (rows), or NULL for the file's own order */
+    int64_t row_bytes;
+    int32_t rows, length, kind, there; /* rows of the matrix that lie at `data` */
+} Stored;
+
+/* Rows as numbers, (rows, length); an Outcome. */
+int unpack_rows(const Stored *from, float *to);

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specchat.core.head_output import HeadOutput
 from specchat.core.reading import Counters, Reading
 from specchat.core.request import LOGITS_ONLY, HeadOfSome, PassRequest, Rider
 from specchat.core.tree import TokenTree
@@ -69,18 +70,23 @@ class Decoder(CachedModel["Decoder"]):
         """(n, d) what the first layer gets for these tokens."""
         return self.network.embed(tokens)
 
-    @torch.inference_mode()
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = LOGITS_ONLY
     ) -> Reading:
         """Read nodes of a tree in one pass: all of it, or the new ones."""
         plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
         watch = LayerWatch(plan, request, tree)
-        hidden = self._run(plan, watch, request.riders)
-        states = hidden[plan.missing :] if plan.missing else hidden
-        said = self.network.head(states, self._drafts) if request.head is None else request.head.after(states)
+        running = self._pass(plan, watch, request.riders)
+        if request.head is None:
+            said = self.network.read(running, self._drafts)
+        else:
+            said = self._said_by(request.head, running)
         self._text.rows.tree_read(plan)
         return watch.reading(said)
+
+    @torch.inference_mode()
+    def _said_by(self, head: HeadOfSome, running: Pass) -> HeadOutput:
+        return head.after(self.network.run(running)[running.plan.missing :])
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
@@ -108,12 +114,11 @@ class Decoder(CachedModel["Decoder"]):
         """Take no longer texts than this. In place; its cache grows no further."""
         self.context_tokens = self.cache.max_rows = tokens
 
-    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> None:
-        self._run(plan, watch)
+    def _read_text(self, plan: Plan, watch: LayerWatch | None) -> Tensor:
+        return self.network.run(self._pass(plan, watch))
 
-    def _run(self, plan: Plan, watch: LayerWatch | None, riders: Sequence[Rider] = ()) -> Tensor:
+    def _pass(self, plan: Plan, watch: LayerWatch | None, riders: Sequence[Rider] = ()) -> Pass:
+        """A pass to be computed now. Counted."""
         self.counters.passes += 1
         self.counters.rows += len(plan.positions)
-        network = self.network
-        running = Pass(plan, network.embed, self.rotations, self.cache, self.counters, self._parts, watch, riders)
-        return network.run(running)
+        return Pass(plan, self.network.embed, self.rotations, self.cache, self.counters, self._parts, watch, riders)

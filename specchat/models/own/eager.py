@@ -16,7 +16,7 @@ from specchat.core.head_output import HeadOutput
 from specchat.core.request import Adapter, HeadOfSome
 from specchat.models.base.adapters import Adapted, Adapting, Factors, checked, paired, sizes_of
 from specchat.models.base.kv_cache import MoveRows
-from specchat.models.base.network import Pass
+from specchat.models.base.network import Pass, layers_then_head
 from specchat.models.base.pass_sizes import PassSizes
 from specchat.models.base.sub_layers import SubLayers
 from specchat.models.base.torch_head import TorchHead
@@ -94,6 +94,9 @@ class EagerNetwork:
     def head(self, hidden: Tensor, totals: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
         return HeadOutput(self.weights.head(normed))
+
+    def read(self, running: Pass, totals: bool = False) -> HeadOutput:
+        return layers_then_head(self, running, totals)
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         shape = self.shape
