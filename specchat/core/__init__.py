@@ -1,1 +1,1 @@
-"""Nouns and arithmetic of speculative decoding: trees, verdicts, rounds, noise. Imports torch alone."""
+"""Data types and arithmetic of speculative decoding: trees, verdicts, rounds, noise. Imports torch alone."""
