@@ -18,7 +18,7 @@ class FrozenRecorder:
 
     A value that was a Python number while recording stays that number, and what is computed anew goes where it went
     the first time; so a computation that reads anything but its buffers replays wrongly here as it would on a GPU.
-    Nor does a recording keep alive what it was handed: a replay after somebody let go of it fails.
+    Nor does a recording keep alive what it was handed: a replay after it was let go fails.
 
     Args:
         faster: of two recordings that are timed, the one that is to be found faster; None times them.

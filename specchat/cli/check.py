@@ -1,4 +1,4 @@
-"""`specchat check`: the proof on this machine that speculation changes nothing but the waiting."""
+"""`specchat check`: checks on this machine that speculation changes the speed and nothing else."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.compiled.own_file import NotOwnFile, open_own
+from filelock import FileLock
+
+from specchat.compiled.own_file import NotOwnFile, open_own, open_own_folder
 from specchat.config import cache_dir, private_dir
 from specchat.errors import ModelError
 
@@ -64,23 +66,46 @@ def load(sources: Sources) -> Compiled:
     Raises:
         NativeUnavailable: the compiler fails.
     """
-    file = _file_for(sources)
     try:
-        return Compiled(_opened(file, cache_dir(), sources.brief), str(file))
-    except (NotOwnFile, OSError):
-        pass  # not there, or not to be trusted
-    try:
-        _compile(sources, file)
+        file = compile_if_missing(sources)
         return Compiled(_opened(file, cache_dir(), sources.brief), str(file))
     except (NotOwnFile, OSError) as error:
         where = f"compiled for this process only, since {error}"
         _log.warning("the native %s are %s", sources.name, where)
     try:
         with tempfile.TemporaryDirectory(prefix="specchat-") as folder:
-            _compile(sources, Path(folder) / file.name)
-            return Compiled(_opened(Path(folder) / file.name, Path(folder), sources.brief), where)
+            file = Path(folder) / f"{sources.name}.so"
+            _compile(sources, file)
+            return Compiled(_opened(file, Path(folder), sources.brief), where)
     except (NotOwnFile, OSError) as error:
         raise NativeUnavailable(f"they could not be compiled: {error}") from None
+
+
+def compile_if_missing(sources: Sources) -> Path:
+    """Where the library of these sources lies in the cache, compiled now if need be.
+
+    One thread of one process compiles; others wait, and find what it made.
+
+    Raises:
+        NativeUnavailable: the compiler fails.
+        NotOwnFile: the cache is not this user's alone.
+        OSError: there is no writing, or another process compiles for too long.
+    """
+    file = _file_for(sources)
+    if _is_own(file):
+        return file
+    was_open_to_others = file.parent.exists() and not _is_own_folder(file.parent)
+    private_dir(file.parent)
+    os.close(open_own_folder(file.parent, cache_dir()))
+    with FileLock(file.with_name("compiling.lock"), timeout=_PATIENCE_S, mode=0o600):
+        if was_open_to_others or not _is_own(file):
+            _compile(sources, file)
+    return file
+
+
+def is_compiled(sources: Sources) -> bool:
+    """Whether the library lies in the cache, ready to be loaded."""
+    return _is_own(_file_for(sources))
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -96,6 +121,22 @@ def find_compiler() -> tuple[str, ...]:
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
     raise NativeUnavailable("no C compiler is here; pip install 'specchat[native]' brings one")
+
+
+def _is_own(file: Path) -> bool:
+    try:
+        os.close(open_own(file, cache_dir()))
+    except (NotOwnFile, OSError):
+        return False  # not there, or not to be trusted
+    return True
+
+
+def _is_own_folder(folder: Path) -> bool:
+    try:
+        os.close(open_own_folder(folder, cache_dir()))
+    except (NotOwnFile, OSError):
+        return False
+    return True
 
 
 def _opened(file: Path, root: Path, brief: bool) -> ctypes.CDLL:
@@ -117,13 +158,12 @@ def _file_for(sources: Sources) -> Path:
 
 
 def _compile(sources: Sources, file: Path) -> None:
-    """Compile into this file, whose folder becomes private.
+    """Compile into this file, whose folder is private.
 
     Raises:
         NativeUnavailable: the compiler fails.
         OSError: there is no writing.
     """
-    private_dir(file.parent)
     command = sources.command
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         made = Path(folder) / file.name

@@ -1,4 +1,4 @@
-"""Which settings a pair starts with, and who decides: what the user wrote wins, and the narrower of two wins."""
+"""Which settings a pair starts with: what the user wrote wins, and the narrower of two wins."""
 
 from __future__ import annotations
 

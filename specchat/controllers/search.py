@@ -1,4 +1,4 @@
-"""The same budget in every round, and time within replies for a drafter to look for a better form of itself."""
+"""The same budget in every round, and time within replies for drafters that search for better settings of their own."""
 
 from __future__ import annotations
 

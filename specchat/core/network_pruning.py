@@ -1,4 +1,4 @@
-"""Networks made narrower: which heads and channels matter most, and who makes a network without the others."""
+"""Networks made narrower: which heads and channels matter most, and the protocol of what leaves out the others."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class KeepsState(Protocol):
 
 @runtime_checkable
 class IdleWorker(Protocol):
-    """A drafter that has something to do while the engine has not."""
+    """A drafter that can use the time in which the engine is idle."""
 
     def idle(self, deadline: float) -> bool:
         """Work until `time.monotonic()` reaches the deadline; whether there is more to do. Never called in a reply."""
@@ -42,7 +42,7 @@ class LearnsFromReplies(KeepsState, IdleWorker, Protocol):
         """Learn from replies from now on, or no longer; at first it does not. What was learnt stays in use."""
 
     def reply_ended(self) -> None:
-        """A reply is over, and nobody waits for anything."""
+        """A reply is over, and no command waits: what takes time may be done now."""
 
     @property
     def learnt(self) -> Learnt:

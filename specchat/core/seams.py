@@ -1,4 +1,4 @@
-"""The seams: who answers which question of a round. The second file to read, after `decoding/speculate.py`."""
+"""The seams: the protocols of a round's parts. The second file to read, after `decoding/speculate.py`."""
 
 from __future__ import annotations
 
@@ -67,9 +67,6 @@ class Model(Weights, Protocol):
     """What does this network say after every node? The same thing serves as target and as draft model."""
 
     counters: Counters
-
-    def twin(self) -> Model:
-        """The same weights with a cache of its own."""
 
     def cached(self, tokens: Sequence[int]) -> int:
         """How many leading tokens of these the cache holds already."""

@@ -21,7 +21,7 @@ Logprobs = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 
 @dataclass(frozen=True)
 class Ahead:
-    """What will be asked of a tree that begins, if nobody else has a say in it: what a network may read at once.
+    """What will be asked of a tree that begins, where no other drafter takes part: what one call may compute.
 
     Args:
         width: guesses that are asked for after each node.

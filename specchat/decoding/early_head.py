@@ -1,4 +1,4 @@
-"""What the target will say, told from an early layer by a linear map that is learnt from rounds."""
+"""Predicts the target's tokens from the states of an early layer, by a linear map that is learnt from rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What drafters share that let another one draft for them and ask nothing of the target's pass."""
+"""The common base of drafters that let an inner drafter guess and ask nothing of the target's pass."""
 
 from __future__ import annotations
 

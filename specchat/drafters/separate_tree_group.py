@@ -1,4 +1,4 @@
-"""What drafters share whose members draft each in a tree of its own, below one root."""
+"""The common base of drafters whose members each draft a tree of their own, below one root."""
 
 from __future__ import annotations
 

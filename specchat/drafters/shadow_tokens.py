@@ -1,4 +1,4 @@
-"""How well each early exit of a network would have guessed, told from the states of passes that were run anyway."""
+"""How well each early exit of a network would have guessed, computed from the states of passes that were run anyway."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The process boundary: what crosses it (events), who owns torch (host), who owns nothing heavy (client)."""
+"""The process boundary: the protocol, the far side that runs the models, and the near side that needs no torch."""

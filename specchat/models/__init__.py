@@ -1,1 +1,1 @@
-"""Networks that answer for a token tree, and the weights they are made of."""
+"""Networks that compute logits for every node of a token tree, and the weights they are made of."""

@@ -23,7 +23,7 @@ from specchat.models.files.derived_sources import RoundedSource
 from specchat.models.files.end_tokens import end_tokens
 from specchat.models.files.families import FAMILIES, Family
 from specchat.models.files.foreign_errors import first_line, one_line
-from specchat.models.files.gguf_file import converted_folder
+from specchat.models.files.gguf_file import converted_folder, is_converted
 from specchat.models.files.gguf_header import read_header
 from specchat.models.files.gguf_rotation import rotation_scaling
 from specchat.models.files.gguf_source import GgufSource
@@ -93,7 +93,7 @@ def load_model(
         ModelError: an architecture whose cache cannot be rewound, a precision that is not available for it, or
             weights that do not fit into memory.
     """
-    say("configuration")
+    say("configuration" if path.is_dir() or is_converted(path) else "converting tokenizer")
     if refusal := describe_model(path).refusal:
         raise ModelError(f"{spec.name} {refusal}")
     try:
@@ -164,10 +164,6 @@ def own_network(
     if device.type == "cuda":
         return cuda_network(weights)
     return EagerNetwork(weights), notes
-
-
-def _source_of(path: Path, family: Family) -> WeightSource:
-    return GgufSource(path) if path.is_file() else TensorSource.of_folder(path, family)
 
 
 def _narrower_network(

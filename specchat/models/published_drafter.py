@@ -1,4 +1,4 @@
-"""A published EAGLE-3 checkpoint becomes a trained drafter of this machine."""
+"""Turns a published EAGLE-3 checkpoint into a trained drafter on this machine."""
 
 from __future__ import annotations
 

@@ -16,6 +16,15 @@ _FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-shared", "-fPIC")
 _POINTER, _SHORT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
 
+def suffix_sources() -> Sources:
+    """The suffix tree's C, and how it is compiled.
+
+    Raises:
+        NativeUnavailable: no compiler.
+    """
+    return Sources(Path(__file__).parent / "native", "suffix", (*find_compiler(), *_FLAGS), brief=True)
+
+
 @lru_cache(maxsize=1)
 def suffix_library() -> ctypes.CDLL:
     """The compiled C, compiled now if need be.
@@ -23,8 +32,7 @@ def suffix_library() -> ctypes.CDLL:
     Raises:
         NativeUnavailable: no compiler, or one that fails.
     """
-    folder = Path(__file__).parent / "native"
-    library = load(Sources(folder, "suffix", (*find_compiler(), *_FLAGS), brief=True)).library
+    library = load(suffix_sources()).library
     library.suffix_new.restype = _POINTER
     library.suffix_new.argtypes = [_SHORT]
     library.suffix_free.restype = None

@@ -1,4 +1,4 @@
-"""Where a training stands, on disk: the network, the optimiser, and what was measured so far."""
+"""The state of a training on disk: the network, the optimiser, and what was measured so far."""
 
 from __future__ import annotations
 

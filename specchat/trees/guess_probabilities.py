@@ -1,4 +1,4 @@
-"""How likely guesses are to stand, as far as can be told before the target has spoken."""
+"""How likely guesses are to stand, as far as is known before the target's pass."""
 
 from __future__ import annotations
 

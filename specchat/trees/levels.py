@@ -1,4 +1,4 @@
-"""Growing a tree level by level, which is all that static shapes differ in."""
+"""Grows a tree level by level, with a given number of children at each: all that static shapes need."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The terminal app: the only part that draws, and it only listens."""
+"""The terminal app: the only part that draws. It shows what the engine's events say."""

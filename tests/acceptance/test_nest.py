@@ -65,7 +65,7 @@ def test_a_span_that_the_target_finds_too_unlikely_ends_there():
     tree = TokenTree(0, 9)
     node = tree.add(0, Guess(1, logprob=math.log(0.97), source=10))
     node = tree.add(node, Guess(2, logprob=math.log(0.97), source=11))
-    tree.add(node, Guess(3, logprob=math.log(0.3), source=12))  # a copy nobody trusts by itself
+    tree.add(node, Guess(3, logprob=math.log(0.3), source=12))  # a copy that is not trusted by itself
     assert judged(rule("nest"), tree, laws, GREEDY).path == (1, 2)
     again = TokenTree(0, 9)
     node = again.add(0, Guess(1, logprob=math.log(0.97), source=10))

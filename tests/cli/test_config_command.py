@@ -48,7 +48,7 @@ def test_everything_that_was_written_is_listed_with_its_place():
     assert said[1].endswith("models.toml [pairs.smol.defaults]")
 
 
-def test_an_option_that_nobody_set_reads_as_its_own_default():
+def test_an_option_that_was_not_set_reads_as_its_own_default():
     assert run("get", "suffix.depth") == "64\n"
 
 

@@ -103,7 +103,7 @@ def test_pulling_a_model_by_its_own_name_works_too():
 
 
 @pytest.mark.parametrize("command", ["pull", "check", "remove"])
-def test_a_name_nobody_has_is_answered_with_the_nearest_and_exit_code_2(command):
+def test_an_unknown_name_is_answered_with_the_nearest_and_exit_code_2(command):
     error = error_of(command, "tinny")
     assert isinstance(error, UsageError)
     assert str(error) == "no pair, model or trained drafter is called 'tinny'; did you mean 'tiny'?"
@@ -125,14 +125,14 @@ def test_check_of_a_changed_file_is_an_error_that_says_how_to_mend_it():
     assert "specchat models pull tiny-model" in str(error)
 
 
-def test_remove_asks_nobody_when_told_yes_and_frees_the_space():
+def test_remove_asks_no_question_when_told_yes_and_frees_the_space():
     run("pull", "tiny")
     held = sum(file.stat().st_size for file in (cache_dir() / "models" / "tiny-model").iterdir())
     assert f"tiny-model: {held / 1000:.1f} kB freed" in run("remove", "tiny-model", "--yes").stdout
     assert not (cache_dir() / "models" / "tiny-model").exists()
 
 
-def test_remove_where_nobody_can_answer_wants_a_yes():
+def test_remove_without_a_terminal_wants_a_yes():
     run("pull", "tiny")
     error = error_of("remove", "tiny-model")
     assert isinstance(error, UsageError)

@@ -136,7 +136,7 @@ def test_what_stood_in_the_file_stays(tmp_path):
 # ------------------------------------------------------------------------------------------------- forgetting
 
 
-def test_a_pair_of_ones_own_is_forgotten_with_models_nobody_else_needs(tmp_path):
+def test_a_pair_of_ones_own_is_forgotten_with_models_that_no_other_pair_needs(tmp_path):
     target, draft = str(gguf(tmp_path / "t.gguf")), str(gguf(tmp_path / "d.gguf"))
     add("one", "--target", target, "--draft", draft)
     add("two", "--target", target)

@@ -255,7 +255,7 @@ def test_a_home_where_nothing_can_be_written_still_answers(monkeypatch):
     assert ended.stderr == ""
 
 
-def test_a_notice_goes_to_whoever_watches_and_into_no_recording(tmp_path, capsys):
+def test_a_notice_goes_to_standard_error_and_into_no_recording(tmp_path, capsys):
     with Outputs(Output.text, tmp_path / "r.jsonl") as sinks:
         sinks.event(ev.Notice("drafter hydra: \x1b[2J nothing"))
         sinks.notice("drafter hydra: \x1b[2J nothing")

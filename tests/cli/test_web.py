@@ -57,7 +57,7 @@ def test_settings_survive_being_written_as_flags():
     assert Settings().but(chosen).stop == ("--x", "a b")
 
 
-def test_the_page_asks_nobody_else_for_anything():
+def test_the_page_loads_nothing_from_elsewhere():
     page = Path(__file__).parents[2] / "specchat" / "cli" / "page"
     for file in page.iterdir():
         assert not re.findall(r"""["'(]\s*(?:https?:)?//""", file.read_text()), file

@@ -84,7 +84,7 @@ BROKEN = {
     "a name that steers the terminal": (b'[settings]\n"\\u001b[31m" = 1', r"'\\x1b\[31m'"),
     "a long name": (b"[settings]\n" + b"x" * 9000 + b" = 1", "there is no setting 'xxx"),
     "a long value": (b"[settings]\nwidth = '" + b"x" * 9000 + b"'", "width = 'xxx.* is not a whole number"),
-    "more than anybody writes": (b"#" * (5 << 20), "larger than 4 MiB"),
+    "more than is written by hand": (b"#" * (5 << 20), "larger than 4 MiB"),
 }
 
 
@@ -122,7 +122,7 @@ def test_a_folder_that_is_closed_is_said(monkeypatch):
         config.user_settings()
 
 
-def test_the_home_of_nobody_is_said(monkeypatch):
+def test_a_user_without_a_home_is_named(monkeypatch):
     monkeypatch.setenv("SPECCHAT_HOME", "~nosuchuser")
     with pytest.raises(ConfigError, match="'~nosuchuser' begins with the home of a user"):
         config.user_settings()

@@ -25,7 +25,7 @@ class Proposing:
     def start(self, history: Sequence[int]) -> None: ...
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Any:
-        assert len(frontier) > 0, "nobody is asked about nothing"
+        assert len(frontier) > 0, "a drafter is asked about some node"
         self.asked.append(tuple(frontier))
         self.widths.append(width)
         return [self._guess(tree, node, width, context) for node in frontier]

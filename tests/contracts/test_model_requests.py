@@ -55,7 +55,7 @@ def test_states_of_the_text_come_while_it_is_read_and_once(subject, count):
             torch.testing.assert_close(states.layers[layer][position - states.first], truth[layer], **CLOSE)
 
 
-def test_nobody_is_given_states_that_were_not_asked_for(subject):
+def test_states_that_were_not_asked_for_are_not_given(subject):
     subject.model.prefill(PREFIX[:3])
     assert subject.model.read(random_tree(V, 3, 0)).text_states is None
 
@@ -79,7 +79,7 @@ def test_a_rider_says_what_its_embedding_would_say_at_the_end_of_the_path(subjec
         torch.testing.assert_close(reading.rider_logits[node], subject.truth([*text, follows[node]]), **CLOSE)
         tapped = reading.rider_states[0][node]
         torch.testing.assert_close(tapped, subject.states([*text, follows[node]])[0], **CLOSE)
-    check(subject, reading, PREFIX, tree, range(len(tree)))  # and nobody noticed them
+    check(subject, reading, PREFIX, tree, range(len(tree)))  # the nodes are not changed by them
 
 
 def test_riders_may_follow_each_other(subject):
@@ -209,7 +209,7 @@ def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_sam
     check_next(subject, subject.model, [*PREFIX, 3, 5, 6, 7])
 
 
-def test_the_root_stays_even_if_nobody_wants_it(subject):
+def test_the_root_stays_even_if_a_hook_drops_it(subject):
     tree, _ = pruning_tree()
     subject.model.prefill(PREFIX)
     reading = subject.model.read(tree, request=requested(look=lambda layer, hidden, nodes: ()))

@@ -79,7 +79,7 @@ def test_it_proposes_while_the_target_is_reading():
     read, propose = target.read, loop.speculator.propose
 
     def waiting_read(*arguments, **named):
-        assert proposed.acquire(timeout=20), "nobody proposed meanwhile"
+        assert proposed.acquire(timeout=20), "no proposal was made meanwhile"
         return read(*arguments, **named)
 
     def telling_propose(about, plan):

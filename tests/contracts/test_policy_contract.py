@@ -34,7 +34,7 @@ def test_the_tree_is_frozen_and_within_the_budget(method, budget):
 
 
 @pytest.mark.parametrize("budget", [Budget(0, 4, 2), Budget(0, 0, 0), Budget(3, 0, 1), Budget(3, 0, 3)], ids=str)
-def test_no_nodes_or_no_depth_is_the_root_alone_and_nobody_is_asked(method, budget):
+def test_no_nodes_or_no_depth_is_the_root_alone_and_no_drafter_is_asked(method, budget):
     drafter = Proposing(counting_up)
     tree = make_policy(method).grow(drafter, context_for(), budget)
     assert len(tree) == 1

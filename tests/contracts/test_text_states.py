@@ -127,7 +127,7 @@ def test_stretches_written_with_other_methods_are_caught_up_with(build):
         chat.check(chat.known())
 
 
-def test_a_heat_beside_the_chat_disturbs_nobody(build):
+def test_replies_beside_the_chat_change_no_states_of_the_chat(build):
     chat = Watched(build)
     chat.say(LONG)
     for changes in ({"drafter": "prompt_lookup"}, {}):

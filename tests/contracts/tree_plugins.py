@@ -18,7 +18,7 @@ TreeTransform = Callable[[TokenTree], TokenTree]
 
 
 class Transformed:
-    """A tree policy whose tree goes through a transform before anybody reads it."""
+    """A tree policy whose tree goes through a transform before it is read."""
 
     taps: Collection[int] = ()
 

@@ -73,7 +73,7 @@ def test_a_network_whose_passes_are_cheap_is_tried_within_a_reply_too():
 
 
 @pytest.mark.parametrize(("stood", "deeper"), [(2, True), (0, False)])
-def test_a_depth_where_nobody_has_been_is_taken_to_be_like_the_one_before(stood, deeper):
+def test_a_depth_never_reached_is_taken_to_be_like_the_one_before(stood, deeper):
     subject = controller(costs(per_row=0.4))
     for _ in range(100):
         subject.observe(a_round(2, stood, given=costs(per_row=0.4)))
@@ -88,7 +88,7 @@ def test_a_depth_below_the_end_of_the_accepted_branch_is_not_counted_as_failed()
     assert stood_by_depth(judged(tree, (stood,))) == [True]
     assert stood_by_depth(judged(tree, ())) == [False]
     assert stood_by_depth(judged(chain(3), (1, 2))) == [True, True, False]
-    assert stood_by_depth(judged(chain(3), (1,), bonus=None)) == [True], "the reply ended: nobody asked for more"
+    assert stood_by_depth(judged(chain(3), (1,), bonus=None)) == [True], "the reply ended: no more was asked for"
     subject, before = controller(), controller().best_depth()
     for _ in range(50):
         subject.observe(judged(tree, (stood,)))

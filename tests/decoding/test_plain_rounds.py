@@ -129,7 +129,7 @@ def test_a_controller_that_decodes_plainly_anyway_is_left_alone():
     assert {round.budget.why for round in written.rounds} == {"off"}
 
 
-def test_whoever_measures_plain_decoding_apart_has_none():
+def test_there_are_none_where_plain_decoding_is_measured_apart():
     assert write(controller="fixed", plain_rounds=False).plain == []
 
 

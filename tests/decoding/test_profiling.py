@@ -9,7 +9,7 @@ from specchat.decoding.plain_times import CONTEXTS, measure_plain
 
 
 @pytest.mark.parametrize("after", [0, 3, 40])
-def test_whoever_interrupts_gets_nothing_and_an_empty_cache(after):
+def test_an_interrupted_measurement_gives_nothing_and_leaves_an_empty_cache(after):
     asked = 0
 
     def interrupted():
@@ -19,7 +19,7 @@ def test_whoever_interrupts_gets_nothing_and_an_empty_cache(after):
 
     target = scripted_target()
     assert profiling.measure_costs(target, None, interrupted) is None
-    assert asked == after + 1, "nothing is measured once somebody has interrupted"
+    assert asked == after + 1, "nothing is measured after an interruption"
     assert target.cached([0, 0]) == 0
 
 

@@ -154,7 +154,7 @@ def test_cancelling_while_the_prompt_is_read_keeps_what_was_read():
     assert again.tokens == collect(fresh.reply(prompt, 1)).tokens
 
 
-def test_a_reply_nobody_reads_to_its_end_does_no_harm():
+def test_a_reply_that_is_not_read_to_its_end_does_no_harm():
     conversation = knowing(max_tokens=40)
     half = conversation.reply(PROMPT, 7)
     next(half)

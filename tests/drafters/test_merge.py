@@ -78,7 +78,7 @@ def test_one_token_is_one_guess_with_all_its_proposers():
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_model_is_asked_only_where_nobody_else_is_sure(order):
+def test_a_model_is_asked_only_where_no_other_member_is_sure(order):
     asked = []
 
     def looked_up(tree, node, width, context):

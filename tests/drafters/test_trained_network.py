@@ -148,7 +148,7 @@ def test_tokens_of_the_text_can_be_guessed_and_other_rare_ones_not(method):
     assert {*range(5), *PROMPT, 55, 60} <= set(possible) <= {*range(5), *context_tokens}
 
 
-def test_a_merge_asks_a_trained_network_only_where_nobody_else_is_sure():
+def test_a_merge_asks_a_trained_network_only_where_no_other_member_is_sure():
     target = a_target()
     trained = TrainedDrafters("tiny", (tiny_trained("hydra", target),))
     repeated = PROMPT * 4

@@ -36,7 +36,7 @@ def test_a_client_is_answered_watched_and_stopped(terminals: list[Terminal], tmp
             return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
         asked = aside.submit(client.chat.completions.create, model=model, messages=question)  # type: ignore[call-overload]
-        app.until(lambda _: asked.done())  # a terminal that nobody reads would stop the app
+        app.until(lambda _: asked.done())  # a terminal whose output is not read would stop the app
         whole = asked.result()
         assert whole.usage is not None
         app.until(f"asked: What are you?  {whole.usage.completion_tokens} tok")

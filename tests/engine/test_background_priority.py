@@ -1,4 +1,4 @@
-"""Work that nobody waits for has a lower priority, and only as long as it lasts."""
+"""Work that no reply waits for has a lower priority, and only as long as it lasts."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_lines_that_fit_come_whole() -> None:
         (b'{"type":"generate","id":-7,"messages":[]}', None, "protocol"),
     ],
 )
-def test_a_refusal_names_the_command_so_that_nobody_waits_for_it(line: bytes, id: int | None, during: str) -> None:
+def test_a_refusal_names_the_command_so_that_no_client_waits_for_it(line: bytes, id: int | None, during: str) -> None:
     heard: list[ev.Event] = []
     receive(io.BytesIO(line), CommandQueue(), heard.append)
     assert [(event.id, event.during) for event in heard if isinstance(event, ev.Failed)] == [(id, during)]

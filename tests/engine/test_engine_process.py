@@ -157,7 +157,7 @@ def test_a_killed_engine_is_reported_in_the_middle_of_a_round(own):
     died = own.until(ev.Died)
     assert died.returncode == -signal.SIGKILL
     assert not own.engine.alive
-    own.send(Statistics())  # and nobody is hurt by talking to it
+    own.send(Statistics())  # and a command to it does no harm
 
 
 def test_a_load_may_be_stopped_before_it_has_begun(own):

@@ -87,7 +87,7 @@ def test_bfloat16_needs_no_layout_of_its_own(tmp_path, hide):
     assert (logits_of(load(path, "bfloat16")) - expected).abs().max() < 0.05 * expected.std()
 
 
-def test_a_precision_that_nobody_multiplies_is_not_chosen(hide, no_native):
+def test_a_precision_without_kernels_is_not_chosen(hide, no_native):
     assert choose_precision("auto", CPU, quantised=True, own=True) == "int4"
     hide(INT8, INT4)
     assert not multiplies("int8", CPU)

@@ -141,7 +141,7 @@ def test_a_model_that_drafts_says_what_its_log_probabilities_lack(vocab_size):
         reading = own.read(branching_tree()[0])
         torch.testing.assert_close(reading.totals, torch.logsumexp(reading.logits, dim=1))
         totals.append(reading.totals)
-    assert torch.equal(*totals), "whoever adds up, the sums are the same"
+    assert torch.equal(*totals), "the sums are the same with any number of threads"
 
 
 @needs_native

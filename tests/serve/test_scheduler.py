@@ -248,7 +248,7 @@ async def test_only_what_the_prediction_proposed_counts_as_predicted():
         assert Answer(ticket, "test").whole("a")["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_everything_is_told_to_whoever_watches():
+async def test_everything_is_told_to_its_watcher():
     async with at_work() as desk:
         ticket = desk.ask()
         await ticket.begun()

@@ -140,7 +140,7 @@ def test_what_is_not_supported_is_refused_in_openais_form(server):
 # -------------------------------------------------------------------------------------- who is let in
 
 
-def test_without_the_key_nobody_gets_in(server):
+def test_requests_without_the_key_are_refused(server):
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=server.address, api_key="wrong", max_retries=0).models.list()
     assert server.post(b"{}", authorization="")[0] == 401
@@ -148,7 +148,7 @@ def test_without_the_key_nobody_gets_in(server):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost", "127.0.0.1.nip.io:{port}", ""])
-def test_under_another_name_nobody_gets_in(server, host):
+def test_requests_under_another_host_name_are_refused(server, host):
     status, _ = server.post(b"{}", host=host.format(port=server.port))
     assert status in (400, 403)
 
@@ -179,7 +179,7 @@ def test_a_page_from_elsewhere_is_not_let_in(server):
     ],
     ids=lambda value: f"{value[:30]!r}" if isinstance(value, bytes) else None,
 )
-def test_hostile_bodies_are_answered_and_harm_nobody(server, body, status):
+def test_hostile_bodies_are_answered_and_do_no_harm(server, body, status):
     told, answer = server.post(body)
     assert told == status
     assert status == 200 or answer["error"]["message"]
@@ -196,7 +196,7 @@ def test_hostile_requests_are_refused(server):
     assert server.send(chunked + b"zz\r\n")[0] == 400
 
 
-def test_half_requests_hold_nobody_up(server):
+def test_half_requests_delay_no_other_request(server):
     lines = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
     try:
         for number, line in enumerate(lines):

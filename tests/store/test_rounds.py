@@ -80,7 +80,7 @@ def test_rounds_are_exported_and_imported_with_their_chat(chats: Chats) -> None:
     ("rounds", "why"),
     [('"no base64!"', "base64"), ("7", "expected"), (f'"{"A" * (LARGEST_ROUNDS_BYTES * 2)}"', "longer than 256 KiB")],
 )
-def test_rounds_in_a_file_that_nobody_could_have_exported_are_refused(rounds: str, why: str) -> None:
+def test_rounds_in_a_file_that_no_export_could_have_written_are_refused(rounds: str, why: str) -> None:
     text = write_json(chat(), [reply("b", b"abc")])
     assert '"rounds": "YWJj"' in text
     with pytest.raises(UsageError, match=f"(?i)chat.json.*{why}"):

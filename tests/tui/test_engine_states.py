@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from driving import driving
 from fake import hello, ready, stats_of
 
@@ -31,6 +32,20 @@ async def test_progress_is_shown_while_typing_goes_on():
         assert "fetching model.safetensors" in screen
         assert "12.3 MB/s" in screen
         assert "7 s left" in screen
+
+
+@pytest.mark.parametrize(("size", "beside_a_chat"), [((120, 40), "kernels, once"), ((80, 24), "converting tokenizer")])
+async def test_what_is_done_once_is_said_in_full_and_beside_a_chat_as_far_as_there_is_room(size, beside_a_chat):
+    once = ev.Loading("read", "smollm2-135m-instruct: converting tokenizer · compiling kernels, once", unit="steps")
+    async with driving(loaded=False, size=size) as d:
+        await d.hear(hello(), once)
+        assert "kernels, once" in d.screen()
+    async with driving(size=size) as d:
+        await d.say("hi")
+        await d.reply("fine")
+        await d.say("/pair smol-1.7b")
+        await d.hear(once)
+        assert beside_a_chat in d.drawn(d.app.views.notice)
 
 
 async def test_escape_cancels_loading_and_the_pair_before_stays_usable():

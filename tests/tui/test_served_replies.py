@@ -145,7 +145,7 @@ async def test_settings_and_pairs_that_the_user_changes_reach_the_program():
         assert [event.pair for event in guest.drain()] == ["other"]
 
 
-async def test_an_engine_that_dies_is_told_and_nobody_is_let_in_until_it_is_back():
+async def test_an_engine_that_dies_is_told_and_requests_are_refused_until_it_is_back():
     async with driving() as d:
         guest = await guest_of(d)
         await ask(d, guest)

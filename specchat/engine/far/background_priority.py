@@ -1,4 +1,4 @@
-"""Lets others go first while the engine works for nobody, where the system has a way back from that."""
+"""A lower priority for work that no reply waits for, on systems where a thread can raise its priority again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CAN_GO_BACK = sys.platform == "linux"
 
 @contextmanager
 def background_priority() -> Iterator[None]:
-    """This thread waits its turn longer than those of other programs that answer somebody."""
+    """Run the block at a lower priority: this thread gets the processor after those of other programs."""
     if not _CAN_GO_BACK or os.sched_getscheduler(0) != os.SCHED_OTHER:
         yield
         return

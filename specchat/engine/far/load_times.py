@@ -52,15 +52,21 @@ class LoadTimes:
 
 @dataclass
 class ReadingProgress:
-    """Says what is being read, and, where it is known, how far that is in time."""
+    """Says what is being read, and, where it is known, how far that is in time.
+
+    Args:
+        beside: what else is being done meanwhile, in words; nothing where it is empty.
+    """
 
     emit: Callable[[Event], None]
     times: LoadTimes | None
     key: str
+    beside: Callable[[], str] = str
     began_s: float = field(default_factory=time.perf_counter)
 
     def say(self, item: str) -> None:
         """This is read now."""
+        item = " · ".join(filter(None, (item, self.beside())))
         expected = self.times.expected_s(self.key) if self.times else None
         if expected is None:
             self.emit(Loading(stage="read", item=item, unit="steps"))

@@ -18,6 +18,7 @@ from specchat.decoding.combinations import drafters_to_fetch
 from specchat.decoding.families import methods_with_weights
 from specchat.decoding.vocabulary import TransformersVocabulary, Vocabulary
 from specchat.drafters.choice import choose
+from specchat.engine.far.compile_ahead import CompileAhead
 from specchat.engine.far.load_times import LoadTimes, ReadingProgress, load_key
 from specchat.engine.far.loaded_pair import LoadedDraft, LoadedPair
 from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
@@ -48,13 +49,15 @@ class Loader:
         pair = self.catalog.pair(settings.pair)
         device = choose_device(settings.device)
         specs = [self.catalog.model(name) for name in pair.models]
+        ahead = _compile_ahead(specs, device, settings)
         for spec in specs:
             if not spec.scripted:
                 fetch.fetch(spec, self._report, self.cancelled)
         alike = choose(settings.drafter, settings).draft_models(pair.draft or "", same_tokens=True)
         _refuse_strangers(specs, alike)
         trained = self.trained_drafters(settings)
-        progress = ReadingProgress(self.emit, self.times, load_key(settings))
+        times = None if ahead.doing else self.times  # compiling is done once
+        progress = ReadingProgress(self.emit, times, load_key(settings), lambda: ahead.doing)
         target = self._load(specs[0], device, settings, progress.say)
         drafts = [self._load_draft(spec, device, settings, progress.say, target, alike) for spec in specs[1:]]
         vocabulary = self._vocabulary(target)
@@ -146,6 +149,13 @@ class Loader:
     def _report(self, progress: fetch.Progress) -> None:
         p = progress
         self.emit(Loading(stage=p.stage, item=p.item, done=p.done, total=p.total, rate=p.rate))
+
+
+def _compile_ahead(specs: list[ModelSpec], device: torch.device, settings: Settings) -> CompileAhead:
+    """Begin to compile what these models will need on this device; nothing where no kernels of ours multiply."""
+    whole_numbers = settings.dtype in ("auto", "int8", "int4") and settings.kernels != "torch"
+    needed = device.type == "cpu" and whole_numbers and not all(spec.scripted for spec in specs)
+    return CompileAhead() if needed else CompileAhead(list)
 
 
 def _set_aside() -> None:

@@ -1,1 +1,1 @@
-"""The near side of the process boundary: client, replay, race. Owns nothing heavy."""
+"""The near side of the process boundary: client, replay, race. Imports no torch."""

@@ -1,4 +1,4 @@
-"""The near side of the process boundary: starts an engine, sends commands, collects events. Owns nothing heavy.
+"""The near side of the process boundary: starts an engine, sends commands, collects events. Imports no torch.
 
 The engine may be a child process here or `ssh box specchat engine`; this side knows no difference.
 """

@@ -1,4 +1,4 @@
-"""Make text from outside safe to show: nothing in it may steer a terminal, nothing in it may hide."""
+"""Makes text from outside safe to show: control codes have no effect, and no character is invisible."""
 
 from __future__ import annotations
 

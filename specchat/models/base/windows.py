@@ -1,4 +1,4 @@
-"""Sliding windows: which of the rows that a row sees are the last so many of its text."""
+"""Sliding windows: of the rows that a row could see, only the most recent of its text."""
 
 from __future__ import annotations
 

@@ -22,14 +22,23 @@ def converted_folder(path: Path) -> Path:
         WeightsError: no GGUF file that can be read.
         ModelError: transformers cannot tell what network or tokenizer it holds.
     """
-    about = path.stat()
-    key = hashlib.blake2b(f"{path}|{about.st_size}|{about.st_mtime_ns}".encode(), digest_size=8).hexdigest()
-    folder = cache_dir() / "converted" / f"{path.stem}-{key}"
+    folder = _folder_of(path)
     if not folder.is_dir():
         read_header(path)  # transformers' own reader believes every count
         with one_line(f"{path} cannot be used"):
             _convert(path, folder)
     return folder
+
+
+def is_converted(path: Path) -> bool:
+    """Whether that was done before."""
+    return _folder_of(path).is_dir()
+
+
+def _folder_of(path: Path) -> Path:
+    about = path.stat()
+    key = hashlib.blake2b(f"{path}|{about.st_size}|{about.st_mtime_ns}".encode(), digest_size=8).hexdigest()
+    return cache_dir() / "converted" / f"{path.stem}-{key}"
 
 
 def _convert(path: Path, folder: Path) -> None:

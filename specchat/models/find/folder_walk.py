@@ -1,4 +1,4 @@
-"""Looking through folders of others: so deep, so many entries, no further, whatever lies there."""
+"""Searches folders of other programs, down to a fixed depth and up to a fixed number of entries."""
 
 from __future__ import annotations
 

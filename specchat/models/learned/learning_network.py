@@ -36,8 +36,8 @@ class Drafting:
 class LearningNetwork:
     """A `LearningTrainedNetwork`: drafts with one set of weights while another learns.
 
-    Weights that were learnt are made ready for drafting while nobody waits, and are taken when a reply begins: within a
-    reply nothing changes.
+    Weights that were learnt are made ready for drafting while the engine is idle, and are used from the next reply on:
+    within a reply nothing changes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Notes what the target says along a reply, so that a trained network can learn from it when the reply is over."""
+"""Records what the target says along a reply, so that a trained network can learn from it when the reply is over."""
 
 from __future__ import annotations
 

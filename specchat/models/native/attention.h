@@ -1,4 +1,4 @@
-/* Queries look at the keys and values of the rows they see. */
+/* Attention: scores of queries with keys, weights by softmax, and weighted sums of values. */
 
 #pragma once
 

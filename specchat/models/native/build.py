@@ -21,7 +21,16 @@ def load(processor: str = "native") -> Compiled:
     Raises:
         NativeUnavailable: another processor, no compiler, or one that fails.
     """
-    return load_library(Sources(_FOLDER, "kernels", compile_command(processor), tuple(sorted(cpu_flags()))))
+    return load_library(kernel_sources(processor))
+
+
+def kernel_sources(processor: str = "native") -> Sources:
+    """The kernels' C, and how it is compiled.
+
+    Raises:
+        NativeUnavailable: another processor, or no compiler.
+    """
+    return Sources(_FOLDER, "kernels", compile_command(processor), tuple(sorted(cpu_flags())))
 
 
 def compile_command(processor: str = "native") -> tuple[str, ...]:

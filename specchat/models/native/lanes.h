@@ -1,4 +1,4 @@
-/* Sixteen numbers at a time, on registers of sixteen lanes, of eight or of four. */
+/* Vectors of sixteen numbers, on registers of sixteen, eight or four lanes. */
 
 #pragma once
 

@@ -1,4 +1,4 @@
-/* What needs instructions of its own, for 64-bit ARM: NEON with four lanes to a register and products of 8-bit numbers. */
+/* Vector operations that C cannot express, for 64-bit ARM: NEON with four lanes to a register and products of 8-bit numbers. */
 
 #pragma once
 

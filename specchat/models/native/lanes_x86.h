@@ -1,4 +1,4 @@
-/* What needs instructions of its own, for x86: AVX-512, or AVX2 with eight lanes to a register. */
+/* Vector operations that C cannot express, for x86: AVX-512, or AVX2 with eight lanes to a register. */
 
 #pragma once
 

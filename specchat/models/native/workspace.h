@@ -1,4 +1,4 @@
-/* A pass at work, and the memory that it takes. */
+/* The state of a running pass, and the memory that it takes. */
 
 #pragma once
 

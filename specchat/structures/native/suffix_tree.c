@@ -1,4 +1,4 @@
-/* Making, growing and forgetting. Memory is reserved before anything changes, so a tree is whole even where that fails. */
+/* Creates and extends suffix trees, and removes texts. Memory is reserved before anything changes, so a tree is whole even where that fails. */
 
 #include "suffix_tree.h"
 

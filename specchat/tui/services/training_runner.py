@@ -90,7 +90,8 @@ class TrainingRunner:
         if file is None or not file.is_file():
             return None
         try:
-            return msgspec.json.decode(file.read_bytes()[:_MOST_BYTES], type=TrainingChoices)
+            with file.open("rb") as opened:
+                return msgspec.json.decode(opened.read(_MOST_BYTES), type=TrainingChoices)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file} holds no training: {one_line(str(error))}; remove it") from None
 

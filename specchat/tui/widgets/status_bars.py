@@ -138,7 +138,8 @@ def progress_line(chat: Chat, width: int, cancels: str) -> ScreenLine:
     """`fetching model.safetensors ████▌    62 % · 143 of 230 MB · 12 MB/s · 7 s left    Esc cancels`."""
     assert chat.engine.loading is not None, "progress is shown while something loads"
     what, share, figures = numbers.loading(chat.engine.loading)
-    line: ScreenLine = [(cut(what, max(8, width // 3)) + "  ", "text")]
+    room = width // 3 if share is not None else width - len(cancels) - len(figures) - 4
+    line: ScreenLine = [(cut(what, max(8, room)) + "  ", "text")]
     if share is not None:
         line += [(bar(share, max(4, min(20, width // 5))), "bar"), (f" {share:4.0%} ".replace("%", " %"), "text")]
     line.append((figures, "dim"))

@@ -138,7 +138,12 @@ class Welcome(PaintedLines):
             what, share, figures = numbers.loading(chat.engine.loading)
             cancels = f"{key} · " if (key := hint(self, "stop", "cancels")) else ""
             line: ScreenLine = [(bar(share or 0.0, min(40, column)), "bar")] if share is not None else []
-            return [[(what, "text")], line, [(figures, "dim")], [(cancels + "you can already type", "dim")]]
+            return [
+                *_paragraph(what, column, "text"),
+                line,
+                [(figures, "dim")],
+                [(cancels + "you can already type", "dim")],
+            ]
         if chat.engine.phase in ("starting", "loading"):
             name = chat.engine.loading_pair
             return [[(f"getting {name} ready; you can already type" if name else "starting", "dim")]]

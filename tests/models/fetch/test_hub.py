@@ -69,10 +69,10 @@ def test_a_repository_gives_its_safetensors_and_what_belongs_to_them_and_nothing
     assert [file.name for file in fetch.check(spec)] == names
     asked = len(handler.asked)
     assert fetch_from(endpoint, spec) == str(folder)
-    assert len(handler.asked) == asked, "a second fetch asks nobody"
+    assert len(handler.asked) == asked, "a second fetch sends no request"
 
 
-def test_a_copied_repository_is_verified_without_asking_anybody(hub):
+def test_a_copied_repository_is_verified_without_a_request(hub):
     handler, endpoint = hub
     spec = ModelSpec("h", (HubSource("o/r"),))
     folder = Path(fetch_from(endpoint, spec))
