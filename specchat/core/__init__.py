@@ -1,1 +1,1 @@
-"""Data types and arithmetic of speculative decoding: trees, verdicts, rounds, noise. Imports torch, and what compiles C."""
+"""Data types and arithmetic of speculative decoding: trees, verdicts, rounds. Imports torch, and what compiles C."""

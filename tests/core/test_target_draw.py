@@ -57,7 +57,7 @@ def test_a_vocabulary_of_any_size_is_drawn_from(vocab_size, cut):
 
 @needs_native
 @pytest.mark.parametrize("cut", [{"top_k": 20}, {"top_p": 0.6}, {"top_k": 50, "top_p": 0.9}, {"min_p": 0.2}], ids=str)
-def test_tokens_as_likely_as_the_last_survive_too_whoever_truncates(cut):
+def test_tokens_as_likely_as_the_last_survive_too_in_every_way_to_truncate(cut):
     """Logits in steps, as bfloat16 makes them: many tokens tie with the last one that top-k or top-p keeps."""
     sampling = Sampling(0.9, **cut)
     for seed in range(6):
