@@ -481,8 +481,8 @@ MUTATIONS = (
         "policy best_first",
         "keeps the guesses of least worth",
         "trees/growth.py",
-        "key=lambda i: -self._places[i].worth)",
-        "key=lambda i: self._places[i].worth)",
+        "key=worths.__getitem__, reverse=True)",
+        "key=worths.__getitem__)",
         ("tests/trees/test_best_first.py", "-k", "worth_more"),
     ),
     Mutation(
@@ -492,6 +492,14 @@ MUTATIONS = (
         "heapq.nlargest(count, nodes, key=growth.worth)",
         "heapq.nsmallest(count, nodes, key=growth.worth)",
         ("tests/trees/test_best_first.py",),
+    ),
+    Mutation(
+        "policy best_first",
+        "takes logits of rows for log-probabilities",
+        "trees/growth.py",
+        "logprob = value - total",
+        "logprob = value",
+        ("tests/trees/test_growth.py", "-k", "definition"),
     ),
     Mutation(
         "policy sequoia",
@@ -513,8 +521,8 @@ MUTATIONS = (
         "policy specexec",
         "forgets the decay",
         "trees/growth.py",
-        "self._value[node] * self._decay",
-        "self._value[node]",
+        "sure = self._value[parent] * self._decay",
+        "sure = self._value[parent]",
         ("tests/trees/test_specexec.py", "-k", "best_prefixes"),
     ),
     Mutation(
@@ -610,8 +618,8 @@ MUTATIONS = (
         "prices",
         "every node pays the first one's price",
         "trees/growth.py",
-        "self._budget.price(at[0])",
-        "self._budget.price(1)",
+        "budget.price(at[0])",
+        "budget.price(1)",
         (PRICES, "-k", "its_own_price"),
     ),
     # --------------------------------------------------------------------------------------- acceptance rules
