@@ -10,6 +10,7 @@ else rounds are greedy.
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import sys
 import time
@@ -100,6 +101,7 @@ def measure(asked: argparse.Namespace) -> None:
                 print(f"{drafter:16} {policy:12} {refused}")
                 continue
             speculator.start(context.history)
+            gc.freeze()  # as the engine does
             grow, taken, nodes = speculator.policy.grow, [], []
 
             def timed(*given: Any, grow: Any = grow, taken: list[float] = taken, nodes: list[int] = nodes) -> Any:

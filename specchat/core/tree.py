@@ -78,8 +78,8 @@ class TokenTree:
         self.parents: list[int] = [-1]
         self.depths: list[int] = [0]
         self._vocab_size = vocab_size
-        self._children: list[dict[int, int]] = [{}]
-        self._draws: list[list[Draw]] = [[]]
+        self._child_of: dict[tuple[int, int], int] = {}  # by parent and token
+        self._draws: dict[int, list[Draw]] = {}  # by parent, where there are any
         self._frozen = False
 
     def __len__(self) -> int:
@@ -103,19 +103,22 @@ class TokenTree:
             ProposalError: the guess is no token of the vocabulary.
         """
         assert not self._frozen, "a frozen tree does not grow"
-        if not 0 <= guess.token < self._vocab_size:
+        token = guess[0]
+        if not 0 <= token < self._vocab_size:
             who = guess.proposer or "a drafter"
-            raise ProposalError(f"{who} proposed token {guess.token}, outside the vocabulary of {self._vocab_size}")
-        child = self._children[parent].get(guess.token)
-        if child is None:
-            child = len(self.tokens)
-            self.tokens.append(guess.token)
+            raise ProposalError(f"{who} proposed token {token}, outside the vocabulary of {self._vocab_size}")
+        number = len(self.tokens)
+        child = self._child_of.setdefault((parent, token), number)
+        if child == number:
+            self.tokens.append(token)
             self.parents.append(parent)
             self.depths.append(self.depths[parent] + 1)
-            self._children[parent][guess.token] = child
-            self._children.append({})
-            self._draws.append([])
-        self._draws[parent].append(Draw(child, guess))
+        draw = _new_tuple(Draw, (child, guess))
+        draws = self._draws.get(parent)
+        if draws is None:
+            self._draws[parent] = [draw]
+        else:
+            draws.append(draw)
         return child
 
     def freeze(self) -> TokenTree:
@@ -125,15 +128,15 @@ class TokenTree:
 
     def child(self, node: int, token: int) -> int | None:
         """The child of `node` with this token, if it was proposed."""
-        return self._children[node].get(token)
+        return self._child_of.get((node, token))
 
     def children(self, node: int) -> Sequence[int]:
         """The children of `node`, in the order they were first proposed."""
-        return tuple(self._children[node].values())
+        return tuple(dict.fromkeys(draw.child for draw in self.draws(node)))
 
     def draws(self, parent: int) -> Sequence[Draw]:
         """How the children of `parent` were drawn, in order; several draws may name one child."""
-        return self._draws[parent]
+        return self._draws.get(parent, ())
 
     def path(self, node: int) -> tuple[int, ...]:
         """Nodes from the root's child down to `node`, `node` included; empty for the root."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,12 +11,13 @@ import numpy as np
 
 from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
+from specchat.core.point_rows import PointRows
 from specchat.core.request import Rider
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.drafters.likeliest_tokens import LikeliestTokens, likeliest_tokens_of
+from specchat.drafters.likeliest_tokens import likeliest_of
 from specchat.drafters.options import CrossVocabularyOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import coupled
@@ -28,23 +30,28 @@ _CANDIDATES = 16
 
 
 class _Place(NamedTuple):
-    """Where a node of the target's tree stands in the draft model's.
+    """Where a node of the target's tree stands in the draft model's: below `node`, at the end of some draft tokens.
 
     Args:
         node: of the draft model's tree.
+        tokens: the draft tokens below it; its tree has them only once somebody asks about the place.
         owed: the target's tokens that the draft token still stands for; they follow without a pass.
     """
 
     node: int
+    tokens: tuple[int, ...] = ()
     owed: tuple[int, ...] = ()
 
 
-class _Candidate(NamedTuple):
-    """A translated guess: its log-probability, the draft tokens it comes from, and what is owed after it."""
+_Candidate = tuple[float, tuple[int, ...], tuple[int, ...]]
+"""A translated guess: its log-probability, the draft tokens it comes from, and what is owed after it. There are
+thousands in a round, so it is a plain tuple."""
 
-    logprob: float
-    tokens: tuple[int, ...]
-    owed: tuple[int, ...] = ()
+_Said = tuple[list[int], list[float], float]
+"""The draft model's likeliest tokens after a node, the best first, their logits, and what is to be taken from these to
+make log-probabilities of them."""
+
+_logprob_of = operator.itemgetter(0)
 
 
 class CrossVocabulary:
@@ -80,7 +87,8 @@ class CrossVocabulary:
         self._draft: TokenTree | None = None
         self._root_tokens: list[int] = []  # the text up to the root, as draft tokens
         self._places: dict[tuple[int, ...], _Place] = {}  # path below the root → its place
-        self._said: dict[int, LikeliestTokens] = {}  # node of the draft model's tree → what it said after it
+        self._candidates: dict[tuple[int, ...], dict[int, _Candidate]] = {}  # path → by the target's token
+        self._said: dict[int, _Said] = {}  # by node of the draft model's tree
 
     @property
     def passes(self) -> int:
@@ -108,10 +116,13 @@ class CrossVocabulary:
         places = [self._place(path) for path in paths]
         self._read([place.node for place in places if place is not None and not place.owed])
         positions = [context.position(tree, node) for node in frontier]
-        return [
+        best = [
             self._guesses(path, place, position, width, context)
             for path, place, position in zip(paths, places, positions, strict=True)
         ]
+        tokens = [[token for _, token in guesses] for guesses in best]
+        logprobs = [[logprob for logprob, _ in guesses] for guesses in best]
+        return PointRows(tokens, logprobs, None, "cross_vocabulary")
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         """None: it needs nothing of the target's pass but the reading."""
@@ -143,10 +154,15 @@ class CrossVocabulary:
     def _place(self, path: tuple[int, ...]) -> _Place | None:
         """Where a path of the target's tokens ends in the draft model's tree; what others proposed is encoded anew."""
         if path not in self._places:
-            tokens = self._translation.draft_tokens(path)
-            if tokens is None:
+            above, guessed = self._places.get(path[:-1]), self._candidates.get(path[:-1], {}).get(path[-1])
+            if above is not None and guessed is not None:
+                _, tokens, owed = guessed
+                place = _Place(above.node, (*above.tokens, *tokens), owed)
+            elif (spelt := self._translation.draft_tokens(path)) is not None:
+                place = _Place(ROOT, spelt)
+            else:
                 return None
-            self._places[path] = _Place(self._grown(ROOT, tokens))
+            self._places[path] = place if place.owed else _Place(self._grown(place.node, place.tokens))
         return self._places[path]
 
     def _grown(self, node: int, tokens: Sequence[int]) -> int:
@@ -161,7 +177,7 @@ class CrossVocabulary:
         ends: list[tuple[int, tuple[int, ...]]] = [(node, ()) for node in dict.fromkeys(nodes)]
         for _ in range(LONGEST_NGRAM):
             self._read_nodes([node for node, _ in ends])
-            following = [(node, (*ngram, self._said[node].best)) for node, ngram in ends if node in self._said]
+            following = [(node, (*ngram, self._best(node)[0])) for node, ngram in ends if node in self._said]
             ends = [
                 (self._grown(node, ngram[-1:]), ngram)
                 for node, ngram in following
@@ -174,52 +190,58 @@ class CrossVocabulary:
         """One pass over nodes and whatever lies unread above them, as far as the draft model's context goes."""
         assert self._draft is not None, "a tree was begun"
         draft, room = self._draft, self._model.context_tokens - len(self._root_tokens)
-        above = {n for node in nodes if draft.depths[node] <= room for n in (ROOT, *draft.path(node))}
-        if unread := sorted(above - self._said.keys()):
+        if unread := draft.above([node for node in nodes if draft.depths[node] <= room], self._said):
             reading = self._model.read(draft, unread)
-            self._said |= zip(unread, likeliest_tokens_of(reading, _CANDIDATES), strict=True)
+            said = likeliest_of(reading, _CANDIDATES, self._model.vocab_size)
+            each = zip(said.tokens.tolist(), said.values.tolist(), said.totals.tolist(), strict=True)
+            self._said.update(zip(unread, each, strict=True))
 
     def _guesses(
         self, path: tuple[int, ...], place: _Place | None, position: int, width: int, context: Context
-    ) -> list[Guess]:
+    ) -> list[tuple[float, int]]:
+        """Log-probability and token of each guess below a node, the best first."""
         if place is None or (not place.owed and place.node not in self._said):
             return []
-        if place.owed:
-            candidates = {place.owed[0]: _Candidate(0.0, (), place.owed[1:])}
-        else:
-            # Without noise and penalties the likeliest stay the likeliest.
-            ordered = context.sampling.greedy and not context.sampling.penalised
-            candidates = self._candidates(place.node, width + 2 if ordered else _CANDIDATES)
-        tokens, logprobs = np.array([[*candidates]]), np.array([[one.logprob for one in candidates.values()]])
-        if context.sampling.penalised and not place.owed and candidates:
-            totals = np.array([self._said[place.node].total])
+        sampling = context.sampling
+        ordered = sampling.greedy and not sampling.penalised  # then the likeliest stay the likeliest
+        candidates = self._translated(place, width + 2 if ordered else _CANDIDATES)
+        self._candidates[path] = candidates
+        best = [(candidate[0], token) for token, candidate in candidates.items()]
+        if not ordered and best:
+            best = self._in_chat(path, place, position, best, context)
+        best.sort(key=_logprob_of, reverse=True)
+        return best[:width]
+
+    def _in_chat(
+        self, path: tuple[int, ...], place: _Place, position: int, best: list[tuple[float, int]], context: Context
+    ) -> list[tuple[float, int]]:
+        """The same guesses as the chat's penalties and the target's noise order them, with their log-probabilities."""
+        tokens, logprobs = np.array([[token for _, token in best]]), np.array([[logprob for logprob, _ in best]])
+        if context.sampling.penalised and not place.owed:
+            totals = np.array([self._said[place.node][2]])
             about = context.sampling, context.counts, [path]
             tokens, logprobs = penalised_candidates(tokens, logprobs, totals, *about)
-        if not context.sampling.greedy and candidates:
+        if not context.sampling.greedy:
             tokens, logprobs = coupled(tokens, logprobs, [position], context)
-        order = np.argsort(-logprobs[0], kind="stable")[:width]
-        guesses = [
-            Guess(int(tokens[0, at]), logprob=float(logprobs[0, at]), proposer="cross_vocabulary")
-            for at in order
-            if logprobs[0, at] > -math.inf
-        ]
-        for guess in guesses:
-            chosen = candidates[guess.token]
-            self._places[*path, guess.token] = _Place(self._grown(place.node, chosen.tokens), chosen.owed)
-        return guesses
+        return list(zip(logprobs[0].tolist(), tokens[0].tolist(), strict=True))
 
-    def _candidates(self, node: int, count: int) -> dict[int, _Candidate]:
-        """By the target's token: what so many of the likeliest tokens at a node stand for, and the n-gram there."""
+    def _translated(self, place: _Place, count: int) -> dict[int, _Candidate]:
+        """By the target's token: what so many of the likeliest tokens at a place stand for, and the n-gram there."""
+        if place.owed:
+            return {place.owed[0]: (0.0, (), place.owed[1:])}
         found: dict[int, _Candidate] = {}
-        ngram, merged, merged_logprob = self._merged(node)
-        for place, (token, logprob) in enumerate(self._said[node].pairs()[:count]):
-            if place == 0 and merged is not None:
+        ngram, merged, merged_logprob = self._merged(place.node)
+        own_tokens = self._translation.own_tokens
+        tokens, values, total = self._said[place.node]
+        for rank, (token, value) in enumerate(zip(tokens[:count], values, strict=False)):
+            logprob = value - total
+            if rank == 0 and merged is not None:
                 logprob += math.log(max(1e-9, -math.expm1(merged_logprob - logprob)))
-            own = self._translation.own_tokens(token)
+            own = own_tokens(token)
             if own and own[0] < self._vocab_size and logprob > -math.inf:
-                _add(found, own[0], _Candidate(logprob, (token,), own[1:]))
+                _add(found, own[0], (logprob, (token,), own[1:]))
         if merged is not None:
-            _add(found, merged, _Candidate(merged_logprob, ngram))
+            _add(found, merged, (merged_logprob, ngram, ()))
         return found
 
     def _merged(self, node: int) -> tuple[tuple[int, ...], int | None, float]:
@@ -229,7 +251,7 @@ class CrossVocabulary:
         longest: tuple[tuple[int, ...], int | None, float] = ((), None, -math.inf)
         logprob, at = 0.0, node
         while at in self._said:
-            best, likely = self._said[at].pairs()[0]
+            best, likely = self._best(at)
             ngram, logprob = (*ngram, best), logprob + likely
             if (token := self._translation.merged(ngram)) is not None:
                 longest = (ngram, token, logprob)
@@ -239,9 +261,14 @@ class CrossVocabulary:
             at = child
         return longest
 
+    def _best(self, node: int) -> tuple[int, float]:
+        """The likeliest token after a node of the draft model's tree, and its log-probability."""
+        tokens, values, total = self._said[node]
+        return tokens[0], values[0] - total
+
     def _forget_tree(self) -> None:
         self._tree, self._draft = None, None
-        self._places, self._said = {}, {}
+        self._places, self._candidates, self._said = {}, {}, {}
 
 
 def _add(found: dict[int, _Candidate], token: int, candidate: _Candidate) -> None:
@@ -250,5 +277,5 @@ def _add(found: dict[int, _Candidate], token: int, candidate: _Candidate) -> Non
     if before is None:
         found[token] = candidate
         return
-    likelier = max(before, candidate, key=lambda one: one.logprob)
-    found[token] = likelier._replace(logprob=float(np.logaddexp(before.logprob, candidate.logprob)))
+    _, tokens, owed = max(before, candidate, key=_logprob_of)
+    found[token] = float(np.logaddexp(before[0], candidate[0])), tokens, owed

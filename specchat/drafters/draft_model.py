@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 
-import numpy as np
 from torch import Tensor
 
 from specchat.core.context import Context
@@ -18,10 +17,10 @@ from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.frequent_head import FrequentHead, over_vocabulary
-from specchat.drafters.likeliest_tokens import LikeliestTokens, likeliest_tokens_of, penalised_likeliest_tokens
+from specchat.drafters.likeliest_tokens import LikeliestByNode, likeliest_of
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
+from specchat.drafters.point_guesses import coupled, points_of
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
@@ -66,8 +65,8 @@ class DraftModel:
         self._kinds = self.draw_kinds(options, ())
         self._head = FrequentHead(parts.draft_model, options.trim, parts.vocab_size)
         self._tree: TokenTree | None = None
-        self._readings: dict[int, Reading] = {}  # node → the pass that read it
-        self._best: dict[int, LikeliestTokens] = {}
+        self._room = 0  # depth of the last nodes in its context
+        self._said = LikeliestByNode[Reading]()
 
     @property
     def passes(self) -> int:
@@ -84,17 +83,14 @@ class DraftModel:
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """Nothing for nodes beyond the end of its context, and nothing at all where passes are not allowed."""
-        text = self._reads(context.history[:-1]) if context.passes else ()
-        room = self._model.context_tokens - len(text) - 1
-        nodes = [node for node in frontier if tree.depths[node] <= room] if context.passes else []
+        nodes = self._readable(tree, frontier, context) if context.passes else []
         if not nodes:
             return [() for _ in frontier]
-        if self._tree is not tree:
-            self._forget_tree()
-            self._model.prefill(text)
-            self._tree = tree
         self._read(tree, nodes)
-        said = dict(zip(nodes, self._guesses(tree, nodes, width, context), strict=True))
+        guesses = self._guesses(tree, nodes, width, context)
+        if len(nodes) == len(frontier):
+            return guesses
+        said = dict(zip(nodes, guesses, strict=True))
         return [said.get(node, ()) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
@@ -110,8 +106,9 @@ class DraftModel:
 
     def sureness(self, tree: TokenTree, node: int) -> float | None:
         """The probability of the token it holds likeliest after a node; None where it has not read the node."""
-        said = self._best.get(node) if self._tree is tree else None
-        return None if said is None else math.exp(float(said.logprobs[0]))
+        if self._tree is not tree or node not in self._said:
+            return None
+        return math.exp(self._said.highest(node))
 
     def close(self) -> None:
         """Forget the tree; the model is the pair's."""
@@ -130,9 +127,9 @@ class DraftModel:
             return [self._drawn(tree, node, width, context) for node in nodes]
         noisy = self._drawing != "top" and not context.sampling.greedy  # the noise counts nothing at temperature 0
         if not (noisy or context.sampling.penalised):
-            points: Proposal = [self._best[node].points(width, self._name) for node in nodes]
+            points: Proposal = self._said.points(nodes, width, self._name)
         else:
-            tokens, logprobs = self._likeliest_tokens(tree, nodes, context)
+            tokens, logprobs = self._said.candidates(tree, nodes, context)
             if noisy:
                 positions = [context.position(tree, node) for node in nodes]
                 tokens, logprobs = coupled(tokens, logprobs, positions, context)
@@ -141,23 +138,23 @@ class DraftModel:
             return points
         return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
 
+    def _readable(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> Sequence[int]:
+        """The nodes that its context has room for; a tree that it did not know begins."""
+        if self._tree is not tree:
+            self._forget_tree()
+            text = self._reads(context.history[:-1])
+            self._room = self._model.context_tokens - len(text) - 1
+            if self._room < 0:
+                return ()
+            self._model.prefill(text)
+            self._tree = tree
+        return [node for node in frontier if tree.depths[node] <= self._room]
+
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
-        unread = tree.above(frontier, self._best)
-        if unread:
+        if unread := tree.above(frontier, self._said):
             reading = self._model.read(tree, unread, self._head.request)
-            self._readings |= dict.fromkeys(unread, reading)
-            # A draft model may have rows of padding that the target's table has not: they are never proposed.
-            for node, said in zip(unread, likeliest_tokens_of(reading, _CANDIDATES), strict=True):
-                said.logprobs[said.tokens >= self._vocab_size] = -np.inf
-                self._best[node] = said
-
-    def _likeliest_tokens(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
-        """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
-        said = [self._best[node] for node in frontier]
-        if not context.sampling.penalised:
-            return np.stack([one.tokens for one in said]), np.stack([one.logprobs for one in said])
-        return penalised_likeliest_tokens(tree, frontier, said, context)
+            self._said.add(unread, likeliest_of(reading, _CANDIDATES, self._vocab_size), reading)
 
     def _drawn(self, tree: TokenTree, node: int, width: int, context: Context) -> list[Guess]:
         """Draws from q with the drafter's own noise: independent ones, or without replacement."""
@@ -173,7 +170,7 @@ class DraftModel:
 
     def _logits(self, node: int) -> Tensor:
         """(V,) of a node that was read."""
-        reading = self._readings[node]
+        reading = self._said.source(node)[0]
         logits = reading.after(node)
         if reading.tokens is None:
             return logits[: self._vocab_size]
@@ -187,4 +184,4 @@ class DraftModel:
 
     def _forget_tree(self) -> None:
         self._tree = None
-        self._readings, self._best = {}, {}
+        self._said.clear()

@@ -1,69 +1,122 @@
-"""What a draft model holds likeliest after the nodes it read, on the host."""
+"""What a network holds likeliest after the nodes of a tree, on the host."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from specchat.core.candidate_penalties import penalised_candidates
 from specchat.core.context import Context
+from specchat.core.point_rows import PointRows, joined
 from specchat.core.reading import Reading
-from specchat.core.tree import Guess, TokenTree, point
+from specchat.core.tree import TokenTree
 from specchat.drafters.point_guesses import Scores, Tokens
 
+Floats = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
+Source = TypeVar("Source")
 
-class LikeliestTokens(NamedTuple):
-    """(C,) tokens, the likeliest first, their log-probabilities, and what makes logits of these."""
+
+class Likeliest(NamedTuple):
+    """What one pass says after R nodes: C tokens of each, the likeliest first.
+
+    Args:
+        tokens: (R, C) the tokens.
+        values: (R, C) their log-probabilities, or their logits; −inf, at the end of a row, where there is no token.
+        totals: (R,) what is to be taken from logits to make log-probabilities of them.
+        logits: whether the values are logits.
+    """
 
     tokens: Tokens
-    logprobs: Scores
-    total: float
-
-    @property
-    def best(self) -> int:
-        """The likeliest token."""
-        return int(self.tokens[0])
-
-    def points(self, width: int, proposer: str) -> list[Guess]:
-        """The likeliest tokens as points, without those that cannot be."""
-        best = zip(self.tokens[:width].tolist(), self.logprobs[:width].tolist(), strict=True)
-        return [point(token, logprob, proposer) for token, logprob in best if logprob > -math.inf]
-
-    def pairs(self) -> list[tuple[int, float]]:
-        """Each token with its log-probability."""
-        return list(zip(self.tokens.tolist(), self.logprobs.tolist(), strict=True))
+    values: Floats
+    totals: Floats
+    logits: bool
 
 
-def likeliest_tokens_of(reading: Reading, count: int) -> list[LikeliestTokens]:
-    """For each node that was read its `count` likeliest tokens. One copy to the host each for tokens and values."""
-    nodes, logits = reading.nodes, reading.logits
-    totals_of = reading.totals_after(nodes) if reading.totals is None else reading.totals
+class LikeliestByNode(Generic[Source]):
+    """What all passes over one tree say, found by node."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, tuple[Likeliest, int, Source]] = {}
+        self._last: tuple[Sequence[int], Likeliest] | tuple[None, None] = (None, None)
+
+    def __contains__(self, node: object) -> bool:
+        """Whether the node was read."""
+        return node in self._at
+
+    def source(self, node: int) -> tuple[Source, int]:
+        """The pass that read this node, and its row there."""
+        _, row, source = self._at[node]
+        return source, row
+
+    def clear(self) -> None:
+        """Another tree begins."""
+        self._at.clear()
+        self._last = (None, None)
+
+    def add(self, nodes: Sequence[int], said: Likeliest, source: Source) -> None:
+        """A pass read these nodes."""
+        self._at.update([(node, (said, row, source)) for row, node in enumerate(nodes)])
+        self._last = nodes, said
+
+    def points(self, nodes: Sequence[int], width: int, proposer: str) -> PointRows:
+        """For each of these nodes its likeliest tokens as points."""
+        rows: slice | list[int] = slice(None)
+        if nodes == self._last[0]:  # as good as always
+            said = self._last[1]
+        else:
+            places = [self._at[node] for node in nodes]
+            said, rows = places[0][0], [row for _, row, _ in places]
+            if any(each is not said for each, _, _ in places):
+                return joined([self.points([node], width, proposer) for node in nodes])
+        totals = said.totals[rows].tolist() if said.logits else None
+        return PointRows(said.tokens[rows, :width].tolist(), said.values[rows, :width].tolist(), totals, proposer)
+
+    def highest(self, node: int) -> float:
+        """The log-probability of the likeliest token after a node."""
+        said, row, _ = self._at[node]
+        return float(said.values[row, 0]) - (float(said.totals[row]) if said.logits else 0.0)
+
+    def candidates(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
+        """For each of F nodes the likeliest tokens by the chat's penalties, and log-probabilities: (F, C) each."""
+        places = [self._at[node] for node in nodes]
+        tokens = np.stack([said.tokens[row] for said, row, _ in places])
+        logprobs: Scores = np.stack([said.values[row] for said, row, _ in places], dtype=np.float64)
+        totals = np.array([float(said.totals[row]) for said, row, _ in places])
+        if places[0][0].logits:
+            logprobs -= totals[:, None]
+        if not context.sampling.penalised:
+            return tokens, logprobs
+        paths = [tree.path_tokens(node) for node in nodes]
+        return penalised_candidates(tokens, logprobs, totals, context.sampling, context.counts, paths)
+
+
+def likeliest_of(reading: Reading, count: int, vocab_size: int) -> Likeliest:
+    """The `count` likeliest tokens after each node that was read. One copy to the host each for tokens and values.
+
+    Args:
+        vocab_size: tokens from this number on are rows of padding, which are never proposed.
+    """
     named, highest = reading.likeliest, reading.highest
+    totals = _on_host(reading.totals_after(reading.nodes) if reading.totals is None else reading.totals)
     if named is not None and highest is not None and (named.shape[1] >= count or reading.tokens is not None):
         # numpy alone: after a pass torch's own code has left the caches, and every call of it takes tens of µs.
-        best: Tokens = named.cpu().numpy()[:, :count]
-        values = highest.cpu().numpy()[:, :count].astype(np.float64)
+        tokens: Tokens = _on_host(named)[:, :count]
+        values: Floats = _on_host(highest)[:, :count]
     else:
-        found = torch.tensor(reading.best_after(nodes, min(count, logits.shape[1])))
-        best = found.numpy()
-        values = logits.gather(1, found.to(logits.device)).double().cpu().numpy()
-    totals = totals_of.cpu().numpy().astype(np.float64)
-    return [LikeliestTokens(*row) for row in zip(best, values - totals[:, None], totals.tolist(), strict=True)]
+        found = torch.tensor(reading.best_after(reading.nodes, min(count, reading.logits.shape[1])))
+        tokens = found.numpy()
+        values = _on_host(reading.logits.gather(1, found.to(reading.logits.device)).float())
+    if reading.tokens is None and reading.logits.shape[1] > vocab_size:
+        values = np.where(tokens < vocab_size, values, -np.inf)
+        order = np.argsort(np.isneginf(values), axis=1, kind="stable")
+        tokens, values = np.take_along_axis(tokens, order, 1), np.take_along_axis(values, order, 1)
+    return Likeliest(tokens, values, totals, logits=True)
 
 
-def penalised_likeliest_tokens(
-    tree: TokenTree, nodes: Sequence[int], said: Sequence[LikeliestTokens], context: Context
-) -> tuple[Tokens, Scores]:
-    """(F, C) each: the likeliest tokens after these nodes by the chat's penalties, and their log-probabilities."""
-    return penalised_candidates(
-        np.stack([one.tokens for one in said]),
-        np.stack([one.logprobs for one in said]),
-        np.array([one.total for one in said]),
-        context.sampling,
-        context.counts,
-        [tree.path_tokens(node) for node in nodes],
-    )
+def _on_host(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    found: np.ndarray[Any, np.dtype[Any]] = (tensor if tensor.is_cpu else tensor.cpu()).numpy()
+    return found

@@ -12,9 +12,8 @@ import numpy as np
 
 from specchat.core.context import Context
 from specchat.core.noise import Stream
+from specchat.core.point_rows import PointRows
 from specchat.core.sampling import Sampling
-from specchat.core.seams import Proposal
-from specchat.core.tree import point
 
 _SURENESS = 0.5
 """Temperature of the noisy scores at which their softmax says how often a coupled draw agrees with the target. In a
@@ -71,10 +70,6 @@ def _competing(scores: Sequence[float], sampling: Sampling) -> int:
     return bisect.bisect_right(scores, -least, key=operator.neg)
 
 
-def points_of(tokens: Tokens, logprobs: Scores, width: int, proposer: str) -> Proposal:
+def points_of(tokens: Tokens, logprobs: Scores, width: int, proposer: str) -> PointRows:
     """For each node its first `width` tokens as points, the best first; those that cannot be are left out."""
-    rows = zip(tokens[:, :width].tolist(), logprobs[:, :width].tolist(), strict=True)
-    return [
-        [point(token, logprob, proposer) for token, logprob in zip(*row, strict=True) if logprob > -math.inf]
-        for row in rows
-    ]
+    return PointRows(tokens[:, :width].tolist(), logprobs[:, :width].tolist(), None, proposer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-import numpy as np
 import torch
 
 from specchat.core.context import Context
@@ -15,12 +14,12 @@ from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
 from specchat.core.trained_network import Ahead, Guessed
-from specchat.core.tree import Guess, TokenTree, point
+from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.frequent_head import over_vocabulary
-from specchat.drafters.likeliest_tokens import LikeliestTokens, penalised_likeliest_tokens
+from specchat.drafters.likeliest_tokens import Likeliest, LikeliestByNode
 from specchat.drafters.options import TrainedNetworkOptions
 from specchat.drafters.parts import Parts
-from specchat.drafters.point_guesses import Scores, Tokens, coupled, points_of
+from specchat.drafters.point_guesses import coupled, points_of
 from specchat.drafters.points_alone import points_alone
 
 
@@ -45,7 +44,7 @@ class TrainedNetworkDrafter:
         self.text_tap = StateTap(self._network.layers, self._network.take, self._network.skip)
         self._tree: TokenTree | None = None
         self._ready = False
-        self._said: dict[int, tuple[Guessed, int]] = {}  # node → what was said after it, and in which row
+        self._said = LikeliestByNode[Guessed]()
 
     @property
     def passes(self) -> int:
@@ -60,7 +59,8 @@ class TrainedNetworkDrafter:
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """Nothing where states of the text are missing, and nothing where passes are not allowed."""
         if self._tree is not tree:
-            self._tree, self._said = tree, {}
+            self._tree = tree
+            self._said.clear()
             self._ready = context.passes and self._network.begin(context.history, Ahead(width, context.budget))
         nodes = (
             [node for node in frontier if tree.depths[node] < self._network.depth]
@@ -70,7 +70,10 @@ class TrainedNetworkDrafter:
         if not nodes:
             return [() for _ in frontier]
         self._read(tree, nodes)
-        said = dict(zip(nodes, self._guesses(tree, nodes, width, context), strict=True))
+        guesses = self._guesses(tree, nodes, width, context)
+        if len(nodes) == len(frontier):
+            return guesses
+        said = dict(zip(nodes, guesses, strict=True))
         return [said.get(node, ()) for node in frontier]
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
@@ -116,14 +119,14 @@ class TrainedNetworkDrafter:
         for _, nodes in groupby(sorted(unread, key=lambda node: (tree.depths[node], node)), tree.depths.__getitem__):
             level = list(nodes)
             said = self._network.read(tree, level)
-            self._said |= {node: (said, row) for row, node in enumerate(level)}
+            self._said.add(level, Likeliest(said.tokens, said.logprobs, said.totals, logits=False), said)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         sampling = context.sampling
         if sampling.greedy and not sampling.penalised:
-            points: Proposal = [self._likeliest(node, width) for node in nodes]
+            points: Proposal = self._said.points(nodes, width, self._name)
         else:
-            tokens, logprobs = self._likeliest_tokens(tree, nodes, context)
+            tokens, logprobs = self._said.candidates(tree, nodes, context)
             if not sampling.greedy:
                 positions = [context.position(tree, node) for node in nodes]
                 tokens, logprobs = coupled(tokens, logprobs, positions, context)
@@ -132,27 +135,6 @@ class TrainedNetworkDrafter:
             return points
         return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
 
-    def _likeliest(self, node: int, width: int) -> list[Guess]:
-        """What the network itself holds likeliest after a node, which needs no array of all nodes' tokens."""
-        said, row = self._said[node]
-        best = zip(said.tokens[row, :width].tolist(), said.logprobs[row, :width].tolist(), strict=True)
-        return [point(token, logprob, self._name) for token, logprob in best]
-
-    def _likeliest_tokens(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
-        """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""
-        if not context.sampling.penalised:
-            found = [self._said[node] for node in nodes]
-            return (
-                np.stack([said.tokens[row] for said, row in found]),
-                np.stack([said.logprobs[row] for said, row in found], dtype=np.float64),
-            )
-        return penalised_likeliest_tokens(tree, nodes, [self._likeliest_after(node) for node in nodes], context)
-
-    def _likeliest_after(self, node: int) -> LikeliestTokens:
-        """What the network holds likeliest after a node."""
-        said, row = self._said[node]
-        return LikeliestTokens(said.tokens[row], said.logprobs[row].astype(np.float64), float(said.totals[row]))
-
     def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
         """The same points with the network's law there."""
         q = context.law_after(tree, node, self._logits(node)).dense(context.vocab_size)
@@ -160,5 +142,5 @@ class TrainedNetworkDrafter:
 
     def _logits(self, node: int) -> torch.Tensor:
         """(V,) logits after a node; what cannot be guessed is impossible."""
-        said, row = self._said[node]
+        said, row = self._said.source(node)
         return over_vocabulary(torch.from_numpy(said.possible), said.logits[row], self._vocab_size)

@@ -31,11 +31,10 @@ class TokenTranslation:
 
     def own_tokens(self, token: int) -> tuple[int, ...]:
         """The target's tokens that spell what a draft token spells; none where no whole characters do."""
-        if self.same:
-            return (token,)
-        if token not in self._to_own:
-            self._to_own[token] = self._spelled_by_own(token)
-        return self._to_own[token]
+        own = self._to_own.get(token)
+        if own is None:
+            own = self._to_own[token] = (token,) if self.same else self._spelled_by_own(token)
+        return own
 
     def draft_tokens(self, tokens: Sequence[int]) -> tuple[int, ...] | None:
         """The draft tokens of a text that these tokens of the target spell; None where it ends within a character."""

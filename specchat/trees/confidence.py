@@ -58,7 +58,7 @@ class Confidence:
         """The frozen tree of what the draft is sure of; the root alone where it is unsure at once."""
         growth, width = Growth(context, budget, floor=self.alpha), budget.width
         level = [ROOT] if width > 0 else []
-        while level := [node for node in level if growth.may_have_children(node)]:
+        while level := growth.that_may_have_children(level):
             proposal = growth.ask(drafter, level, width)
             level = [
                 child

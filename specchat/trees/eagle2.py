@@ -7,6 +7,7 @@ from typing import Final
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.point_rows import as_points
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
@@ -45,11 +46,6 @@ class Eagle2:
         """The frozen tree of the surest guesses, all of them points: at most 1 + `budget.nodes` nodes."""
         growth, width = Growth(context, budget), budget.width
         level = [ROOT] if width > 0 else []
-        while level := best([node for node in level if growth.may_have_children(node)], growth, self._expand):
-            proposal = growth.ask(drafter, level, width)
-            level = [
-                child
-                for node, guesses in zip(level, proposal, strict=True)
-                for child in growth.consider(node, [guess.as_point() for guess in guesses[:width]]).values()
-            ]
+        while level := best(growth.that_may_have_children(level), growth, self._expand):
+            level = growth.consider_all(level, as_points(growth.ask(drafter, level, width)), width)
         return growth.best_tree()

@@ -51,16 +51,11 @@ class Graph:
         drafted: dict[Suffix, int] = {}
         links: dict[int, int] = {}
         level = [ROOT] if width > 0 else []
-        while level := [node for node in level if growth.may_have_children(node)]:
+        while level := growth.that_may_have_children(level):
             asked = self._unlike(level, growth, context, drafted, links)
             if not asked:
                 break
-            proposal = growth.ask(drafter, asked, width)
-            level = [
-                child
-                for node, guesses in zip(asked, proposal, strict=True)
-                for child in growth.consider(node, guesses[:width]).values()
-            ]
+            level = growth.consider_all(asked, growth.ask(drafter, asked, width), width)
         unfold(growth, links, width)
         return growth.best_tree()
 

@@ -6,23 +6,19 @@ import bisect
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from math import exp
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.point_rows import PointRows
 from specchat.core.seams import Drafter, Proposal
-from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.trees.guess_probabilities import acceptance_probabilities, point_probability, probability_once_drawn
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree, point
+from specchat.trees.guess_probabilities import point_probability, probability_once_drawn
 
-
-@dataclass(slots=True)
-class _Place:
-    """A place below `parent` that its worth competes for; several point guesses of one token share it."""
-
-    worth: float
-    parent: int
-    guesses: list[Guess]
+_Offer = tuple[float, float, int, list[Guess], int]
+"""Guesses of one token that compete for a place: its worth, what a certain child would be worth, the parent, the
+guesses, and the rank of the first among all guesses there. There are hundreds in a round, so it is a plain tuple."""
 
 
 class Growth:
@@ -46,15 +42,16 @@ class Growth:
         self._budget = budget
         self._floor = floor
         self._decay = decay
-        self._places: list[_Place] = []
+        self._worths: list[float] = []  # of every place that was taken, in the order in which they were
+        self._taken: list[tuple[int, list[Guess]]] = []  # its parent, and its guesses: points of one token share it
         self._ranked: list[float] = []  # the N largest worths, negative: the largest first
-        self._beaten = -1.0  # the N-th largest worth, where there are so many
+        self._beaten = -1.0 if budget.nodes else math.inf  # the N-th largest worth, where there are so many
         self._value: dict[int, float] = {ROOT: 1.0}  # what a sure child of this node would be worth
 
     @property
     def room(self) -> int:
         """How many more places the budget has, if all of them are to stay."""
-        return self._budget.nodes - len(self._places)
+        return self._budget.nodes - len(self._worths)
 
     def worth(self, node: int) -> float:
         """What a child of this node would be worth if it were certain."""
@@ -62,7 +59,13 @@ class Growth:
 
     def may_have_children(self, node: int) -> bool:
         """Whether a child of this node could stay, if nothing better came any more."""
-        return self.tree.depths[node] < self._budget.depth and self._pays(self._worth_below(node))
+        return bool(self.that_may_have_children((node,)))
+
+    def that_may_have_children(self, nodes: Iterable[int]) -> list[int]:
+        """Those of the nodes of which a child could stay, if nothing better came any more."""
+        depths, value, decay = self.tree.depths, self._value, self._decay
+        deepest, pays = self._budget.depth, self._pays
+        return [node for node in nodes if depths[node] < deepest and pays(value[node] * decay)]
 
     def ask(self, drafter: Drafter, nodes: Sequence[int], width: int) -> Proposal:
         """What the drafter proposes below these nodes, with a pass of a draft model only where that may pay.
@@ -70,100 +73,133 @@ class Growth:
         One pass serves all of them, so the node of most worth decides. Nothing that it brings is worth more than that
         node, so whether a sampled draw stays does not depend on its token here either.
         """
-        context, most = self._context, max(self._value[node] for node in nodes)
+        context, most = self._context, max([self._value[node] for node in nodes])
         if context.passes and most < self._budget.pass_price:
             context.budget = dataclasses.replace(context.budget, passes=False)
         return drafter.propose(self.tree, nodes, width, context)
 
+    def consider_all(self, parents: Sequence[int], proposal: Proposal, width: int) -> list[int]:
+        """Let the first `width` guesses of each of these parents compete for places; returns the nodes that are new."""
+        if isinstance(proposal, PointRows):
+            offers = self._offers_of_rows(parents, proposal, width)
+        else:
+            each = zip(parents, proposal, strict=True)
+            offers = [offer for parent, guesses in each for offer in self._offers(parent, guesses[:width])]
+        return [child for child in self._take(offers) if child is not None]
+
     def consider(self, parent: int, guesses: Sequence[Guess]) -> dict[int, int]:
-        """Give every guess a place to compete with that is not beaten already.
+        """Let the guesses below a node compete for places.
 
         Returns:
             Rank among the guesses → node, of the nodes that are new.
         """
-        if not [guess for guess in guesses if guess.kind is not DrawKind.POINT]:
-            return self._consider_points(parent, guesses)
-        value = self._worth_below(parent)
-        points: dict[int, _Place] = {}
-        new: dict[int, int] = {}
-        for rank, (guess, chance) in enumerate(zip(guesses, acceptance_probabilities(guesses), strict=True)):
-            worth, sampled = value * chance, guess.kind is not DrawKind.POINT
-            if not sampled and guess.token in points:
-                points[guess.token].guesses.append(guess)
-                self.tree.add(parent, guess)
-            elif self._pays(worth):
-                below = worth * probability_once_drawn(guesses, rank) if sampled else worth
-                place, child = self._take_place(parent, guess, worth, below)
-                if child is not None:
-                    new[rank] = child
-                if not sampled:
-                    points[guess.token] = place
-        return new
+        offers = self._offers(parent, guesses)
+        taken = zip(offers, self._take(offers), strict=True)
+        return {offer[-1]: child for offer, child in taken if child is not None}
 
-    def _consider_points(self, parent: int, guesses: Sequence[Guess]) -> dict[int, int]:
-        """The same where no guess is a sampled draw: most are beaten, and that is told first."""
-        value = self._worth_below(parent)
-        points: dict[int, _Place] = {}
-        new: dict[int, int] = {}
+    def _offers(self, parent: int, guesses: Sequence[Guess]) -> list[_Offer]:
+        """The guesses below a node that are not beaten already; point guesses of one token are one."""
+        sure = self._value[parent] * self._decay
         # A little below what is beaten: the rounding of the logarithm decides nothing.
-        least = math.log(self._beaten / value) - 1e-6 if 0.0 < self._beaten < value else -math.inf
+        least = math.log(self._beaten / sure) - 1e-6 if 0.0 < self._beaten < sure else -math.inf
+        offers: list[_Offer] = []
+        points: dict[int, list[Guess]] = {}  # by token
+        left = 1.0  # the share that the draws so far leave
         for rank, guess in enumerate(guesses):
-            if guess.logprob is not None and guess.logprob < least and guess.token not in points:
+            token, kind, _, logprob, _, _ = guess
+            if kind is not DrawKind.POINT:
+                drawn = probability_once_drawn(guesses, rank)
+                worth, below, left = sure * left, sure * left * drawn, left * (1.0 - drawn)
+            elif token in points:
+                points[token].append(guess)
                 continue
-            worth = value * point_probability(guess, rank)
-            if guess.token in points:
-                points[guess.token].guesses.append(guess)
-                self.tree.add(parent, guess)
-            elif worth > self._beaten and self._pays(worth):
-                points[guess.token], child = self._take_place(parent, guess, worth, worth)
-                if child is not None:
-                    new[rank] = child
-        return new
+            elif logprob is not None and logprob < least:
+                continue  # told without its worth: most guesses are beaten
+            else:
+                worth = below = sure * point_probability(guess, rank)
+            if worth > self._beaten:
+                offers.append((worth, below, parent, [guess], rank))
+                if kind is DrawKind.POINT:
+                    points[token] = offers[-1][3]
+        return offers
+
+    def _offers_of_rows(self, parents: Sequence[int], rows: PointRows, width: int) -> list[_Offer]:
+        """The same for different points, the likeliest first: behind one that is beaten are no others."""
+        offers: list[_Offer] = []
+        value_of, decay, beaten, proposer = self._value, self._decay, self._beaten, rows.proposer
+        for parent, (tokens, values, total) in zip(parents, rows.rows(), strict=True):
+            sure = value_of[parent] * decay
+            for rank, value in enumerate(values[:width]):
+                logprob = value - total
+                worth = sure * exp(logprob) if logprob < 0.0 else sure
+                if worth <= beaten or logprob == -math.inf:
+                    break
+                offers.append((worth, worth, parent, [point(tokens[rank], logprob, proposer)], rank))
+        return offers
+
+    def _take(self, offers: Sequence[_Offer]) -> list[int | None]:
+        """Places for the offers that may stay, unless better ones come; for each offer its node, if that is new."""
+        ranked, most = self._ranked, self._budget.nodes
+        for offer in offers:
+            bisect.insort(ranked, -offer[0])
+        if len(ranked) >= most > 0:
+            del ranked[most:]
+            self._beaten = -ranked[-1]
+        found: list[int | None] = []
+        for worth, below, parent, guesses, _ in offers:
+            found.append(self._place(worth, below, parent, guesses) if self._may_stay(worth) else None)
+        return found
+
+    def _place(self, worth: float, below: float, parent: int, guesses: list[Guess]) -> int | None:
+        """A place of this worth, and its node if that is new; `below` is what a certain child of it is worth."""
+        self._worths.append(worth)
+        self._taken.append((parent, guesses))
+        tree, value = self.tree, self._value
+        size = len(tree.tokens)
+        for guess in guesses:
+            child = tree.add(parent, guess)
+        if child == size:
+            value[child] = below
+            return child
+        value[child] = max(below, value[child])
+        return None
 
     def best_tree(self) -> TokenTree:
         """The places that earn their rows, of equals the earlier ones, as a frozen tree.
 
         Of equals the parent was considered before its children, so no child comes without its parent.
         """
-        if not self._places:
+        if not self._worths:
             return self.tree.freeze()
-        order = sorted(range(len(self._places)), key=lambda i: -self._places[i].worth)[: self._budget.nodes]
-        paying = itertools.takewhile(
-            lambda at: self._places[at[1]].worth >= self._budget.price(at[0]), enumerate(order, 1)
-        )
-        kept = sorted(index for _, index in paying)
-        return self.tree.freeze() if len(kept) == len(self._places) else self._only(kept)
+        worths, budget = self._worths, self._budget
+        kept = sorted(range(len(worths)), key=worths.__getitem__, reverse=True)[: budget.nodes]  # stable: see above
+        if budget.prices:
+            paying = itertools.takewhile(lambda at: worths[at[1]] >= budget.price(at[0]), enumerate(kept, 1))
+            kept = [index for _, index in paying]
+        return self.tree.freeze() if len(kept) == len(worths) else self._only(sorted(kept))
 
     def _only(self, kept: Sequence[int]) -> TokenTree:
         """A tree of these places alone."""
         tree = TokenTree(self._context.root, self._context.vocab_size)
         node_of = {ROOT: ROOT}
         for index in kept:
-            place = self._places[index]
-            for guess in place.guesses:
-                child = self.tree.child(place.parent, guess.token)
+            parent, guesses = self._taken[index]
+            for guess in guesses:
+                child = self.tree.child(parent, guess.token)
                 assert child is not None, "every place has its node in the tree that grew"
-                node_of[child] = tree.add(node_of[place.parent], guess)
+                node_of[child] = tree.add(node_of[parent], guess)
         return tree.freeze()
 
-    def _worth_below(self, node: int) -> float:
-        """The worth of a child of this node that is certain, a level deeper."""
-        return self._value[node] * self._decay
+    def _may_stay(self, worth: float) -> bool:
+        """Whether a place of this worth, which is counted, is among the N and earns its row, as far as is known."""
+        if worth < self._beaten or worth < self._floor:
+            return False
+        budget = self._budget
+        return not budget.prices or worth >= budget.price(bisect.bisect_left(self._ranked, -worth) + 1)
 
     def _pays(self, worth: float) -> bool:
-        """Whether a place of this worth could be among the N, and earn its row, if nothing better came any more."""
-        rank = bisect.bisect_right(self._ranked, -worth) + 1
-        return rank <= self._budget.nodes and worth >= self._floor and worth >= self._budget.price(rank)
-
-    def _take_place(self, parent: int, guess: Guess, worth: float, below: float) -> tuple[_Place, int | None]:
-        """A place of this worth, and the guess's node if it is new; `below` is what a certain child of it is worth."""
-        place = _Place(worth, parent, [guess])
-        self._places.append(place)
-        bisect.insort(self._ranked, -worth)
-        del self._ranked[self._budget.nodes :]
-        if len(self._ranked) == self._budget.nodes:
-            self._beaten = -self._ranked[-1]
-        size = len(self.tree)
-        child = self.tree.add(parent, guess)
-        self._value[child] = max(below, self._value.get(child, 0.0))
-        return place, child if child == size else None
+        """Whether one more place of this worth would be among the N, and earn its row, if nothing better came."""
+        if worth <= self._beaten or worth < self._floor:
+            return False
+        budget = self._budget
+        return not budget.prices or worth >= budget.price(bisect.bisect_right(self._ranked, -worth) + 1)

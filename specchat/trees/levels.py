@@ -22,7 +22,7 @@ def grow_by_levels(drafter: Drafter, context: Context, budget: Budget, widths: S
     growth = Growth(context, budget)
     frontier: list[int] = [ROOT]
     for width in widths[: budget.depth]:
-        frontier = [node for node in frontier if growth.may_have_children(node)][: growth.room]
+        frontier = growth.that_may_have_children(frontier)[: growth.room]
         if not frontier:
             break
         proposal = growth.ask(drafter, frontier, min(width, growth.room))

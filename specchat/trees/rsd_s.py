@@ -6,8 +6,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -22,8 +21,7 @@ from specchat.trees.growth import Growth
 from specchat.trees.options import RsdSOptions
 
 
-@dataclass(frozen=True)
-class _Beam:
+class _Beam(NamedTuple):
     """A node of the current level: its path's log-probability, and that with Gumbel noise."""
 
     node: int
@@ -31,8 +29,7 @@ class _Beam:
     score: float
 
 
-@dataclass(frozen=True)
-class _Child:
+class _Child(NamedTuple):
     """A guess that competes for the beam."""
 
     guess: Guess
@@ -76,7 +73,7 @@ class RsdS:
         level = [_Beam(ROOT, 0.0, 0.0)] if width > 0 else []
         while growth.room > 0 and (level := [beam for beam in level if growth.may_have_children(beam.node)]):
             nodes = [beam.node for beam in level]
-            proposal = growth.ask(drafter, nodes, width)
+            proposal = list(growth.ask(drafter, nodes, width))  # what comes in rows is made into guesses once
             gumbels: Iterable[Sequence[float]] = itertools.repeat((0.0,) * width)
             if any(guess.kind is DrawKind.WOR for guesses in proposal for guess in guesses):
                 slots = torch.arange(width) + width * torch.tensor(nodes)[:, None]

@@ -24,14 +24,12 @@ def search(growth: Growth, drafter: Drafter, width: int, batch: int = 0, calls: 
     """
     unasked = [ROOT] if width > 0 else []
     passes, few = drafter.passes, batch
-    while calls and (unasked := [node for node in unasked if growth.may_have_children(node)]):
+    while calls and (unasked := growth.that_may_have_children(unasked)):
         frontier = best(unasked, growth, few)
         asked = set(frontier)
         unasked = [node for node in unasked if node not in asked]
-        proposal = growth.ask(drafter, frontier, width)
+        unasked += growth.consider_all(frontier, growth.ask(drafter, frontier, width), width)
         calls -= 1
-        for node, guesses in zip(frontier, proposal, strict=True):
-            unasked += growth.consider(node, guesses[:width]).values()
         if drafter.passes == passes:
             few = batch or _FEW  # asking costs no pass of a model, so ask about no more than needed
     return growth.best_tree()
