@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from specchat.controllers.drafting_account import DraftingAccount
 from specchat.controllers.learnt_costs import LearntCosts
 from specchat.controllers.options import GoodputOptions
 from specchat.controllers.round_statistics import UNKNOWN_RATE, RoundStatistics
@@ -19,24 +20,31 @@ _NODE_SHARE = 0.004
 _NOTICED = 0.02
 """Fixed cost of a round, as a share of a plain one, above which the controller checks whether drafting pays."""
 
-_CHEAP_LEVEL = 0.2
+_CHEAP_LEVEL = 0.3
 """A level that takes a smaller share of a plain round is tried within a reply too: so is a small trained network's."""
 
-_TRIAL_ROUNDS = 6
-"""Rounds of drafting at the beginning, before anything is concluded from them."""
+_DISTURBED = 1.25
+"""A round that takes so many times as long as others like it counts as having taken so many times as long."""
 
-_SETTLED = 8
-"""Rounds without a guess after which the budget is computed again."""
+_FEW, _SETTLED = 16, 4
+"""Rounds with guesses in which the budget is computed every time; rounds after which it is computed again later."""
 
-_TRIAL = "a trial: may guesses pay again?"
+_COMPARED, _LATER = 6, 24
+"""Rounds with guesses before the first plain one to compare with, and at most between two such."""
+
+_ONE_GUESS = Budget(1, 1, 1, why="a trial: may guesses pay again?")
 
 
 class Goodput:
     """Chooses depth, nodes, or nothing at all, every round.
 
+    Whether to draft is decided by what rounds with drafting really took and emitted, plain rounds being the measure:
+    see `DraftingAccount`, which bounds what drafting that does not pay may cost. Until it surely pays, a round is plain
+    now and then, to know what that takes. What follows is how hard.
+
     Depth k is worth E(k) / T(k): the tokens expected from a branch of that depth, by the acceptance seen at each
-    depth, over the time predicted for drafting and verifying it. The best k is taken; where that is 0 the round is
-    plain. With one acceptance rate a for all depths E(k) is (1 − a^(k+1)) / (1 − a).
+    depth, over the time predicted for drafting and verifying it. The best k is taken. With one acceptance rate a for
+    all depths E(k) is (1 − a^(k+1)) / (1 − a).
 
     Where a draft model gives probabilities, the depth is not fixed before drafting. A pass below a node of worth v is
     expected to gain v times the acceptance rate, and takes the time in which recent rounds wrote so many tokens; from
@@ -49,11 +57,10 @@ class Goodput:
     no model pass and gives probabilities needs no depth chosen for it: the prices decide which guesses are drafted,
     possibly none.
 
-    Rounds without drafts give no acceptance statistics, so drafting is tried again now and then, less often after each
-    trial that fails. A draft model is tried only when a reply begins, unless its passes are cheap: reading the text it
-    missed would cost more than a trial is worth. Until then no passes of it are allowed, and the guesses that need no
-    pass (`merge` has such) are judged separately. Results of riders are available one round later, so a trial with
-    riders takes two rounds.
+    Rounds without drafts give no acceptance statistics, so a single guess is tried now and then. A draft model is tried
+    only when a reply begins, unless its passes are cheap: reading the text it missed would cost more than a trial is
+    worth. Until then no passes of it are allowed, and the guesses that need no pass (`merge` has such) are judged
+    separately. Results of riders are available one round later, so a trial with riders takes two rounds.
 
     Riders' rows and all that a round does besides its pass count as costs of speculation. Where passes do not pay, none
     are allowed, and a drafter that reads the target's states is not even given those (`StateTap.skip`): what it would
@@ -65,42 +72,59 @@ class Goodput:
 
     def __init__(self, options: GoodputOptions, budget: Budget, costs: Costs | None = None) -> None:
         self._ceiling = budget
-        self._probe_every = options.probe
         self._costs = LearntCosts(costs)
         draft_s = costs.draft[0][1] if costs is not None and costs.draft else 0.0
         self._all = RoundStatistics(options.memory, budget.depth, draft_s)  # of rounds in which models might run
         self._free = RoundStatistics(options.memory, budget.depth)  # of rounds in which they might not
-        self._patience = options.probe
-        self._silent_rounds = 0  # rounds without passes since the last with some
+        self._account = DraftingAccount(options.probe)  # of the former
+        self._free_account = DraftingAccount(options.probe, credit=0.0)
         self._known: tuple[RoundStatistics, Budget | None] | None = None  # what paid when it was last worked out
+        self._deep: Budget | None = None  # the same where models may run
+        self._uncompared, self._compare_after = 0, _COMPARED  # rounds since the last plain one
 
     def plan(self, context: Context) -> Budget:
-        """The budget with the highest predicted goodput, within the user's own."""
-        ceiling, seen = self._ceiling, self._all
-        if ceiling.nodes == 0:
-            return dataclasses.replace(ceiling, why="no nodes: fixed by you")
-        if seen.free_with_probabilities and not self._rounds_cost_too_much(seen):
-            return self._what_pays(seen) or self._plain_or_trial(seen)
-        depth, goodput = self.best_depth()
-        if depth > 0 or seen.drafting_rounds < _TRIAL_ROUNDS:
-            return self._drafting_with_passes(depth or 1, goodput)
+        """Guesses as their prices allow while rounds with guesses gain; else none, or a trial."""
+        seen, account = self._all, self._account
+        if self._ceiling.nodes == 0:
+            return dataclasses.replace(self._ceiling, why="no nodes: fixed by you")
+        if context.round == 0 and not account.pays and account.begin_reply():
+            return _ONE_GUESS
+        if not seen.passes and seen.gives_probabilities:
+            return self._looked_up(seen, account)
+        if account.pays:
+            if self._uncompared >= self._compare_after and not account.surely_pays:
+                return self._plain("to compare with")
+            self._deep = self._deep or self._drafting_with_passes()
+            return self._deep
+        if seen.primed or self._trial_is_due(seen, account):
+            return _ONE_GUESS
         if not seen.passes:
-            return self._plain_or_trial(seen)
-        if context.round == 0 or seen.primed or self._cheap_trial_is_due(seen):
-            return Budget(1, 1, 1, why=_TRIAL)
-        plan = self._what_pays(self._free) if self._free.free_with_probabilities else None
-        return dataclasses.replace(plan or self._plain_or_trial(self._free), passes=False)
+            return self._plain(self._why_plain(seen, account))
+        return dataclasses.replace(self._looked_up(self._free, self._free_account), passes=False)
 
     def observe(self, round: Round) -> None:
         """Learn costs and acceptance from a round."""
+        with_passes = round.budget.passes
+        seen, account = (self._all, self._account) if with_passes else (self._free, self._free_account)
+        if round.budget.nodes:
+            account.add(len(round.emitted), self._plain_rounds(round, seen), in_vain=round.tree.drafted == 0)
+        else:
+            account.rest()
+        if not with_passes:
+            self._account.rest()
+        self._count_uncompared(round)
         self._costs.add(round.rows, round.timings.verify_s)
-        seen = self._all if round.budget.passes else self._free
         seen.add(round)
         if seen is self._free and seen.plain_rounds:
             self._all.add_plain(round.timings)  # what a plain round takes is the same for both
-        self._silent_rounds = 0 if round.budget.passes else self._silent_rounds + 1
-        if round.tree.drafted or round.riders or seen.plain_rounds % _SETTLED == 0:
-            self._known = None
+        if seen.drafting_rounds < _FEW or (seen.drafting_rounds + seen.plain_rounds) % _SETTLED == 0:
+            self._known = self._deep = None
+
+    def _count_uncompared(self, round: Round) -> None:
+        if round.rows > 1:
+            self._uncompared += 1
+        elif self._uncompared:
+            self._uncompared, self._compare_after = 0, min(_LATER, 2 * self._compare_after)
 
     def best_depth(self) -> tuple[int, float]:
         """The depth with the highest goodput, 0 for plain decoding, and that goodput in tokens per second."""
@@ -118,18 +142,30 @@ class Goodput:
     def _what_pays(self, seen: RoundStatistics) -> Budget | None:
         """As deep as the user allows, at the current prices; None where no guess can be worth its price.
 
-        Rounds without a guess hardly change the prices, so these are not computed again after each of them.
+        Single rounds hardly change the prices, so these are not computed again after each of them.
         """
         if self._known is None or self._known[0] is not seen:
             prices = self._prices(seen, self._going_rate(seen))
             self._known = seen, self._drafting(self._ceiling.depth, prices) if prices[0] < 1.0 else None
         return self._known[1]
 
-    def _drafting_with_passes(self, depth: int, goodput: float) -> Budget:
-        """As deep as this, or, where probabilities tell where a pass still pays, as deep as the user allows.
+    def _looked_up(self, seen: RoundStatistics, account: DraftingAccount) -> Budget:
+        """Guesses that need no pass, at the current prices; a round without any costs next to nothing as a rule."""
+        if seen.gives_probabilities and (account.pays or not self._rounds_cost_more(seen)):
+            plan = self._what_pays(seen)
+            if plan is not None:
+                return plan
+        if seen.primed or self._trial_is_due(seen, account):
+            return _ONE_GUESS
+        return self._plain(self._why_plain(seen, account))
 
-        The root gets its pass: that drafting pays at all was decided before.
+    def _drafting_with_passes(self) -> Budget:
+        """As deep as is best, or, where probabilities tell where a pass still pays, as deep as the user allows.
+
+        The root gets its pass: that drafting pays at all was decided before. Before anything was drafted nobody knows
+        what it takes, so the first drafting is a small one.
         """
+        depth, goodput = self.best_depth()
         seen, pass_price = self._all, 0.0
         if seen.passes and (seen.gives_probabilities or seen.drafting_rounds == 0):
             depth, goodput = self._ceiling.depth, self._going_rate(seen)
@@ -137,34 +173,47 @@ class Goodput:
             row_s = self._costs.verify_s(2) - self._costs.one_s
             pass_price = min(1.0, (seen.draft.step_s + row_s) / max(0.02 / goodput, gain))
         prices = tuple(min(0.95, price) for price in self._prices(seen, goodput))
-        return dataclasses.replace(self._drafting(depth, prices), pass_price=pass_price)
+        plan = dataclasses.replace(self._drafting(max(1, depth), prices), pass_price=pass_price)
+        return plan if seen.drafting_rounds or seen.passes else dataclasses.replace(plan, nodes=1, depth=1, width=1)
 
     def _going_rate(self, seen: RoundStatistics) -> float:
         """Tokens per second as recent rounds were on average, or of rounds without guesses where that is more."""
         rows = seen.rows(math.ceil(seen.nodes.value))
-        round_s = self._costs.verify_s(rows) + seen.draft.seconds(seen.steps.value) + seen.other_s.value
-        return max(seen.tokens.value / round_s, self._plain_goodput(seen))
+        return max(seen.tokens.value / self._seconds(seen, rows, seen.steps.value), self._plain_goodput(seen))
 
     def _plain_goodput(self, seen: RoundStatistics) -> float:
         """Tokens per second of rounds without guesses."""
         return 1.0 / (self._costs.one_s + seen.plain_other_s.value)
 
-    def _rounds_cost_too_much(self, seen: RoundStatistics) -> bool:
-        """Whether the fixed cost of a round with guesses is higher than what guesses gain."""
+    def _rounds_cost_more(self, seen: RoundStatistics) -> bool:
+        """Whether rounds in which guesses may be made cost notably more than plain ones, the rows of guesses apart.
+
+        Learning does, and so does judging where the law of every row is penalised and cut.
+        """
         one_s = self._costs.one_s
-        extra_s = self._costs.verify_s(seen.rows(0)) - one_s + seen.learn_s.value - seen.plain_learn_s.value
-        return extra_s > _NOTICED * one_s and self.best_depth()[0] == 0
+        extra_s = self._costs.verify_s(seen.rows(0)) - one_s + seen.other_s.value - seen.plain_other_s.value
+        return extra_s > _NOTICED * one_s
+
+    def _plain_rounds(self, round: Round, seen: RoundStatistics) -> float:
+        """How many plain rounds would have taken as long as this one."""
+        timings, plain_s = round.timings, 1.0 / self._plain_goodput(seen)
+        took_s = timings.draft_s + timings.verify_s + timings.other_s
+        if seen.drafting_rounds:
+            steps = round.draft_passes if seen.passes else max(round.tree.depths)
+            took_s = min(took_s, _DISTURBED * self._seconds(seen, round.rows, steps))
+        return took_s / plain_s
 
     def _drafting(self, depth: int, prices: tuple[float, ...]) -> Budget:
-        self._patience = self._probe_every
         why = f"a guess pays from {prices[0]:.0%}".replace("%", " %")
         return Budget(self._ceiling.nodes, depth, self._ceiling.width, prices, why)
 
     def _round_s(self, depth: int) -> float:
         nodes = min(self._ceiling.nodes, math.ceil(depth * self._all.nodes_per_level.value))
-        rows = self._all.rows(nodes)
-        draft_s = self._all.draft.seconds(depth * self._all.steps_per_level.value)
-        return self._costs.verify_s(rows) + draft_s + self._all.other_s.value
+        return self._seconds(self._all, self._all.rows(nodes), depth * self._all.steps_per_level.value)
+
+    def _seconds(self, seen: RoundStatistics, rows: int, steps: float) -> float:
+        """Predicted seconds of a round with so many rows and steps of drafting."""
+        return self._costs.verify_s(rows) + seen.draft.seconds(steps) + seen.other_s.value
 
     def _prices(self, seen: RoundStatistics, goodput: float) -> tuple[float, ...]:
         """The least chance worth each further row: the tokens that its time would have written."""
@@ -183,24 +232,27 @@ class Goodput:
                 break  # no later row is cheaper, and no guess pays more
         return tuple(prices)
 
-    def _plain_or_trial(self, seen: RoundStatistics) -> Budget:
-        """No guesses; now and then a trial with a single one, less often after each trial that fails."""
-        due = seen.plain_rounds >= self._patience
-        if not due and not seen.primed:
-            return Budget(nodes=0, depth=0, width=0, why=self._why_plain(seen))
-        if due:
-            seen.plain_rounds, self._patience = 0, self._patience * 2
-        return Budget(1, 1, 1, why=_TRIAL)
-
-    def _cheap_trial_is_due(self, seen: RoundStatistics) -> bool:
-        """Whether passes that cost little have not been tried for long; the next trial comes later."""
-        if self._silent_rounds < self._patience or seen.draft.seconds(1) > _CHEAP_LEVEL * self._costs.one_s:
+    def _trial_is_due(self, seen: RoundStatistics, account: DraftingAccount) -> bool:
+        """Whether to try a single guess within a reply; a model whose passes are dear is not tried there."""
+        if self._dear_passes(seen) or account.rounds_left(self._trial_loss(seen)):
             return False
-        self._patience *= 2
+        account.begin_trial()
         return True
 
-    def _why_plain(self, seen: RoundStatistics) -> str:
+    def _trial_loss(self, seen: RoundStatistics) -> float:
+        """Tokens that a trial loses if it fails."""
+        return self._seconds(seen, seen.rows(1), 1.0) * self._plain_goodput(seen) - 1.0
+
+    def _dear_passes(self, seen: RoundStatistics) -> bool:
+        return seen.passes and seen.draft.seconds(1) > _CHEAP_LEVEL * self._costs.one_s
+
+    def _plain(self, why: str) -> Budget:
+        return Budget(nodes=0, depth=0, width=0, why=why)
+
+    def _why_plain(self, seen: RoundStatistics, account: DraftingAccount) -> str:
         kept = f"guesses came true {self._all.accepted[0].value:.0%} of the time".replace("%", " %")
-        left = self._patience - seen.plain_rounds
-        when = "with the next reply" if self._all.passes else f"in {left} round" + "s" * (left != 1)
-        return f"{kept}, trial {when}"
+        if self._all.passes:
+            left = self._account.replies_left
+            return f"{kept}, trial " + ("with the next reply" if left == 1 else f"in {left} replies")
+        left = account.rounds_left(self._trial_loss(seen))
+        return f"{kept}, trial in {left} round" + "s" * (left != 1)

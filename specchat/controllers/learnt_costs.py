@@ -10,18 +10,24 @@ from specchat.core.costs import Costs, interpolate, marginal
 UNKNOWN_ROW = 0.1
 """What an extra row is taken to cost, as a share of one token, until it is measured."""
 
+_PAIRED = 0.3
+"""How far a pass of one row right after a wider one corrects what the two take relative to each other."""
+
 
 class LearntCosts:
     """Seconds of a verification by rows: the profile's, corrected by what rounds really took.
 
     A longer context or a busy machine slows all passes alike, so round times first correct one factor on the whole
     curve. If each number of rows were corrected separately, frequent ones would drift apart from rare ones, and the
-    marginal cost between them would be wrong. The shape of the curve changes slowly.
+    marginal cost between them would be wrong. The shape of the curve changes slowly, except where a pass of one row
+    comes right after a wider one: the machine is as quick as it was, so what differs from the curve is its shape.
     """
 
     def __init__(self, costs: Costs | None) -> None:
         self._shape: dict[int, float] = dict(costs.verify) if costs else {}
         self._factor = 1.0
+        self._timed = 0  # verifications
+        self._last_rows = 1
         self._points: tuple[tuple[int, float], ...] = ()
         self._rows: list[float] = []
         self._draw()
@@ -34,7 +40,12 @@ class LearntCosts:
             return
         drawn = self._points[0][1] if rows == 1 else interpolate(self._points, rows)
         seconds = min(seconds, 2 * drawn * self._factor)
-        self._factor += 0.1 * (seconds / drawn - self._factor)
+        self._timed += 1
+        paired, self._last_rows = rows == 1 < self._last_rows, rows
+        if paired:
+            self._correct_shape((seconds / (drawn * self._factor)) ** _PAIRED)
+            return
+        self._factor += max(0.1, 1.0 / (1 + self._timed)) * (seconds / drawn - self._factor)
         if rows > 1:  # one row is what the others are measured by
             known = self._shape.get(rows, drawn)
             self._shape[rows] = known = known + 0.02 * (seconds / self._factor - known)
@@ -55,6 +66,12 @@ class LearntCosts:
         if len(self._rows) != count:
             self._rows = marginal(self._points, count)
         return (self._factor * seconds for seconds in self._rows)
+
+    def _correct_shape(self, ratio: float) -> None:
+        """One row takes `ratio` of what was thought, and any other number of rows as long as was thought."""
+        self._factor *= ratio
+        self._shape = {rows: seconds if rows == 1 else seconds / ratio for rows, seconds in self._shape.items()}
+        self._draw()
 
     def _draw(self) -> None:
         """The curve through what was seen: two points or more, the first of one row.

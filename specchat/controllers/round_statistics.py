@@ -104,7 +104,6 @@ class RoundStatistics:
         draft: what drafting took.
         steps, steps_per_level: steps of a drafting, and of each level of its tree; see `DraftTime`.
         other_s, plain_other_s: what judging, keeping and learning took in rounds with guesses, and in those without.
-        learn_s, plain_learn_s: what learning took in rounds with guesses, and in those without.
         primed: whether the last round led to no guess yet, but to what the next one needs: results of riders, or states
             that a network waits for.
         plain_rounds: rounds without a guess since the last with one.
@@ -124,18 +123,11 @@ class RoundStatistics:
         self.riders = RecentCostFit(1.0 - 1.0 / memory)
         self.other_s = Average(memory, 0.0)
         self.plain_other_s = Average(memory, 0.0)
-        self.learn_s = Average(memory, 0.0)
-        self.plain_learn_s = Average(memory, 0.0)
         self.primed = False
         self.passes = step_s > 0.0
         self.gives_probabilities = False
         self.drafting_rounds = 0
         self.plain_rounds = 0
-
-    @property
-    def free_with_probabilities(self) -> bool:
-        """Whether guesses cost no pass of a model and come with probabilities."""
-        return self.gives_probabilities and not self.passes
 
     def rows(self, nodes: int) -> int:
         """Rows of a pass over so many guesses, riders included."""
@@ -157,7 +149,6 @@ class RoundStatistics:
             self.add_plain(round.timings)
             return
         self.drafting_rounds += 1
-        self.learn_s.add(round.timings.learn_s)
         self.other_s.add(round.timings.other_s)
         self.plain_rounds = 0
         levels = max(*tree.depths, 1)
@@ -180,7 +171,6 @@ class RoundStatistics:
 
     def add_plain(self, timings: Timings) -> None:
         """Learn what a round without a guess takes besides its pass."""
-        self.plain_learn_s.add(timings.learn_s)
         self.plain_other_s.add(timings.other_s)
 
 

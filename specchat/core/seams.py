@@ -150,7 +150,7 @@ class Drafter(Protocol):
 
     @property
     def taps(self) -> Collection[int]:
-        """Layers of the target whose states it wants to find in the round's reading."""
+        """Layers of the target whose states it wants to find in the reading of rounds that may draft with passes."""
 
     @property
     def text_tap(self) -> StateTap | None:

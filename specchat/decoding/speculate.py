@@ -126,9 +126,10 @@ class Speculator:
         """What drafter, policy and rule together ask of the target's pass over this tree."""
         tap = self.drafter.text_tap
         layers = tap.layers if tap is not None and wants_states(tap, budget) else frozenset()
+        drafting, running = budget.nodes > 0, budget.nodes > 0 and budget.passes
         return PassRequest(
-            taps=layers.union(self.drafter.taps, self.policy.taps, self.rule.taps),
-            riders=tuple(self.drafter.riders(tree)) if budget.nodes else (),
+            taps=layers.union(self.drafter.taps if running else (), self.policy.taps, self.rule.taps),
+            riders=tuple(self.drafter.riders(tree)) if drafting else (),
             hooks=tuple(self.policy.hooks(tree)),
         )
 

@@ -9,6 +9,7 @@ import torch
 from contracts.kit import PROMPT, collect, converse
 from contracts.models import BUILDERS, shared_network
 
+from specchat.core.budget import Budget
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import early_exit
 from specchat.drafters.shadow_tokens import LONGEST, ExitRecord, ShadowTokens, exits_of
@@ -147,3 +148,13 @@ def test_the_drafter_changes_its_exit_between_rounds(build):
     drafter._choose()
     assert drafter.length == 0
     assert drafter._drafting.view is not target
+
+
+def test_rounds_without_passes_ask_for_no_states(build):
+    """A controller that lets it rest pays nothing for its shadow tokens."""
+    conversation = converse(build(), None, **{**TREE, "drafter": "early_exit"})
+    speculator = conversation._speculator
+    tree = TokenTree(3, 5).freeze()
+    assert speculator.request(tree, Budget(4)).taps
+    assert not speculator.request(tree, Budget(4, passes=False)).taps
+    assert not speculator.request(tree, Budget(0)).taps

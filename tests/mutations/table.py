@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 DRAFTER = "tests/contracts/test_drafter_contract.py"
 GOODPUT = ("tests/controllers/test_goodput.py", "tests/controllers/test_goodput_riders.py")
+ACCOUNT = ("tests/controllers/test_goodput_account.py",)
 PASSES = ("tests/controllers/test_goodput_passes.py",)
 MERGE = "tests/drafters/test_merge.py"
 EARLY_EXIT = "tests/drafters/test_early_exit.py"
@@ -790,7 +791,7 @@ MUTATIONS = (
         "controller goodput",
         "has no branch for drafters that are sure of themselves",
         "controllers/goodput.py",
-        "if seen.free_with_probabilities and not self._rounds_cost_too_much(seen):",
+        "if not seen.passes and seen.gives_probabilities:",
         "if False:",
         GOODPUT,
         quick=True,
@@ -799,7 +800,7 @@ MUTATIONS = (
         "controller goodput",
         "goes on with guesses that do not pay",
         "controllers/goodput.py",
-        "if depth > 0 or seen.drafting_rounds < _TRIAL_ROUNDS:",
+        "if account.pays:",
         "if True:",
         GOODPUT,
     ),
@@ -807,9 +808,33 @@ MUTATIONS = (
         "controller goodput",
         "silences free guesses with the draft model",
         "controllers/goodput.py",
-        "self._what_pays(self._free) if self._free.free_with_probabilities else None",
-        "None",
+        "self._looked_up(self._free, self._free_account)",
+        'self._plain("")',
         GOODPUT,
+    ),
+    Mutation(
+        "controller goodput",
+        "does not charge what riders take that lead to no guess",
+        "controllers/drafting_account.py",
+        "min(0.0, gain + _IN_VAIN)",
+        "0.0",
+        ACCOUNT,
+    ),
+    Mutation(
+        "controller goodput",
+        "tries again before plain rounds have set aside what that may lose",
+        "controllers/drafting_account.py",
+        ", math.ceil((loss - self._saved) / _SAVED)",
+        "",
+        ACCOUNT,
+    ),
+    Mutation(
+        "controller goodput",
+        "gives drafting up after one round that lost",
+        "controllers/drafting_account.py",
+        "_CREDIT = 2.5",
+        "_CREDIT = 0.1",
+        ACCOUNT,
     ),
     Mutation(
         "controller goodput",

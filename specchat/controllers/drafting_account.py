@@ -1,0 +1,102 @@
+"""What drafting has gained lately against plain rounds, counted in tokens: while some are left, drafting goes on."""
+
+from __future__ import annotations
+
+import math
+
+_CREDIT = 2.5
+"""Tokens that drafting may lose before it has gained any: 2 % of a reply of 128."""
+
+_CREDIT_AGAIN = 1.0
+"""The same where drafting lost in an earlier reply."""
+
+_MOST = 8.0
+"""Gains beyond this are forgotten, so that drafting which began to lose is stopped soon after it had paid for long."""
+
+_SAVED = 0.02
+"""Share of a plain round's time that is set aside for trials."""
+
+_IN_VAIN = 0.05
+"""Share of a plain round's time that is not charged to a round in which no guess was found: one has to look."""
+
+
+class DraftingAccount:
+    """Decides whether to draft, by what rounds with drafting really took and emitted.
+
+    A round that emits n tokens in the time of m plain rounds gains n − m. Drafting begins with a small credit, goes on
+    while gains and credit together are above what it lost, and is stopped otherwise. Gains of single rounds vary far
+    more than their mean (a round emits one token or three), so nothing is concluded from a few of them: a small gain
+    is kept, and a loss costs no more than the credit.
+
+    After that there are trials: rounds with drafting, of which one that gains reopens the account with its gain. They
+    come less often after each that fails, and never before plain rounds have set aside what a trial is expected to
+    lose. So drafting that does not pay costs the credit, what the round that used it up lost more, and `_SAVED`.
+
+    What does not pay in one text may in another, so a reply may begin with a small credit again: the next one after
+    drafting was stopped, the second after that, then the fourth, and so on, until drafting pays.
+    """
+
+    def __init__(self, probe: int, credit: float = _CREDIT) -> None:
+        """`probe`: rounds without drafting before the first trial."""
+        self._probe = self._patience = probe
+        self._balance = credit
+        self._saved = 0.0
+        self._rested = 0  # rounds since the last with drafting
+        self._replies = self._replies_between = 1  # until one begins with a credit; from that one to the next
+
+    @property
+    def pays(self) -> bool:
+        """Whether drafting has gained more than it lost, credit included."""
+        return self._balance > 0.0
+
+    @property
+    def surely_pays(self) -> bool:
+        """Whether it has gained nearly as much as is remembered."""
+        return self._balance >= 0.75 * _MOST
+
+    @property
+    def replies_left(self) -> int:
+        """Replies until one begins with a credit."""
+        return self._replies
+
+    def rounds_left(self, loss: float) -> int:
+        """Rounds until the next trial within a reply, if that is expected to lose so many tokens."""
+        return max(0, self._patience - self._rested, math.ceil((loss - self._saved) / _SAVED))
+
+    def begin_reply(self) -> bool:
+        """Note that a reply begins while drafting is stopped; whether there is a small credit for it to try again."""
+        self._replies -= 1
+        if self._replies > 0:
+            return False
+        self._replies_between *= 2
+        self._replies = self._replies_between
+        self._balance = _CREDIT_AGAIN
+        return True
+
+    def begin_trial(self) -> None:
+        """Note that a trial within a reply begins. If it fails, the next one comes later."""
+        self._patience = 2 * max(self._patience, self._rested)
+        self._rested = 0
+
+    def rest(self) -> None:
+        """A round without drafting is over."""
+        self._rested += 1
+        self._saved += _SAVED
+
+    def add(self, tokens: int, plain_rounds: float, in_vain: bool) -> None:
+        """A round with drafting is over.
+
+        Args:
+            plain_rounds: how many plain rounds would have taken as long.
+            in_vain: whether it had no guesses.
+        """
+        gain = tokens - plain_rounds
+        if in_vain:
+            gain = min(0.0, gain + _IN_VAIN)
+        self._rested = 0
+        self._balance = min(_MOST, self._balance + gain)
+        if self._balance >= _CREDIT:
+            self._patience, self._replies, self._replies_between = self._probe, 1, 1
+        elif not self.pays:
+            self._saved = max(0.0, self._saved + self._balance)
+            self._balance = 0.0

@@ -1,0 +1,29 @@
+"""What verifications take, learnt from rounds: the machine's speed, and what rows take relative to each other."""
+
+import pytest
+from goodput_rounds import costs
+
+from specchat.controllers.learnt_costs import LearntCosts
+
+
+def test_a_plain_round_among_wider_ones_tells_what_one_row_takes():
+    """The profile says that three rows take 1.2 times as long as one; in truth they take 1.5 times as long."""
+    subject = LearntCosts(costs(per_row=0.1))
+    for index in range(120):
+        subject.add(*((1, 1.0) if index % 12 == 11 else (3, 1.5)))
+    assert subject.one_s == pytest.approx(1.0, rel=0.05)
+    assert subject.verify_s(3) == pytest.approx(1.5, rel=0.05)
+
+
+def test_a_machine_that_slows_down_slows_all_rows_alike():
+    subject = LearntCosts(costs(per_row=0.1))
+    for _ in range(60):
+        subject.add(3, 2.4)
+    assert subject.one_s == pytest.approx(2.0, rel=0.05)
+
+
+def test_the_first_rounds_correct_a_profile_of_a_longer_context_at_once():
+    subject = LearntCosts(costs(per_row=0.1))
+    for _ in range(4):
+        subject.add(1, 0.7)
+    assert subject.one_s == pytest.approx(0.7, rel=0.12)
