@@ -78,18 +78,25 @@ def test_the_line_of_progress_says_what_is_compiled_meanwhile():
 
 def test_a_load_that_compiles_is_not_taken_for_how_long_loading_takes(tmp_path, monkeypatch, sources, held):
     go, _ = held
-    monkeypatch.setattr(pair_loading, "_compile_ahead", lambda *_: CompileAhead(lambda: [sources]))
+    ahead = CompileAhead(lambda: [sources])
+    monkeypatch.setattr(pair_loading, "_compile_ahead", lambda *_: ahead)
     times, settings = LoadTimes(tmp_path / "times.json"), Settings().but({"pair": "scripted"})
     Loader(load_catalog(), lambda event: None, lambda: False, times).load(settings)
     assert times.expected_s(load_key(settings)) is None
     go.set()
+    until_done(ahead)
 
 
 def test_nothing_is_compiled_for_a_pair_without_weights(monkeypatch):
-    monkeypatch.setattr(build, "compile_if_missing", None)
-    loader = Loader(load_catalog(), lambda event: None, lambda: False)
-    loader.load(Settings().but({"pair": "scripted"}))
-    assert "compiling" not in {thread.name for thread in threading.enumerate()}
+    begun: list[tuple[object, ...]] = []
+
+    def begin(*wanted: object) -> CompileAhead:
+        begun.append(wanted)
+        return CompileAhead(list)
+
+    monkeypatch.setattr(pair_loading, "CompileAhead", begin)
+    Loader(load_catalog(), lambda event: None, lambda: False).load(Settings().but({"pair": "scripted"}))
+    assert begun == [(list,)], "an empty list of sources"
 
 
 def until_done(ahead: CompileAhead) -> None:

@@ -97,6 +97,25 @@ async def test_what_the_user_sends_meanwhile_comes_next_and_a_program_waits_for_
         assert d.app.chat.turns[-1].reply.text == "yours"
 
 
+@pytest.mark.parametrize("size", [(120, 40), (80, 24)])
+async def test_a_line_says_that_a_program_waits_while_the_chat_writes_and_no_longer(size):
+    async with driving(size) as d:
+        d.app.chat.serving = "http://127.0.0.1:8000/v1"
+        guest = await guest_of(d)
+        await d.say("mine")
+        await ask(d, guest, 4)
+        await d.until("⇄ curl/8.5 waits until the engine is free")
+        await d.reply("yours")
+        await write(d, finish=False)
+        assert "waits until" not in await d.until("curl/8.5 asks: Why is the sky blue?")
+        await d.hear(ev.Finished(d.generates()[-1].id, "end", "", stats_of(rounds_of()[:6]), 9.0))
+        await d.say("And the sea?")
+        guest.send(co.Generate(5, QUESTION))
+        await d.until("curl/8.5 waits")
+        guest.send(co.Cancel(5))
+        await d.until("other programs may ask at")
+
+
 async def test_escape_stops_it_and_the_program_is_told():
     async with driving() as d:
         guest = await guest_of(d)

@@ -44,6 +44,7 @@ class ServedReplies:
         self._waiting: Generate | None = None
         self._running: Generate | None = None  # as the guest sent it
         self._stopped_by_guest = False
+        self._new_on_screen = False
         self.client = ""
         """Who asks for the reply that comes next; set before it is asked for."""
 
@@ -63,7 +64,7 @@ class ServedReplies:
         """Give the guest its answers and take its commands.
 
         Returns:
-            Whether the engine said something of its reply, and the events that are not answers to it.
+            Whether there is something new to show of it, and the events that are not answers to it.
         """
         own = [event for event in events if not _is_served(event)]
         for event in events:
@@ -73,10 +74,18 @@ class ServedReplies:
             self._guest = guest
         for command in self._guest.commands() if self._guest is not None else []:
             self._take(command)
-        return len(own) < len(events), own
+        new, self._new_on_screen = len(own) < len(events) or self._new_on_screen, False
+        return new, own
 
     def ask_next(self) -> None:
-        """Ask the engine for the reply that waits, if nothing else needs the engine."""
+        """Ask the engine for the reply that waits, if nothing else needs the engine; else let the screen say so."""
+        self._ask_next()
+        waits = self.client if self._waiting is not None else ""
+        if waits != self._chat.waiting_client:
+            self._chat.waiting_client, self._new_on_screen = waits, True
+            self._wake()
+
+    def _ask_next(self) -> None:
         waiting, chat = self._waiting, self._chat
         if waiting is None or not chat.can_generate or chat.queued is not None or self._busy():
             return

@@ -33,6 +33,7 @@ class Chat:
     training: Training | None = None  # of a drafter, in the background, until its verdict is answered
     fetched: str = ""  # the pair that was downloaded last, until it is loaded
     serving: str = ""  # the address at which other programs may use the engine
+    waiting_client: str = ""  # one of them whose reply waits until the engine is free
     served: ServedReply | None = None  # the reply for one of them that is shown in place of the chat's last
     engine: EngineState = field(default_factory=EngineState)
     id: str = field(default_factory=new_id)
@@ -160,9 +161,7 @@ class Chat:
         The question is the turn itself, the one it answers, or the last of the chat.
         """
         turn = turn or (self.turns[-1] if self.turns else None)
-        if turn is None:
-            return False
-        at = self.branches.depth(turn) + (turn.reply is None)
+        at = 0 if turn is None else self.branches.depth(turn) + (turn.reply is None)
         if at == 0:
             return False
         if at < len(self.turns):

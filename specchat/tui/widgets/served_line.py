@@ -29,7 +29,9 @@ class ServedLine(PaintedLines):
             self.repaint()
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """Who asks what and how long the reply is; the address before the first request."""
+        """Who waits for the engine; else who asks what and how long the reply is; at first the address."""
+        if waits := self._chat.waiting_client:
+            return [[("⇄ ", "warn"), (cut(f"{waits} waits until the engine is free", width - 2), "text")]]
         served = self._chat.served
         if served is None:
             return [[("⇄ ", "good"), (cut(f"other programs may ask at {self._chat.serving}", width - 2), "dim")]]
