@@ -68,6 +68,6 @@ class Context:
         return law(penalise(logits, self.sampling, self.counts, path), self.sampling)
 
     def draw_after(self, tree: TokenTree, node: int, logits: Tensor) -> int:
-        """The target's own token after `node`, drawn from the same law with the noise of its position."""
+        """The target's own token after `node`, drawn from the law of its (V,) raw logits with its position's noise."""
         path = tree.path_tokens(node) if self.sampling.penalised else ()
         return draw_token(logits, self.sampling, self.noise, self.position(tree, node), self.counts, path)

@@ -121,6 +121,14 @@ def test_at_the_edge_of_the_nucleus_no_more_than_rounding_decides(top_p, allowed
 
 
 @needs_native
+@pytest.mark.parametrize("top_k", [1, 3, 20])
+def test_no_token_beyond_top_k_is_drawn_and_every_other_one_is(top_k):
+    row = torch.arange(300).flip(0) / 1000.0
+    drawn = {in_c(row, Sampling(1.0, top_k=top_k), Noise(0), position) for position in range(400)}
+    assert drawn == set(range(top_k))
+
+
+@needs_native
 def test_a_token_that_wins_by_noise_alone_is_found():
     sampling, unlikely, count = Sampling(1.0), 0, 0
     for seed in range(40):
