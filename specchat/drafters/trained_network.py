@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 import torch
 
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
 from specchat.core.learnt import Learnt
 from specchat.core.request import Rider
@@ -40,7 +41,7 @@ class TrainedNetworkDrafter:
 
     def __init__(self, options: TrainedNetworkOptions, parts: Parts) -> None:
         self._network = parts.network(options.tokens)
-        self._name = parts.name
+        self.proposer = parts.name
         self._vocab_size = parts.vocab_size
         self.text_tap = StateTap(self._network.layers, self._network.take, self._network.skip)
         self._tree: TokenTree | None = None
@@ -72,6 +73,17 @@ class TrainedNetworkDrafter:
         self._read(tree, nodes)
         said = dict(zip(nodes, self._guesses(tree, nodes, width, context), strict=True))
         return [said.get(node, ()) for node in frontier]
+
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        """The network, where it can be asked like this; one that says nothing where `propose` would say nothing."""
+        self._tree = None
+        if not (context.passes and self._network.begin(context.history)):
+            return CompiledNetwork()
+        return self._network.compiled(tokens, rows)
+
+    def count_passes(self, count: int) -> None:
+        """Compiled code let the network read so many times."""
+        self._network.count_passes(count)
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         """None: it reads the target's states, not rows of its own."""
@@ -127,7 +139,7 @@ class TrainedNetworkDrafter:
             if not sampling.greedy:
                 positions = [context.position(tree, node) for node in nodes]
                 tokens, logprobs = coupled(tokens, logprobs, positions, context)
-            points = points_of(tokens, logprobs, width, self._name)
+            points = points_of(tokens, logprobs, width, self.proposer)
         if not context.wants_q:
             return points
         return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
@@ -136,7 +148,7 @@ class TrainedNetworkDrafter:
         """What the network itself holds likeliest after a node, which needs no array of all nodes' tokens."""
         said, row = self._said[node]
         best = zip(said.tokens[row, :width].tolist(), said.logprobs[row, :width].tolist(), strict=True)
-        return [point(token, logprob, self._name) for token, logprob in best]
+        return [point(token, logprob, self.proposer) for token, logprob in best]
 
     def _likeliest_tokens(self, tree: TokenTree, nodes: Sequence[int], context: Context) -> tuple[Tokens, Scores]:
         """For each node its likeliest tokens, the best first, and their log-probabilities: (F, C) each."""

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.errors import ModelError
 from specchat.models.native.kernels import BEST, Kernels
@@ -66,6 +67,12 @@ class CSearch(ctypes.Structure):
         *[(name, ctypes.c_int32) for name in ("nodes", "depth", "width", "prices")],
         ("price", ctypes.c_void_p),
     ]
+
+
+class _CHydraReader(ctypes.Structure):
+    """`HydraReader` of hydra.h."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("team", "head", "hydra", "tree")]
 
 
 class _Room:
@@ -149,6 +156,17 @@ class NativeHydra:
         """Read tokens behind other rows; `inputs` knows them."""
         self._read(named, (None, self._hidden, None), inputs, parents, tokens, None)
 
+    def compiled(self, named: Named, states: Tensor, inputs: TokenTable, rows: int) -> CompiledNetwork:
+        """Begin a tree that other compiled code reads, up to so many rows; the rest is as for `first`."""
+        self._known = 0
+        tree = self._tree(named, self._follow(states), inputs, 0, rows)
+        head = named.head.as_c
+        reader = _CHydraReader(
+            self._kernels.team(self._threads), ctypes.addressof(head), ctypes.addressof(self._c), ctypes.addressof(tree)
+        )
+        kept = named, states, inputs, head, tree, reader, self._room
+        return CompiledNetwork(self._kernels.read_rows_address, ctypes.addressof(reader), self._kernels.turn, kept)
+
     def said(self, named: Named, rows: Sequence[int]) -> Guessed:
         """What follows some rows that were read."""
         room, width, known = self._room, len(named.head), self._known
@@ -178,25 +196,32 @@ class NativeHydra:
         tokens: Sequence[int],
         search: CSearch | None,
     ) -> list[Row]:
-        first, end, width = self._known, self._known + len(parents), len(named.head)
+        first, end = self._known, self._known + len(parents)
         if search is not None:
             end += min(_MOST_AHEAD, search.nodes * search.depth)
+        tree, room = self._tree(named, follows, inputs, first, end), self._room
+        room.parents[first : first + len(parents)], room.tokens[first : first + len(parents)] = parents, tokens
+        self._kernels.hydra_read(self._threads, named.head.as_c, self._c, tree, len(parents), search)
+        self._known = tree.known
+        return list(
+            zip(room.parents[first : self._known].tolist(), room.tokens[first : self._known].tolist(), strict=True)
+        )
+
+    def _tree(
+        self, named: Named, follows: tuple[int | None, int, int | None], inputs: TokenTable, first: int, end: int
+    ) -> CHydraTree:
+        """For C: so many rows are known, and there is room for so many."""
+        width = len(named.head)
         if end > self._room.rows or width > self._room.width:
             room = _Room(max(end, self._room.rows), self._hidden, max(width, self._room.width) + _SPARE)
             room.keep(self._room, first)
             self._room = room
         room = self._room
-        room.parents[first : first + len(parents)], room.tokens[first : first + len(parents)] = parents, tokens
         parents_at, tokens_at, states_at, *said_at = room.at
-        tree = CHydraTree(
+        return CHydraTree(
             *(end, first, *follows, parents_at, tokens_at, states_at),
             *inputs.as_c,
             *(named.address, *said_at),
-        )
-        self._kernels.hydra_read(self._threads, named.head.as_c, self._c, tree, len(parents), search)
-        self._known = tree.known
-        return list(
-            zip(room.parents[first : self._known].tolist(), room.tokens[first : self._known].tolist(), strict=True)
         )
 
 

@@ -7,7 +7,8 @@ import itertools
 import weakref
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache
+from contextlib import AbstractContextManager
+from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Any
 
@@ -201,6 +202,23 @@ class Kernels:
         if not all(rates):
             raise MemoryError("no memory for a measurement")
         return rates
+
+    @property
+    def turn(self) -> AbstractContextManager[object]:
+        """What is held while other compiled code lets the team work."""
+        return self._passing
+
+    def team(self, threads: int) -> int:
+        """Address of the team, for compiled code that holds `turn`; valid until another number of threads is asked."""
+        with self._passing:
+            return int(self._team_of(threads))
+
+    @cached_property
+    def read_rows_address(self) -> int:
+        """Address of `hydra_read_rows`."""
+        address = ctypes.cast(self._library.hydra_read_rows, _POINTER).value
+        assert address is not None, "the library has it"
+        return address
 
     def packs(self, kind: int) -> bool:
         """Whether rows of this kind, by GGUF's number, can be packed."""
