@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 
 
@@ -37,14 +38,12 @@ class CompiledNetwork:
         read: address of a `ReadRows`, as structures/native/guess_search.h declares it; 0 where the network lacks states
             of the text and says nothing.
         network: address of what it is called with.
-        turn: what is held while it is called.
-        kept: what lies at the address.
+        turn: what is held while it is called, and keeps what lies at the address.
     """
 
     read: int = 0
     network: int = 0
     turn: AbstractContextManager[object] = field(default_factory=nullcontext)
-    kept: Any = None
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,13 @@ class AskedByCompiledCode(Protocol):
         """Compiled code let it read so many times."""
 
 
-@runtime_checkable
-class GrowsBestFirst(Protocol):
-    """A drafter that can grow a best-first tree of its guesses by itself, sooner than by being asked for them."""
+BestFirstGrowth = Callable[[Context, BestFirstShape], TokenTree | None]
+"""The frozen tree that the best-first search over a drafter's proposals would grow; None where it cannot be had sooner
+than by that."""
 
-    def grow_best_first(self, context: Context, shape: BestFirstShape) -> TokenTree | None:
-        """The frozen tree that the search over its proposals would grow; None where it cannot be had like this."""
+
+def best_first_growth(drafter: Drafter) -> BestFirstGrowth | None:
+    """The method `grow_best_first` of a drafter that has one. Looked for by name, since a class is compared with a
+    protocol in the time that growing a tree takes."""
+    growth: BestFirstGrowth | None = getattr(drafter, "grow_best_first", None)
+    return growth

@@ -94,6 +94,8 @@ class MergedGuesses:
 
     def learn(self, emitted: Sequence[int]) -> None:
         """Count which of this round's points were right, and forget them."""
+        if not self._said:
+            return
         for place, following in enumerate(emitted):
             for candidate in self._said.get(tuple(emitted[:place]), ()):
                 self._trust.count(candidate[1], candidate[0] == following)

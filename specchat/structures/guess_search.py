@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import weakref
 from array import array
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 
 from specchat.core.compiled_guessing import BestFirstShape, CompiledLookup, CompiledNetwork
 from specchat.structures.learnt_rates import rate
@@ -75,6 +76,8 @@ class GuessSearch:
         self._c = _CSearch(members=members, sure=sure, decay=1.0)
         self._hits, self._trials = (array("d", bytes(8 * SURENESSES**members)) for _ in range(2))
         self._c.hits, self._c.trials = self._hits.buffer_info()[0], self._trials.buffer_info()[0]
+        self._asked: tuple[CompiledLookup | CompiledNetwork, ...] = ()
+        self._turns: Sequence[AbstractContextManager[object]] = ()
         self._make_room(64)
 
     def rate(self, cell: int, claimed: float) -> float:
@@ -93,18 +96,11 @@ class GuessSearch:
         search, budget, prices = self._c, shape.budget, array("d", shape.budget.prices)
         if budget.nodes > self._room:
             self._make_room(budget.nodes)
+        self._ask(members)
         search.nodes, search.depth, search.width = budget.nodes, budget.depth, budget.width
         search.batch, search.floor, search.pass_price = shape.batch, shape.floor, budget.pass_price
         search.passes, search.prices, search.price = budget.passes, len(prices), prices.buffer_info()[0]
-        with ExitStack() as turns:
-            for asked, member in zip(search.asked, members, strict=False):
-                if isinstance(member, CompiledLookup):
-                    asked.trees, asked.limits = member.trees, member.limits
-                    asked.probability, asked.count = member.probability, member.count
-                else:
-                    turns.enter_context(member.turn)
-                    asked.read, asked.network = member.read, member.network
-            outcome = self._grow(ctypes.byref(search), self._growing, root)
+        outcome = self._in_turn(root, self._turns)
         if outcome == _NO_MEMORY:
             raise MemoryError("no memory for a search")
         if outcome:
@@ -126,6 +122,26 @@ class GuessSearch:
         """Count which guesses of the last tree were right, whether or not they had a place in it."""
         tokens = array("i", emitted)
         self._learn(self._growing, self._c.hits, self._c.trials, tokens.buffer_info()[0], len(tokens))
+
+    def _ask(self, members: Sequence[CompiledLookup | CompiledNetwork]) -> None:
+        """Let these be asked; mostly they are those of the last tree."""
+        if len(members) == len(self._asked) and all(map(operator.is_, members, self._asked)):
+            return
+        for asked, member in zip(self._c.asked, members, strict=False):
+            if isinstance(member, CompiledLookup):
+                asked.trees, asked.limits = member.trees, member.limits
+                asked.probability, asked.count = member.probability, member.count
+            else:
+                asked.read, asked.network = member.read, member.network
+        self._asked = tuple(members)
+        self._turns = [member.turn for member in members if isinstance(member, CompiledNetwork)]
+
+    def _in_turn(self, root: int, turns: Sequence[AbstractContextManager[object]]) -> int:
+        """The outcome of a search that holds all of these."""
+        if not turns:
+            return int(self._grow(ctypes.byref(self._c), self._growing, root))
+        with turns[0]:
+            return self._in_turn(root, turns[1:])
 
     def _make_room(self, nodes: int) -> None:
         self._room = nodes

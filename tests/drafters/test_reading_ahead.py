@@ -39,7 +39,7 @@ def target():
 
 @pytest.fixture(autouse=True)
 def _merges_grow_level_by_level(monkeypatch):
-    """As they do where guesses are drawn; otherwise compiled code asks the network for what it needs (`merged_search`)."""
+    """As they do above temperature 0; else compiled code lets the network read what it needs (`merged_search`)."""
     monkeypatch.setattr(Merge, "grow_best_first", lambda self, context, shape: None)
 
 

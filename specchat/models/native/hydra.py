@@ -33,6 +33,9 @@ _MOST_AHEAD = 1024
 Row = tuple[int, int]
 """The row that it follows, −1 where that is the text, and its token."""
 
+_Follows = tuple[int | None, int, int | None]
+"""The address of the target's states, how far apart they are, and the address of what was made of them."""
+
 
 class CHydra(ctypes.Structure):
     """`Hydra` of hydra.h."""
@@ -119,6 +122,43 @@ class Named:
         return pointer("the tokens of a head", self.tokens, torch.int64, len(self.head))
 
 
+class _Reader:
+    """What other compiled code reads one tree after another with, as long as head, inputs and room stay."""
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        threads: int,
+        hydra: CHydra,
+        named: Named,
+        inputs: TokenTable,
+        room: _Room,
+        tree: CHydraTree,
+    ) -> None:
+        self._kernels, self._threads, self._tree = kernels, threads, tree
+        self._given = named, inputs, room
+        self._head, self._states = named.head.as_c, torch.empty(0)
+        self._c = _CHydraReader(None, *(ctypes.addressof(each) for each in (self._head, hydra, tree)))
+        self.network = CompiledNetwork(kernels.read_rows_address, ctypes.addressof(self._c), self)
+
+    def suits(self, named: Named, inputs: TokenTable, room: _Room, rows: int) -> bool:
+        """Whether it reads with these, and so many rows."""
+        ours = self._given
+        return ours[0] is named and ours[1] is inputs and ours[2] is room and rows <= self._tree.room
+
+    def begin(self, states: Tensor, follows: _Follows) -> None:
+        """A tree begins behind these states."""
+        self._states = states  # C has their address
+        self._tree.known = 0
+        self._tree.features, self._tree.apart, self._tree.fused = follows
+
+    def __enter__(self) -> None:
+        self._c.team = self._kernels.take_team(self._threads)
+
+    def __exit__(self, *error: object) -> None:
+        self._kernels.give_team_back()
+
+
 class NativeHydra:
     """The rows of one tree after another. What is said of them may be written over once the next begins."""
 
@@ -137,6 +177,7 @@ class NativeHydra:
         kernels.check_hydra(self._c)
         self._room = _Room(_FIRST_ROOM, sizes.hidden, 0)
         self._known = 0
+        self._reader: _Reader | None = None
 
     def first(self, named: Named, states: Tensor, inputs: TokenTable, root: int, ahead: Ahead | None) -> list[Row]:
         """Begin a tree: read its root, and whatever below it would be asked for if this drafter were asked alone.
@@ -158,14 +199,13 @@ class NativeHydra:
 
     def compiled(self, named: Named, states: Tensor, inputs: TokenTable, rows: int) -> CompiledNetwork:
         """Begin a tree that other compiled code reads, up to so many rows; the rest is as for `first`."""
-        self._known = 0
-        tree = self._tree(named, self._follow(states), inputs, 0, rows)
-        head = named.head.as_c
-        reader = _CHydraReader(
-            self._kernels.team(self._threads), ctypes.addressof(head), ctypes.addressof(self._c), ctypes.addressof(tree)
-        )
-        kept = named, states, inputs, head, tree, reader, self._room
-        return CompiledNetwork(self._kernels.read_rows_address, ctypes.addressof(reader), self._kernels.turn, kept)
+        self._known, follows = 0, self._follow(states)
+        reader = self._reader
+        if reader is None or not reader.suits(named, inputs, self._room, rows):
+            tree = self._tree(named, follows, inputs, 0, rows)
+            reader = self._reader = _Reader(self._kernels, self._threads, self._c, named, inputs, self._room, tree)
+        reader.begin(states, follows)
+        return reader.network
 
     def said(self, named: Named, rows: Sequence[int]) -> Guessed:
         """What follows some rows that were read."""
@@ -178,7 +218,7 @@ class NativeHydra:
         every = named.possible, room.totals[picked]
         return Guessed(*said, *every, lambda: room.logits[: known * width].view(known, width)[picked])
 
-    def _follow(self, states: Tensor) -> tuple[int | None, int, int | None]:
+    def _follow(self, states: Tensor) -> _Follows:
         """The address of the target's states, how far apart they are, and the address of what was made of them."""
         if states.dim() == 1:
             return None, self._hidden, pointer("states", states, torch.float32, self._hidden)
@@ -190,7 +230,7 @@ class NativeHydra:
     def _read(
         self,
         named: Named,
-        follows: tuple[int | None, int, int | None],
+        follows: _Follows,
         inputs: TokenTable,
         parents: Sequence[int],
         tokens: Sequence[int],
@@ -207,9 +247,7 @@ class NativeHydra:
             zip(room.parents[first : self._known].tolist(), room.tokens[first : self._known].tolist(), strict=True)
         )
 
-    def _tree(
-        self, named: Named, follows: tuple[int | None, int, int | None], inputs: TokenTable, first: int, end: int
-    ) -> CHydraTree:
+    def _tree(self, named: Named, follows: _Follows, inputs: TokenTable, first: int, end: int) -> CHydraTree:
         """For C: so many rows are known, and there is room for so many."""
         width = len(named.head)
         if end > self._room.rows or width > self._room.width:

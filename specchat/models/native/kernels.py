@@ -7,9 +7,8 @@ import itertools
 import weakref
 from array import array
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 import torch
@@ -95,7 +94,7 @@ class Kernels:
         library.unpack_rows.argtypes = [_POINTER, _POINTER]
         library.refusal.restype = ctypes.c_char_p
         self._library = library
-        self._passing = Lock()
+        self._passing = RLock()  # compiled code may let several networks of one team read
         self._threads = 0
         self._team: Any = None
         self._let_go: Any = None
@@ -203,15 +202,14 @@ class Kernels:
             raise MemoryError("no memory for a measurement")
         return rates
 
-    @property
-    def turn(self) -> AbstractContextManager[object]:
-        """What is held while other compiled code lets the team work."""
-        return self._passing
+    def take_team(self, threads: int) -> int:
+        """The team's address, for compiled code that lets it work; nobody else does so until it is given back."""
+        self._passing.acquire()
+        return int(self._team_of(threads))
 
-    def team(self, threads: int) -> int:
-        """Address of the team, for compiled code that holds `turn`; valid until another number of threads is asked."""
-        with self._passing:
-            return int(self._team_of(threads))
+    def give_team_back(self) -> None:
+        """Others may let it work again."""
+        self._passing.release()
 
     @cached_property
     def read_rows_address(self) -> int:
