@@ -57,8 +57,8 @@ class MergedSearch:
         found = self._found(context, shape, rows)
         if found is None:
             return None
-        for member in self._members:
-            member.count_passes(self._search.reads)
+        for place, member in enumerate(self._members):
+            member.count_passes(self._search.reads(place))
         self._grown = True
         tree = TokenTree(context.root, context.vocab_size)
         for parent, token, cell, logprob in found:

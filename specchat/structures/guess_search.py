@@ -41,11 +41,12 @@ class _CSearch(ctypes.Structure):
 
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("members", "nodes", "depth", "width", "batch", "prices")],
-        *[(name, ctypes.c_int32) for name in ("passes", "reads", "missing", "found")],
+        *[(name, ctypes.c_int32) for name in ("passes", "missing", "found")],
         ("price", ctypes.c_void_p),
         *[(name, ctypes.c_double) for name in ("floor", "decay", "pass_price", "sure")],
         *[(name, ctypes.c_void_p) for name in ("hits", "trials")],
         ("asked", _CAsked * MOST_MEMBERS),
+        ("reads", ctypes.c_int32 * MOST_MEMBERS),
         *[(name, ctypes.c_void_p) for name in ("parents", "tokens", "cells", "logprobs")],
     ]
 
@@ -108,15 +109,9 @@ class GuessSearch:
         some = slice(search.found)
         return list(zip(self._parents[some], self._tokens[some], self._cells[some], self._logprobs[some], strict=True))
 
-    @property
-    def reads(self) -> int:
-        """How many times networks read for the last tree."""
-        return int(self._c.reads)
-
-    @property
-    def passes(self) -> bool:
-        """Whether networks might still have been asked when it was complete."""
-        return bool(self._c.passes)
+    def reads(self, member: int) -> int:
+        """How many times this network read for the last tree."""
+        return int(self._c.reads[member])
 
     def learn(self, emitted: Sequence[int]) -> None:
         """Count which guesses of the last tree were right, whether or not they had a place in it."""

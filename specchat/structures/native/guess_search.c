@@ -143,7 +143,8 @@ static int32_t write_best(Search *s, Growing *g) {
 int32_t guess_search(Search *s, Growing *g, int32_t root) {
     int32_t rows_read[MOST_MEMBERS] = {0}, few = s->batch;
     g->guesses.count = g->candidates.count = g->tokens.count = g->ranked.count = g->unasked.count = 0;
-    s->reads = s->found = 0;
+    s->found = 0;
+    memset(s->reads, 0, sizeof s->reads);
     if (!ROOM(g->ranked, s->nodes) || !ROOM(g->unasked, 1) || add_guess(g, 0, NULL, 1.0, 0.0)) return NO_MEMORY;
     g->guesses.all[0].token = root;
     g->unasked.all[g->unasked.count++] = 0;
@@ -154,7 +155,9 @@ int32_t guess_search(Search *s, Growing *g, int32_t root) {
         for (int32_t at = 0; at < g->frontier.count && outcome == DONE; at++)
             outcome = consider(s, g, g->frontier.all[at], &g->said.all[at * s->members]);
         if (outcome) return outcome;
-        if (s->reads == 0) few = s->batch ? s->batch : 4; /* asking costs no pass; search.py has the same number */
+        int32_t reads = 0;
+        for (int32_t member = 0; member < s->members; member++) reads += s->reads[member];
+        if (reads == 0) few = s->batch ? s->batch : 4; /* asking costs no pass; search.py has the same number */
     }
     return write_best(s, g);
 }

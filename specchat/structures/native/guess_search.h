@@ -33,14 +33,14 @@ typedef struct {
 
 typedef struct {
     int32_t members, nodes, depth, width, batch, prices;
-    int32_t passes;       /* whether networks may be asked, and, afterwards, whether they still may */
-    int32_t reads;        /* result: how many times networks read */
+    int32_t passes;       /* whether networks may be asked, and, afterwards, whether they still might */
     int32_t missing;      /* result: the token that a network does not know */
     int32_t found;        /* result: how many guesses stay */
     const double *price;  /* (prices), never falling; the last holds for all that follow */
     double floor, decay, pass_price, sure;
     Rates rates;
     Asked asked[MOST_MEMBERS];
+    int32_t reads[MOST_MEMBERS]; /* results: how many times each network read */
     int32_t *parents, *tokens, *cells; /* results, (nodes): parents count from 1, 0 is the root */
     double *logprobs;
 } Search;

@@ -60,7 +60,7 @@ static int32_t read_level(Search *s, Growing *g, int32_t member, const int32_t *
     int32_t outcome = asked->read(asked->network, count, behind, tokens, s->width, g->named.all, g->logprobs.all);
     if (outcome == MISSING_INPUT) s->missing = g->named.all[0];
     if (outcome) return outcome;
-    s->reads++;
+    s->reads[member]++;
     for (int32_t i = 0; i < count; i++)
         for (int32_t at = 0; at < g->frontier.count; at++) {
             if (g->frontier.all[at] != level[i]) continue;
