@@ -16,7 +16,7 @@ class StackedStates(Mapping[int, Tensor]):
 
     def __init__(self, layers: Sequence[int], stacked: Tensor) -> None:
         """Layers in the order of the tensor."""
-        self.stacked = stacked
+        self.layers, self.stacked = tuple(layers), stacked
         self._place = {layer: place for place, layer in enumerate(layers)}
 
     def __getitem__(self, layer: int) -> Tensor:
@@ -50,8 +50,8 @@ def row_of(layers: Mapping[int, Tensor], wanted: Sequence[int], row: int) -> Ten
     """(layers, d) one row of some layers' states: a view where they lie in one tensor in this order, else a copy."""
     if isinstance(layers, PickedRows):
         return row_of(layers.layers, wanted, layers.rows[row])
-    if isinstance(layers, StackedStates) and list(layers) == list(wanted):
-        return layers.stacked[:, row]
+    if isinstance(layers, StackedStates) and layers.layers == tuple(wanted):
+        return layers.stacked.select(1, row)
     return torch.stack([layers[layer][row] for layer in wanted])
 
 

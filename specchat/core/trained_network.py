@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from specchat.core.budget import Budget
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.learnt import Learnt
 from specchat.core.round import Round
 from specchat.core.states import TextStates
@@ -83,6 +84,17 @@ class TrainedNetwork(Protocol):
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """Read nodes of one depth, each once, after their parents: what probably follows each of them."""
+
+    def compiled(self, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        """After `begin`: how compiled code reads the tree by itself; None where only `read` can do so.
+
+        Args:
+            tokens: that it will be asked about for sure, the root among them.
+            rows: so many it may be asked about.
+        """
+
+    def count_passes(self, count: int) -> None:
+        """Compiled code let it read so many times."""
 
 
 class LearningTrainedNetwork(TrainedNetwork, Protocol):

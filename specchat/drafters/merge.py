@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from specchat.core.compiled_guessing import BestFirstShape
 from specchat.core.context import Context
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.merged_guesses import MergedGuesses
+from specchat.drafters.merged_search import merged_search
 from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
 
@@ -37,10 +39,13 @@ class Merge(MemberGroup):
         self._guesses = MergedGuesses(parts.choices)
         self._models = {index for index, choice in enumerate(parts.choices) if choice.runs_a_network}
         self._sure = options.sure
+        self._search = merged_search(self.members, self._guesses.numbers, options.sure)
+        if self._search is not None:
+            self._guesses.learn_in(self._search)
 
     def start(self, history: Sequence[int]) -> None:
         """Let every member begin; what was learnt about their guesses stays."""
-        self._guesses.forget_round()
+        self._forget_round()
         super().start(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
@@ -52,15 +57,26 @@ class Merge(MemberGroup):
                 said[node][index] = self._guesses.named(index, guesses)
         return [self._guesses.merged(tuple(tree.path_tokens(node)), said[node], width) for node in frontier]
 
+    def grow_best_first(self, context: Context, shape: BestFirstShape) -> TokenTree | None:
+        """The best-first tree of what `propose` says, in one call of compiled code, where all members allow it."""
+        return None if self._search is None else self._search.grow(context, shape)
+
     def observe(self, round: Round) -> None:
         """Update the acceptance rates, then let every member learn."""
         self._guesses.learn(round.emitted)
+        if self._search is not None:
+            self._search.learn(round.emitted)
         super().observe(round)
 
     def close(self) -> None:
         """Close every member."""
-        self._guesses.forget_round()
+        self._forget_round()
         super().close()
+
+    def _forget_round(self) -> None:
+        self._guesses.forget_round()
+        if self._search is not None:
+            self._search.forget_round()
 
     def _is_sure(self, said: Sequence[Sequence[Guess]]) -> bool:
         """Whether one of these points is so likely that no model need be asked."""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
+from typing import Protocol
 
 from torch import Tensor
 
@@ -22,6 +23,15 @@ _CERTAIN = 1.0 - 2.0**-_MOST_DOUBLINGS
 Cell = tuple[tuple[str, int], ...]
 """Who proposed a token and how surely: guesses that share a cell are trusted alike."""
 
+
+class Rates(Protocol):
+    """What `LearntRates` does, by cell."""
+
+    def count(self, kind: Cell, right: bool) -> None: ...
+
+    def rate(self, kind: Cell, claimed: float) -> float: ...
+
+
 Said = Sequence[Sequence[Guess]]
 """For each member its guesses about one node, best first."""
 
@@ -35,16 +45,23 @@ class MergedGuesses:
 
     Sampled draws come first, untouched, each member's in their order and the members in turn: only points may be
     reordered or left out by token. Beside points they get half of the width.
+
+    Attributes:
+        numbers: place → 1, 2, … for the members whose name comes more than once.
     """
 
     def __init__(self, choices: Sequence[DrafterChoice]) -> None:
-        self._numbers = _numbers([choice.name for choice in choices])
-        self._trust = LearntRates()  # by cell
+        self.numbers = _numbers([choice.name for choice in choices])
+        self._trust: Rates = LearntRates()  # by cell
         self._said: dict[tuple[int, ...], list[_Candidate]] = {}  # this round's points, by path below the root
+
+    def learn_in(self, rates: Rates) -> None:
+        """Keep what is learnt there from now on."""
+        self._trust = rates
 
     def named(self, member: int, guesses: Sequence[Guess]) -> Sequence[Guess]:
         """The guesses with a number behind their proposer's name: members of one name are trusted apart."""
-        number = self._numbers.get(member)
+        number = self.numbers.get(member)
         if number is None:
             return guesses
         return [
@@ -77,6 +94,8 @@ class MergedGuesses:
 
     def learn(self, emitted: Sequence[int]) -> None:
         """Count which of this round's points were right, and forget them."""
+        if not self._said:
+            return
         for place, following in enumerate(emitted):
             for candidate in self._said.get(tuple(emitted[:place]), ()):
                 self._trust.count(candidate[1], candidate[0] == following)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from specchat.core.compiled_guessing import CompiledLookup
 from specchat.core.context import Context
 from specchat.core.request import Rider
 from specchat.core.round import Round
@@ -34,13 +35,14 @@ class Suffix:
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
+    proposer = "suffix"
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: SuffixOptions, parts: Parts) -> None:
         self._remember = options.remember
         room = (min(options.limit(match), options.depth - match) for match in range(options.depth + 1))
         limits = DraftLimits(tuple(room), options.min_probability)
-        self._local, self._past, self._draft = suffix_trees(options.depth, limits)
+        self._local, self._past, self._drafter = suffix_trees(options.depth, limits)
         self._reply: list[int] = []
         self._drafted: dict[tuple[int, ...], tuple[Draft, int]] = {}  # path below the root → its place in a draft
 
@@ -51,9 +53,16 @@ class Suffix:
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) for each node up to `width` tokens of the continuation drafted there, the most likely first."""
-        if len(self._local) != len(context.history):  # a first round without `start`, or rounds not observed
-            self._index(context.history)
+        self._catch_up(context)
         return [self._guesses(tuple(tree.path_tokens(node)), width) for node in frontier]
+
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledLookup | None:
+        """The trees, where they are compiled; they hold the text."""
+        self._catch_up(context)
+        return self._drafter.lookup
+
+    def count_passes(self, count: int) -> None:
+        """It runs no network."""
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         """None: it needs nothing of the target's pass but the reading."""
@@ -67,6 +76,10 @@ class Suffix:
 
     def close(self) -> None:
         """Nothing outlives it."""
+
+    def _catch_up(self, context: Context) -> None:
+        if len(self._local) != len(context.history):  # a first round without `start`, or rounds not observed
+            self._index(context.history)
 
     def _index(self, history: Sequence[int]) -> None:
         """Make the text's own tree hold exactly this history; only the new part, where it goes on from before."""
@@ -83,11 +96,11 @@ class Suffix:
             self._past.forget_oldest()
 
     def _guesses(self, path: tuple[int, ...], width: int) -> list[Guess]:
-        draft, place = self._drafted.get(path) or self._drafted.setdefault(path, (self._draft(path), 0))
+        draft, place = self._drafted.get(path) or self._drafted.setdefault(path, (self._drafter.draft(path), 0))
         guesses: list[Guess] = []
         for number in draft.after[place]:
             token = draft.tokens[number - 1]
             self._drafted.setdefault((*path, token), (draft, number))
             if len(guesses) < width:
-                guesses.append(Guess(token, logprob=math.log(draft.chances[number - 1]), proposer="suffix"))
+                guesses.append(Guess(token, logprob=math.log(draft.chances[number - 1]), proposer=self.proposer))
         return guesses

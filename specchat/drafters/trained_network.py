@@ -7,6 +7,7 @@ from itertools import groupby
 
 import torch
 
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
 from specchat.core.learnt import Learnt
 from specchat.core.request import Rider
@@ -39,7 +40,7 @@ class TrainedNetworkDrafter:
 
     def __init__(self, options: TrainedNetworkOptions, parts: Parts) -> None:
         self._network = parts.network(options.tokens)
-        self._name = parts.name
+        self.proposer = parts.name
         self._vocab_size = parts.vocab_size
         self.text_tap = StateTap(self._network.layers, self._network.take, self._network.skip)
         self._tree: TokenTree | None = None
@@ -75,6 +76,17 @@ class TrainedNetworkDrafter:
             return guesses
         said = dict(zip(nodes, guesses, strict=True))
         return [said.get(node, ()) for node in frontier]
+
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        """The network, where it can be asked like this; one that says nothing where `propose` would say nothing."""
+        self._tree = None
+        if not (context.passes and self._network.begin(context.history)):
+            return CompiledNetwork()
+        return self._network.compiled(tokens, rows)
+
+    def count_passes(self, count: int) -> None:
+        """Compiled code let the network read so many times."""
+        self._network.count_passes(count)
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         """None: it reads the target's states, not rows of its own."""
@@ -124,13 +136,13 @@ class TrainedNetworkDrafter:
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         sampling = context.sampling
         if sampling.greedy and not sampling.penalised:
-            points: Proposal = self._said.points(nodes, width, self._name)
+            points: Proposal = self._said.points(nodes, width, self.proposer)
         else:
             tokens, logprobs = self._said.candidates(tree, nodes, context)
             if not sampling.greedy:
                 positions = [context.position(tree, node) for node in nodes]
                 tokens, logprobs = coupled(tokens, logprobs, positions, context)
-            points = points_of(tokens, logprobs, width, self._name)
+            points = points_of(tokens, logprobs, width, self.proposer)
         if not context.wants_q:
             return points
         return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]

@@ -8,8 +8,13 @@ _HABIT = 8.0
 """Weight of the rate claimed at the beginning, in observed trials."""
 
 
+def rate(hits: float, trials: float, claimed: float) -> float:
+    """Hits over trials, with the claimed rate as some trials that came before; joined_guesses.h has the same."""
+    return (hits + _HABIT * claimed) / (trials + _HABIT)
+
+
 class LearntRates:
-    """For every kind of guess: hits over trials, with the claimed rate as some trials that came before."""
+    """For every kind of guess its rate."""
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, tuple[int, int]] = {}  # hits, trials
@@ -21,5 +26,4 @@ class LearntRates:
 
     def rate(self, kind: Hashable, claimed: float) -> float:
         """How often such guesses are right, above 0 where `claimed` is."""
-        hits, trials = self._seen.get(kind, (0, 0))
-        return (hits + _HABIT * claimed) / (trials + _HABIT)
+        return rate(*self._seen.get(kind, (0, 0)), claimed)

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from specchat.compiled.build import Sources, find_compiler, load
+from specchat.core.compiled_guessing import CompiledLookup
 from specchat.structures.suffix_draft import Draft, DraftLimits
 
 _FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-shared", "-fPIC")
@@ -45,6 +46,11 @@ def suffix_library() -> ctypes.CDLL:
     library.suffix_draft.argtypes = [
         _POINTER, _SHORT, _POINTER, _SHORT, _POINTER, ctypes.c_double, _POINTER, _POINTER, _POINTER,
     ]  # fmt: skip
+    library.guess_search_new.restype = _POINTER
+    library.guess_search_free.restype = library.guess_search_learn.restype = None
+    library.guess_search_free.argtypes = [_POINTER]
+    library.guess_search.argtypes = [_POINTER, _POINTER, _SHORT]
+    library.guess_search_learn.argtypes = [*(_POINTER,) * 4, _SHORT]
     return library
 
 
@@ -104,7 +110,11 @@ class NativeSuffixTree:
 
 
 class NativeDrafter:
-    """Drafts from some trees of one depth, like `suffix_draft.draft`. Reuses its buffers from call to call."""
+    """Drafts from some trees of one depth, like `suffix_draft.draft`. Reuses its buffers from call to call.
+
+    Attributes:
+        lookup: the same for compiled code; valid as long as this is kept.
+    """
 
     def __init__(self, trees: Sequence[NativeSuffixTree], limits: DraftLimits) -> None:
         depth = trees[0].depth
@@ -122,6 +132,9 @@ class NativeDrafter:
         self._sizes = self._limits.buffer_info()[0], limits.probability
         self._results = [buffer.buffer_info()[0] for buffer in (self._above, self._tokens, self._chances)]
         self._call = trees[0].library.suffix_draft
+        self.lookup = CompiledLookup(
+            ctypes.addressof(self._addresses), len(trees), self._limits.buffer_info()[0], limits.probability
+        )
 
     def draft(self, path: Sequence[int]) -> Draft:
         """The continuation that should save most tokens, after the end of the first tree's text and `path`."""

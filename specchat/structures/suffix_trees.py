@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from specchat.compiled.build import NativeUnavailable
+from specchat.core.compiled_guessing import CompiledLookup
 from specchat.structures.native_suffix_tree import NativeDrafter, NativeSuffixTree, suffix_library
 from specchat.structures.suffix_draft import Draft, DraftLimits, draft
 from specchat.structures.suffix_tree import SuffixTree
@@ -37,15 +38,36 @@ class CountingTree(Protocol):
         """Take the oldest complete text out."""
 
 
-def suffix_trees(
-    depth: int, limits: DraftLimits
-) -> tuple[CountingTree, CountingTree, Callable[[Sequence[int]], Draft]]:
-    """Two empty trees, and what drafts from both: from the end of the first one's text and a path after it."""
+class DraftsFromTrees(Protocol):
+    """Drafts from some trees."""
+
+    @property
+    def lookup(self) -> CompiledLookup | None:
+        """The same for compiled code, where it is compiled itself."""
+
+    def draft(self, path: Sequence[int]) -> Draft:
+        """The continuation that should save most tokens, after the end of the first tree's text and `path`."""
+
+
+class _DrafterInPython:
+    """`DraftsFromTrees` where nothing can be compiled."""
+
+    lookup = None
+
+    def __init__(self, trees: Sequence[SuffixTree], limits: DraftLimits) -> None:
+        self._trees, self._limits = trees, limits
+
+    def draft(self, path: Sequence[int]) -> Draft:
+        return draft(self._trees, path, self._limits)
+
+
+def suffix_trees(depth: int, limits: DraftLimits) -> tuple[CountingTree, CountingTree, DraftsFromTrees]:
+    """Two empty trees, and what drafts from both."""
     if _compiled():
         own, past = NativeSuffixTree(depth), NativeSuffixTree(depth)
-        return own, past, NativeDrafter((own, past), limits).draft
+        return own, past, NativeDrafter((own, past), limits)
     trees = SuffixTree(depth), SuffixTree(depth)
-    return *trees, partial(draft, trees, limits=limits)
+    return *trees, _DrafterInPython(trees, limits)
 
 
 @lru_cache(maxsize=1)

@@ -391,6 +391,14 @@ MUTATIONS = (
     ),
     Mutation(
         "drafter merge",
+        "orders guesses of one node the other way round in C",
+        "structures/native/joined_guesses.h",
+        "probable[at - 1] < rate",
+        "probable[at - 1] > rate",
+        ("tests/drafters/test_merged_search.py",),
+    ),
+    Mutation(
+        "drafter merge",
         "asks a model where others are sure, and only there",
         "drafters/merge.py",
         "or not self._is_sure(said[node])",

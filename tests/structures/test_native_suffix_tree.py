@@ -135,4 +135,4 @@ def test_without_a_compiler_the_trees_are_those_in_python(monkeypatch):
     assert isinstance(own, SuffixTree)
     assert isinstance(past, SuffixTree)
     own.extend([1, 2, 3, 1, 2])
-    assert drafted([]).tokens == [3, 1, 2]
+    assert drafted.draft([]).tokens == [3, 1, 2]

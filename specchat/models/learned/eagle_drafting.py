@@ -63,6 +63,12 @@ class EagleDrafting:
         self._text = list(tokens)
         return True
 
+    def compiled(self, tokens: Sequence[int], rows: int) -> None:
+        return None
+
+    def count_passes(self, count: int) -> None:
+        self.passes += count
+
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """One step for nodes of one depth; the root's is done."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.states import TextStates
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
@@ -37,6 +38,12 @@ class HydraDrafting:
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         self._last, self._ahead = len(history) - 2, ahead
         return self._given.complete(history)
+
+    def compiled(self, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        return self._steps.compiled(self._last, tokens, rows)
+
+    def count_passes(self, count: int) -> None:
+        self.passes += count
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """What follows nodes of one depth, which are read now unless they were read ahead."""

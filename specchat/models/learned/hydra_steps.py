@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.hydra import Hydra
@@ -32,6 +33,9 @@ class HydraSteps(Protocol):
     def said(self, rows: Sequence[int]) -> Guessed:
         """What follows these rows."""
 
+    def compiled(self, position: int, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        """Forget the last tree; how compiled code reads one behind this position. See `TrainedNetwork`."""
+
 
 class TorchSteps:
     """`HydraSteps` of a module."""
@@ -54,6 +58,9 @@ class TorchSteps:
     def said(self, rows: Sequence[int]) -> Guessed:
         return self._given.guessed(self._states[list(rows)])
 
+    def compiled(self, position: int, tokens: Sequence[int], rows: int) -> None:
+        return None
+
     def _step(self, inputs: Tensor, tokens: Sequence[int]) -> Tensor:
         return self._network.step(inputs, self._given.tokens.of(tokens))
 
@@ -74,6 +81,10 @@ class NativeSteps:
 
     def said(self, rows: Sequence[int]) -> Guessed:
         return self._network.said(self._head, rows)
+
+    def compiled(self, position: int, tokens: Sequence[int], rows: int) -> CompiledNetwork:
+        inputs = self._given.tokens.within(tokens)
+        return self._network.compiled(self._head, self._given.text.at(position), inputs, rows)
 
     @property
     def _head(self) -> Named:

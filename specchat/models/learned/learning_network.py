@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.learnt import Learnt
 from specchat.core.round import Round
 from specchat.core.seams import Weights
@@ -83,6 +84,12 @@ class LearningNetwork:
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         return self._drafting.network.read(tree, nodes)
+
+    def compiled(self, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        return self._drafting.network.compiled(tokens, rows)
+
+    def count_passes(self, count: int) -> None:
+        self._drafting.network.count_passes(count)
 
     def _skip(self, first: int, tokens: Sequence[int]) -> None:
         assert self._drafting.network.skip is not None, "no network with `skip` becomes one without"

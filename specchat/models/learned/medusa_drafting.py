@@ -35,6 +35,12 @@ class MedusaDrafting:
         self._guessed, self._text = None, history
         return self._given.complete(history)
 
+    def compiled(self, tokens: Sequence[int], rows: int) -> None:
+        return None
+
+    def count_passes(self, count: int) -> None:
+        self.passes += count
+
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """The guesses of their depth for each of these nodes."""

@@ -19,14 +19,13 @@ class TextInputs:
 
     def __init__(self, taps: Sequence[int], fuse: Callable[[Tensor], Tensor]) -> None:
         """No text yet; `fuse` makes (n, d) rows of (n, taps, width) states."""
-        self._taps, self._fuse = taps, fuse
+        self._taps, self._fuse = tuple(taps), fuse
         self._text: list[int] = []
         self._rows = torch.empty(0, 0)
         self._waiting: list[TextStates] = []
         self._skipped: set[int] = set()  # positions without a state
         self._waiting_tokens = 0
 
-    @torch.inference_mode()
     def take(self, states: TextStates) -> None:
         """The states of some tokens; those before them are known."""
         assert states.first <= len(self._text), "states of a text have no gap"
@@ -46,14 +45,17 @@ class TextInputs:
 
     def cover(self, text: Sequence[int]) -> bool:
         """Whether this is the text so far, and there is a state of its last token."""
-        return len(text) - 1 not in self._skipped and self._text[: len(text)] == list(text)
+        known = self._text if len(self._text) == len(text) else self._text[: len(text)]
+        return len(text) - 1 not in self._skipped and known == (text if isinstance(text, list) else list(text))
 
     def at(self, position: int) -> Tensor:
         """(taps, width) states at a position where they still wait, else (d,) its row: for who needs no other row."""
         assert position < len(self._text), "this position is known"
         for states in reversed(self._waiting):
             if states.first <= position:
-                return row_of(states.layers, self._taps, position - states.first).to("cpu", torch.float32)
+                row = row_of(states.layers, self._taps, position - states.first)
+                there = row.dtype == torch.float32 and row.is_cpu  # asked every round: a copy to itself takes as long
+                return row if there else row.to("cpu", torch.float32)
         return self._rows[position]
 
     def rows(self, first: int, end: int) -> Tensor:

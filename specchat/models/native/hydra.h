@@ -139,6 +139,12 @@ static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraT
     return outcome;
 }
 
+/* Have what the network reads fetched again while the target's next pass goes on. */
+static void read_again_soon(Team *team, const Decoder *head, const Hydra *hydra) {
+    const Product *again[] = {&hydra->fuse, &hydra->back, &hydra->gate_up, &hydra->down, &head->head};
+    for (size_t i = 0; i < sizeof again / sizeof *again; i++) read_soon(team, again[i]->data, again[i]->bytes);
+}
+
 /* Read the next `rows` rows of a tree, all of which follow the text or rows that were read; and, with a search, those
  * below them that it wants. An Outcome. */
 int hydra_read(Team *team, const Decoder *head, const Hydra *hydra, HydraTree *tree, int rows, const Search *search) {
@@ -146,12 +152,47 @@ int hydra_read(Team *team, const Decoder *head, const Hydra *hydra, HydraTree *t
     if (search && (in_range("rows of a search", rows, 1, 1) || search_check(search))) return REFUSED;
     int outcome = read_rows(team, head, hydra, tree, rows);
     if (search == NULL || outcome) return outcome;
-    const Product *again[] = {&hydra->fuse, &hydra->back, &hydra->gate_up, &hydra->down, &head->head};
-    for (size_t i = 0; i < sizeof again / sizeof *again; i++) read_soon(team, again[i]->data, again[i]->bytes);
+    read_again_soon(team, head, hydra);
     Found found;
     outcome = begin_search(&found, tree, search, tree->known - rows) ? DONE : NO_MEMORY;
     while (outcome == DONE && (rows = next_level(&found, tree, search, head->vocab_size)) > 0)
         outcome = read_rows(team, head, hydra, tree, rows);
     end_search(&found);
     return outcome;
+}
+
+/* A network that a search of several drafters reads with. */
+typedef struct {
+    Team *team;
+    const Decoder *head;
+    const Hydra *hydra;
+    HydraTree *tree;
+} HydraReader;
+
+enum { MISSING_INPUT = 3, NO_ROOM = 4, SEARCHED_WIDTH = 64 };
+
+/* `ReadRows` of structures/native/guess_search.h. */
+int hydra_read_rows(const HydraReader *reader, int count, const int32_t *behind, const int32_t *tokens, int width,
+                    int32_t *said, float *logprobs) {
+    HydraTree *t = reader->tree;
+    int first = t->known, vocab_size = reader->head->vocab_size, named = width < vocab_size ? width : vocab_size;
+    if (first + count > t->room) return NO_ROOM;
+    for (int i = 0; i < count; i++) {
+        if (tokens[i] >= t->tokens_known || t->input_of[tokens[i]] < 0) {
+            said[0] = tokens[i];
+            return MISSING_INPUT;
+        }
+        t->parents[first + i] = behind[i];
+        t->tokens[first + i] = tokens[i];
+    }
+    if (hydra_tree_check(reader->head, reader->hydra, t, count)) return REFUSED;
+    int outcome = read_rows(reader->team, reader->head, reader->hydra, t, count);
+    if (outcome) return outcome;
+    if (first == 0) read_again_soon(reader->team, reader->head, reader->hydra);
+    for (int i = 0; i < count; i++)
+        for (int at = 0; at < width; at++) {
+            said[i * SEARCHED_WIDTH + at] = at < named ? t->best[(first + i) * BEST + at] : -1;
+            logprobs[i * SEARCHED_WIDTH + at] = at < named ? t->logprobs[(first + i) * BEST + at] : 0;
+        }
+    return DONE;
 }

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.errors import ModelError
 from specchat.models.native.kernels import BEST, Kernels
@@ -31,6 +32,9 @@ _MOST_AHEAD = 1024
 
 Row = tuple[int, int]
 """The row that it follows, −1 where that is the text, and its token."""
+
+_Follows = tuple[int | None, int, int | None]
+"""The address of the target's states, how far apart they are, and the address of what was made of them."""
 
 
 class CHydra(ctypes.Structure):
@@ -66,6 +70,12 @@ class CSearch(ctypes.Structure):
         *[(name, ctypes.c_int32) for name in ("nodes", "depth", "width", "prices")],
         ("price", ctypes.c_void_p),
     ]
+
+
+class _CHydraReader(ctypes.Structure):
+    """`HydraReader` of hydra.h."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ("team", "head", "hydra", "tree")]
 
 
 class _Room:
@@ -112,6 +122,43 @@ class Named:
         return pointer("the tokens of a head", self.tokens, torch.int64, len(self.head))
 
 
+class _Reader:
+    """What other compiled code reads one tree after another with, as long as head, inputs and room stay."""
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        threads: int,
+        hydra: CHydra,
+        named: Named,
+        inputs: TokenTable,
+        room: _Room,
+        tree: CHydraTree,
+    ) -> None:
+        self._kernels, self._threads, self._tree = kernels, threads, tree
+        self._given = named, inputs, room
+        self._head, self._states = named.head.as_c, torch.empty(0)
+        self._c = _CHydraReader(None, *(ctypes.addressof(each) for each in (self._head, hydra, tree)))
+        self.network = CompiledNetwork(kernels.read_rows_address, ctypes.addressof(self._c), self)
+
+    def suits(self, named: Named, inputs: TokenTable, room: _Room, rows: int) -> bool:
+        """Whether it reads with these, and so many rows."""
+        ours = self._given
+        return ours[0] is named and ours[1] is inputs and ours[2] is room and rows <= self._tree.room
+
+    def begin(self, states: Tensor, follows: _Follows) -> None:
+        """A tree begins behind these states."""
+        self._states = states  # C has their address
+        self._tree.known = 0
+        self._tree.features, self._tree.apart, self._tree.fused = follows
+
+    def __enter__(self) -> None:
+        self._c.team = self._kernels.take_team(self._threads)
+
+    def __exit__(self, *error: object) -> None:
+        self._kernels.give_team_back()
+
+
 class NativeHydra:
     """The rows of one tree after another. What is said of them may be written over once the next begins."""
 
@@ -130,6 +177,7 @@ class NativeHydra:
         kernels.check_hydra(self._c)
         self._room = _Room(_FIRST_ROOM, sizes.hidden, 0)
         self._known = 0
+        self._reader: _Reader | None = None
 
     def first(self, named: Named, states: Tensor, inputs: TokenTable, root: int, ahead: Ahead | None) -> list[Row]:
         """Begin a tree: read its root, and whatever below it would be asked for if this drafter were asked alone.
@@ -149,6 +197,16 @@ class NativeHydra:
         """Read tokens behind other rows; `inputs` knows them."""
         self._read(named, (None, self._hidden, None), inputs, parents, tokens, None)
 
+    def compiled(self, named: Named, states: Tensor, inputs: TokenTable, rows: int) -> CompiledNetwork:
+        """Begin a tree that other compiled code reads, up to so many rows; the rest is as for `first`."""
+        self._known, follows = 0, self._follow(states)
+        reader = self._reader
+        if reader is None or not reader.suits(named, inputs, self._room, rows):
+            tree = self._tree(named, follows, inputs, 0, rows)
+            reader = self._reader = _Reader(self._kernels, self._threads, self._c, named, inputs, self._room, tree)
+        reader.begin(states, follows)
+        return reader.network
+
     def said(self, named: Named, rows: Sequence[int]) -> Guessed:
         """What follows some rows that were read."""
         room, width, known = self._room, len(named.head), self._known
@@ -160,7 +218,7 @@ class NativeHydra:
         every = named.possible, room.totals[picked]
         return Guessed(*said, *every, lambda: room.logits[: known * width].view(known, width)[picked])
 
-    def _follow(self, states: Tensor) -> tuple[int | None, int, int | None]:
+    def _follow(self, states: Tensor) -> _Follows:
         """The address of the target's states, how far apart they are, and the address of what was made of them."""
         if states.dim() == 1:
             return None, self._hidden, pointer("states", states, torch.float32, self._hidden)
@@ -172,31 +230,36 @@ class NativeHydra:
     def _read(
         self,
         named: Named,
-        follows: tuple[int | None, int, int | None],
+        follows: _Follows,
         inputs: TokenTable,
         parents: Sequence[int],
         tokens: Sequence[int],
         search: CSearch | None,
     ) -> list[Row]:
-        first, end, width = self._known, self._known + len(parents), len(named.head)
+        first, end = self._known, self._known + len(parents)
         if search is not None:
             end += min(_MOST_AHEAD, search.nodes * search.depth)
+        tree, room = self._tree(named, follows, inputs, first, end), self._room
+        room.parents[first : first + len(parents)], room.tokens[first : first + len(parents)] = parents, tokens
+        self._kernels.hydra_read(self._threads, named.head.as_c, self._c, tree, len(parents), search)
+        self._known = tree.known
+        return list(
+            zip(room.parents[first : self._known].tolist(), room.tokens[first : self._known].tolist(), strict=True)
+        )
+
+    def _tree(self, named: Named, follows: _Follows, inputs: TokenTable, first: int, end: int) -> CHydraTree:
+        """For C: so many rows are known, and there is room for so many."""
+        width = len(named.head)
         if end > self._room.rows or width > self._room.width:
             room = _Room(max(end, self._room.rows), self._hidden, max(width, self._room.width) + _SPARE)
             room.keep(self._room, first)
             self._room = room
         room = self._room
-        room.parents[first : first + len(parents)], room.tokens[first : first + len(parents)] = parents, tokens
         parents_at, tokens_at, states_at, *said_at = room.at
-        tree = CHydraTree(
+        return CHydraTree(
             *(end, first, *follows, parents_at, tokens_at, states_at),
             *inputs.as_c,
             *(named.address, *said_at),
-        )
-        self._kernels.hydra_read(self._threads, named.head.as_c, self._c, tree, len(parents), search)
-        self._known = tree.known
-        return list(
-            zip(room.parents[first : self._known].tolist(), room.tokens[first : self._known].tolist(), strict=True)
         )
 
 

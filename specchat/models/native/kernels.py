@@ -7,8 +7,8 @@ import itertools
 import weakref
 from array import array
 from collections.abc import Sequence
-from functools import lru_cache
-from threading import Lock
+from functools import cached_property, lru_cache
+from threading import RLock
 from typing import Any
 
 import torch
@@ -100,7 +100,7 @@ class Kernels:
         library.unpack_rows.argtypes = [_POINTER, _POINTER]
         library.refusal.restype = ctypes.c_char_p
         self._library = library
-        self._passing = Lock()
+        self._passing = RLock()  # compiled code may let several networks of one team read
         self._threads = 0
         self._team: Any = None
         self._let_go: Any = None
@@ -229,6 +229,22 @@ class Kernels:
         if not all(rates):
             raise MemoryError("no memory for a measurement")
         return rates
+
+    def take_team(self, threads: int) -> int:
+        """The team's address, for compiled code that lets it work; nobody else does so until it is given back."""
+        self._passing.acquire()
+        return int(self._team_of(threads))
+
+    def give_team_back(self) -> None:
+        """Others may let it work again."""
+        self._passing.release()
+
+    @cached_property
+    def read_rows_address(self) -> int:
+        """Address of `hydra_read_rows`."""
+        address = ctypes.cast(self._library.hydra_read_rows, _POINTER).value
+        assert address is not None, "the library has it"
+        return address
 
     def packs(self, kind: int) -> bool:
         """Whether rows of this kind, by GGUF's number, can be packed."""

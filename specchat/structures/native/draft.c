@@ -1,6 +1,6 @@
 /* The likeliest continuations of a text, as suffix_draft.py in the folder above finds them: the same, in the same order. */
 
-#include "suffix_tree.h"
+#include "drafts.h"
 
 typedef struct {
     double value; /* of the whole path */

@@ -1,0 +1,146 @@
+"""The best-first search in C: the guesses of several members in one tree, without a call into Python for each level."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import weakref
+from array import array
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from specchat.core.compiled_guessing import BestFirstShape, CompiledLookup, CompiledNetwork
+from specchat.structures.learnt_rates import rate
+from specchat.structures.native_suffix_tree import suffix_library
+
+MOST_MEMBERS = 3
+MOST_WIDTH = 64
+MOST_DOUBLINGS = 6
+"""joined_guesses.h has the same numbers."""
+
+SURENESSES = 2 * MOST_DOUBLINGS + 2
+_NO_MEMORY, _MISSING_INPUT = 1, 3
+
+Found = list[tuple[int, int, int, float]]
+"""Of each node below the root, parents first: its parent, its token, its cell and its log-probability."""
+
+
+class _CAsked(ctypes.Structure):
+    """`Asked` of guess_search.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_void_p) for name in ("trees", "limits")],
+        ("probability", ctypes.c_double),
+        *[(name, ctypes.c_void_p) for name in ("read", "network")],
+        ("count", ctypes.c_int32),
+    ]
+
+
+class _CSearch(ctypes.Structure):
+    """`Search` of guess_search.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int32) for name in ("members", "nodes", "depth", "width", "batch", "prices")],
+        *[(name, ctypes.c_int32) for name in ("passes", "missing", "found")],
+        ("price", ctypes.c_void_p),
+        *[(name, ctypes.c_double) for name in ("floor", "decay", "pass_price", "sure")],
+        *[(name, ctypes.c_void_p) for name in ("hits", "trials")],
+        ("asked", _CAsked * MOST_MEMBERS),
+        ("reads", ctypes.c_int32 * MOST_MEMBERS),
+        *[(name, ctypes.c_void_p) for name in ("parents", "tokens", "cells", "logprobs")],
+    ]
+
+
+class GuessSearch:
+    """Grows one tree after another, and learns from the last one which guesses were right.
+
+    A *cell* says who guessed a token and how surely: for each member, the first in the lowest place, a digit to the
+    base `SURENESSES`, 0 where it did not guess it.
+
+    Raises:
+        NativeUnavailable: when it is made, where it cannot be compiled.
+    """
+
+    def __init__(self, members: int, sure: float) -> None:
+        """Without a tree.
+
+        Args:
+            sure: a network is not asked where another member has a guess at least so likely.
+        """
+        assert 1 <= members <= MOST_MEMBERS, "few members"
+        library = suffix_library()
+        self._grow, self._learn = library.guess_search, library.guess_search_learn
+        self._growing = library.guess_search_new()
+        if not self._growing:
+            raise MemoryError("no memory for a search")
+        weakref.finalize(self, library.guess_search_free, self._growing)
+        self._c = _CSearch(members=members, sure=sure, decay=1.0)
+        self._hits, self._trials = (array("d", bytes(8 * SURENESSES**members)) for _ in range(2))
+        self._c.hits, self._c.trials = self._hits.buffer_info()[0], self._trials.buffer_info()[0]
+        self._asked: tuple[CompiledLookup | CompiledNetwork, ...] = ()
+        self._turns: Sequence[AbstractContextManager[object]] = ()
+        self._make_room(64)
+
+    def rate(self, cell: int, claimed: float) -> float:
+        """How often guesses of this cell are right; see `learnt_rates`."""
+        return rate(self._hits[cell], self._trials[cell], claimed)
+
+    def count(self, cell: int, right: bool) -> None:
+        """A guess of this cell was right or wrong."""
+        self._hits[cell] += right
+        self._trials[cell] += 1
+
+    def grow(
+        self, root: int, shape: BestFirstShape, members: Sequence[CompiledLookup | CompiledNetwork]
+    ) -> Found | int | None:
+        """The nodes of most worth; or a token that a network must know first; or None: it takes too many rows."""
+        search, budget, prices = self._c, shape.budget, array("d", shape.budget.prices)
+        if budget.nodes > self._room:
+            self._make_room(budget.nodes)
+        self._ask(members)
+        search.nodes, search.depth, search.width = budget.nodes, budget.depth, budget.width
+        search.batch, search.floor, search.pass_price = shape.batch, shape.floor, budget.pass_price
+        search.passes, search.prices, search.price = budget.passes, len(prices), prices.buffer_info()[0]
+        outcome = self._in_turn(root, self._turns)
+        if outcome == _NO_MEMORY:
+            raise MemoryError("no memory for a search")
+        if outcome:
+            return int(search.missing) if outcome == _MISSING_INPUT else None
+        some = slice(search.found)
+        return list(zip(self._parents[some], self._tokens[some], self._cells[some], self._logprobs[some], strict=True))
+
+    def reads(self, member: int) -> int:
+        """How many times this network read for the last tree."""
+        return int(self._c.reads[member])
+
+    def learn(self, emitted: Sequence[int]) -> None:
+        """Count which guesses of the last tree were right, whether or not they had a place in it."""
+        tokens = array("i", emitted)
+        self._learn(self._growing, self._c.hits, self._c.trials, tokens.buffer_info()[0], len(tokens))
+
+    def _ask(self, members: Sequence[CompiledLookup | CompiledNetwork]) -> None:
+        """Let these be asked; mostly they are those of the last tree."""
+        if len(members) == len(self._asked) and all(map(operator.is_, members, self._asked)):
+            return
+        for asked, member in zip(self._c.asked, members, strict=False):
+            if isinstance(member, CompiledLookup):
+                asked.trees, asked.limits = member.trees, member.limits
+                asked.probability, asked.count = member.probability, member.count
+            else:
+                asked.read, asked.network = member.read, member.network
+        self._asked = tuple(members)
+        self._turns = [member.turn for member in members if isinstance(member, CompiledNetwork)]
+
+    def _in_turn(self, root: int, turns: Sequence[AbstractContextManager[object]]) -> int:
+        """The outcome of a search that holds all of these."""
+        if not turns:
+            return int(self._grow(ctypes.byref(self._c), self._growing, root))
+        with turns[0]:
+            return self._in_turn(root, turns[1:])
+
+    def _make_room(self, nodes: int) -> None:
+        self._room = nodes
+        self._parents, self._tokens, self._cells = (array("i", bytes(4 * nodes)) for _ in range(3))
+        self._logprobs = array("d", bytes(8 * nodes))
+        for name in ("parents", "tokens", "cells", "logprobs"):
+            setattr(self._c, name, getattr(self, f"_{name}").buffer_info()[0])

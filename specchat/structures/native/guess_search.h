@@ -1,0 +1,79 @@
+/* What a search for the guesses of most worth is given, as structures/guess_search.py declares it, and what it keeps. */
+
+#pragma once
+
+#include "drafts.h"
+#include "joined_guesses.h"
+
+enum { MISSING_INPUT = 3, NO_ROOM = 4 };
+
+/* Let a network read `count` more rows, each behind an earlier row of its own (−1: the text), and name up to `width`
+ * tokens after each, −1 where there are no more: (count, MOST_WIDTH). An outcome; MISSING_INPUT with a token's number in
+ * `said` where the network was not told what it takes of it. */
+typedef int32_t ReadRows(void *network, int32_t count, const int32_t *behind, const int32_t *tokens, int32_t width,
+                         int32_t *said, float *logprobs);
+
+/* Who is asked: suffix trees, or a network. */
+typedef struct {
+    Tree *const *trees;    /* NULL for a network */
+    const int32_t *limits; /* see suffix_draft */
+    double probability;
+    ReadRows *read; /* NULL for a network without the states that it needs */
+    void *network;
+    int32_t count; /* trees */
+} Asked;
+
+typedef struct {
+    int32_t parent, token, depth, cell;
+    int32_t first, end;         /* what was said after it lies there among the candidates; −1 before it is asked about */
+    int32_t draft[MOST_MEMBERS], draft_end[MOST_MEMBERS]; /* the entries of the draft of suffix trees that it is in, */
+    int32_t place[MOST_MEMBERS]; /* and its number there, 0 for the end of the text; or a network's row, −1 for none */
+    double worth, logprob;
+} Guess;
+
+typedef struct {
+    int32_t members, nodes, depth, width, batch, prices;
+    int32_t passes;       /* whether networks may be asked, and, afterwards, whether they still might */
+    int32_t missing;      /* result: the token that a network does not know */
+    int32_t found;        /* result: how many guesses stay */
+    const double *price;  /* (prices), never falling; the last holds for all that follow */
+    double floor, decay, pass_price, sure;
+    Rates rates;
+    Asked asked[MOST_MEMBERS];
+    int32_t reads[MOST_MEMBERS]; /* results: how many times each network read */
+    int32_t *parents, *tokens, *cells; /* results, (nodes): parents count from 1, 0 is the root */
+    double *logprobs;
+} Search;
+
+/* Buffers of a kind that grow. */
+#define GROWING(type) struct { type *all; int32_t count, room; }
+
+/* A tree while it grows. It is kept for learning until the next one begins. */
+typedef struct {
+    GROWING(Guess) guesses; /* the root first */
+    GROWING(Candidate) candidates;
+    GROWING(int32_t) above; /* of drafts, one behind the other; see suffix_draft */
+    GROWING(int32_t) tokens;
+    GROWING(double) chances;
+    GROWING(double) ranked; /* the largest worths, the largest first */
+    GROWING(int32_t) unasked;
+    GROWING(int32_t) frontier;
+    GROWING(int32_t) chosen;
+    GROWING(int32_t) rows; /* to be read */
+    GROWING(Said) said;    /* (frontier, members) */
+    GROWING(int32_t) named; /* (rows, MOST_WIDTH) */
+    GROWING(float) logprobs;
+} Growing;
+
+static inline bool room_for(void **all, int32_t *room, int64_t count, size_t size) {
+    if (count <= *room) return true;
+    int64_t more = count > 2 * (int64_t)*room ? count : 2 * (int64_t)*room;
+    void *grown = more < INT32_MAX / 2 ? realloc(*all, (size_t)more * size) : NULL;
+    if (grown == NULL) return false;
+    *all = grown;
+    *room = (int32_t)more;
+    return true;
+}
+
+/* Whether there is memory for so many. */
+#define ROOM(buffer, many) room_for((void **)&(buffer).all, &(buffer).room, (many), sizeof *(buffer).all)
