@@ -172,7 +172,7 @@ static void gate_groups(void *job, int from, int to, int thread) {
                 for (int r = 0; r < count; r++)
                     store(inner[r] + half * LANES, (p->decoder->gelu ? gelu16(a[r]) : silu16(a[r])) * b[r]);
             }
-            for (int r = 0; r < count; r++) round_group(inner[r], valid, &p->inner, first + r, g);
+            round_groups(inner[0], GROUP, count, valid, NULL, NULL, &p->inner, first / TILE, g);
         }
     }
 }
