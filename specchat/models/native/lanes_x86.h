@@ -22,7 +22,7 @@ enum { WIDE = 2, BLOCKS = 1 };
 typedef union { vf f; vi i; vb b; __m256 f8[2]; __m256i i8[2]; } Split;
 
 /* Always inlined: a function that only fetches changes nothing, so compilers leave its calls out. */
-static inline __attribute__((always_inline)) void fetch(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T1); }
+static inline __attribute__((always_inline)) void fetch(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T0); }
 static inline void rest(void) { _mm_pause(); }
 
 static inline float half_value(uint16_t bits) { return _cvtsh_ss(bits); }
