@@ -61,6 +61,15 @@ def test_a_row_has_the_same_bits_whatever_rows_are_beside_it(kernels):
     assert product(x[:0]).shape == (0, 40)
 
 
+@pytest.mark.parametrize("inputs", [64, 70])
+def test_every_number_of_rows_gives_a_row_its_bits(kernels, inputs):
+    product = NativeLinear(kernels, torch.randn(40, inputs), Arena())
+    x = torch.randn(17, inputs)
+    alone = torch.cat([product(row[None]) for row in x])
+    for rows in range(1, 18):
+        assert torch.equal(product(x[:rows]), alone[:rows]), rows
+
+
 def test_a_head_grows_and_says_what_torch_would_say(kernels):
     norm, rows = torch.rand(64) + 0.5, torch.randn(83, 64)
     head = NativeHead(kernels, norm, 1e-5)

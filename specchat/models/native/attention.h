@@ -28,7 +28,14 @@ typedef struct {
     const uint32_t *keys, *values;
     float *weights; /* (count, room): scores, then weights in pairs of rows */
     vf *most;       /* (count) */
+    const char *soon; /* what is read next, fetched meanwhile: at every step a line of each quarter, */
+    size_t quarter;   /* so many bytes apart; */
+    size_t step;      /* so many bytes on from one step to the next */
 } Looking;
+
+static inline __attribute__((always_inline)) void fetch_four(const char *at, size_t apart) {
+    for (size_t i = 0; i < 4; i++) fetch(at + i * apart);
+}
 
 /* Scores of `blocks` blocks of keys; −∞ for those that a query does not see. */
 static inline __attribute__((always_inline)) void score_blocks(const Looking *l, int from, int count, int first,
@@ -42,8 +49,10 @@ static inline __attribute__((always_inline)) void score_blocks(const Looking *l,
         for (int b = 0; b < 2 * blocks; b++) sum[n][b] = (vf){0};
     }
     const uint32_t *key = l->keys + (size_t)first * (size_t)(size / 2);
-    size_t apart = (size_t)KEYS * (size_t)(size / 2);
-    for (int i = 0; i < size / 2; i++, key += KEYS) {
+    size_t apart = (size_t)KEYS * (size_t)(size / 2), step = l->step, quarter = l->quarter;
+    const char *soon = l->soon + (size_t)(first % SPAN / (BLOCKS * KEYS)) * (size_t)(size / 2) * step;
+    for (int i = 0; i < size / 2; i++, key += KEYS, soon += step) {
+        fetch_four(soon, quarter);
         vu some[2 * BLOCKS];
 #pragma GCC unroll 4
         for (int b = 0; b < 2 * blocks; b++) {
@@ -109,7 +118,10 @@ static inline __attribute__((always_inline)) void mix_pairs(const Looking *l, in
         for (int v = 0; v < vectors; v++) sum[n][v] = load(l->queries[from + n].to + column + v * LANES);
     }
     const uint32_t *value = l->values + (size_t)pair * (size_t)l->size + column;
-    for (int t = pair; t < end; t++, value += l->size) {
+    size_t step = l->step, quarter = l->quarter;
+    const char *soon = l->soon + (size_t)(column / (WIDE * LANES)) * (SPAN / 2) * step;
+    for (int t = pair; t < end; t++, value += l->size, soon += step) {
+        fetch_four(soon, quarter);
         vu some[WIDE];
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) some[v] = load_pairs(value + v * LANES);
@@ -163,29 +175,32 @@ static Look *const SCORE[SET] = {score_1, score_2, score_3};
 static Look *const MIX[SET] = {mix_1, mix_2, mix_3};
 #endif
 
-/* For all queries one stretch of rows after another. The next one is fetched meanwhile, a part of it by every set. */
-static void look(const Looking *l, Look *const *how, const uint32_t *rows) {
-    int row_bytes = l->size * (int)sizeof(uint16_t), sets = (l->count + SET - 1) / SET;
+/* For all queries one stretch of rows after another; the next one, or at the end the first of what follows, is fetched
+ * meanwhile, a part of it with every set. */
+static void look(Looking *l, Look *const *how, const uint32_t *rows, const uint32_t *after) {
+    size_t row_bytes = (size_t)l->size * sizeof(uint16_t), sets = (size_t)(l->count + SET - 1) / SET;
+    l->quarter = SPAN * row_bytes / sets / 4;
+    l->step = l->quarter / (SPAN / 2 * (size_t)((l->size + WIDE * LANES - 1) / (WIDE * LANES)));
     for (int first = 0; first < l->room; first += SPAN) {
-        int end = first + SPAN < l->room ? first + SPAN : l->room, soon = end + SPAN < l->room ? SPAN : l->room - end;
-        const char *next = (const char *)rows + (size_t)end * (size_t)row_bytes;
-        for (int set = 0; set < sets; set++) {
-            int from = set * SET, count = l->count - from < SET ? l->count - from : SET;
-            for (int at = soon * row_bytes / sets * set; at < soon * row_bytes / sets * (set + 1); at += 64) fetch(next + at);
+        int end = first + SPAN < l->room ? first + SPAN : l->room;
+        const char *next = end < l->room ? (const char *)rows + (size_t)end * row_bytes : (const char *)after;
+        for (int from = 0; from < l->count; from += SET) {
+            int count = l->count - from < SET ? l->count - from : SET;
+            l->soon = next + 4 * l->quarter * (size_t)(from / SET);
             how[count - 1](l, from, first, end);
         }
     }
 }
 
-static void attend(const Looking *l) {
+static void attend(Looking *l) {
     for (int n = 0; n < l->count; n++) {
         l->most[n] = all(-INFINITY);
         memset(l->queries[n].to, 0, (size_t)l->size * sizeof(float));
     }
-    look(l, SCORE, l->keys);
+    look(l, SCORE, l->keys, l->values);
     float totals[AT_ONCE];
     for (int n = 0; n < l->count; n++) totals[n] = weigh(l, n);
-    look(l, MIX, l->values);
+    look(l, MIX, l->values, l->values);
     for (int n = 0; n < l->count; n++)
         for (int i = 0; i < l->size; i++) l->queries[n].to[i] *= 1.0f / totals[n];
 }

@@ -58,11 +58,9 @@ typedef struct {
 
 static void round_states(Stepping *p, const float *weight) {
     int d = p->hydra->hidden;
-    p->x.groups = (d + GROUP - 1) / GROUP;
-    for (int row = 0; row < p->rows; row++) {
-        norm_row(p->out + (size_t)row * (size_t)d, weight, d, p->hydra->epsilon, p->normed);
-        round_row(p->normed, d, &p->x, row);
-    }
+    for (int row = 0; row < p->rows; row++)
+        norm_row(p->out + (size_t)row * (size_t)d, weight, d, p->hydra->epsilon, p->normed + (size_t)row * (size_t)d);
+    round_all(p->normed, (size_t)d, p->rows, d, &p->x);
 }
 
 /* (rows, hidden) what the level follows, as the step takes it. */
@@ -74,12 +72,12 @@ static void follow(Stepping *p, const HydraTree *t) {
         memcpy(p->out, t->fused, (size_t)d * sizeof(float));
         return;
     }
-    p->x.groups = (inputs + GROUP - 1) / GROUP;
     for (int row = 0; row < p->rows; row++) {
         const float *from = text ? t->features : t->states + (size_t)t->parents[t->known + row] * (size_t)d;
-        for (int at = 0; at < inputs; at += d, from += t->apart) norm_row(from, NULL, d, h->epsilon, p->normed + at);
-        round_row(p->normed, inputs, &p->x, row);
+        float *normed = p->normed + (size_t)row * (size_t)inputs;
+        for (int at = 0; at < inputs; at += d, from += t->apart) norm_row(from, NULL, d, h->epsilon, normed + at);
     }
+    round_all(p->normed, (size_t)inputs, p->rows, inputs, &p->x);
     multiply(p->team, text ? &h->fuse : &h->back, 1, &p->x, p->rows, p->out, false);
 }
 
@@ -87,15 +85,14 @@ static void add_mlp(Stepping *p) {
     const Hydra *h = p->hydra;
     round_states(p, h->mlp_norm);
     multiply(p->team, &h->gate_up, 1, &p->x, p->rows, p->inner, false);
-    p->x.groups = (h->inner + GROUP - 1) / GROUP;
     for (int row = 0; row < p->rows; row++) {
         float *gate = p->inner + (size_t)row * 2 * (size_t)h->inner, *up = gate + h->inner;
         for (int i = 0; i < h->inner; i += LANES) {
             int valid = h->inner - i;
             store_lanes(gate + i, silu16(load_lanes(gate + i, valid)) * load_lanes(up + i, valid), valid);
         }
-        round_row(gate, h->inner, &p->x, row);
     }
+    round_all(p->inner, 2 * (size_t)h->inner, p->rows, h->inner, &p->x);
     multiply(p->team, &h->down, 1, &p->x, p->rows, p->out, true);
 }
 
@@ -121,7 +118,7 @@ static int read_rows(Team *team, const Decoder *head, const Hydra *hydra, HydraT
         bytes = 0;
         p.x = rounded_part(memory, &bytes, tiles, groups);
         p.inner = part(memory, &bytes, rows * 2 * (size_t)hydra->inner * sizeof(float));
-        p.normed = part(memory, &bytes, (widest + LANES) * sizeof(float));
+        p.normed = part(memory, &bytes, rows * widest * sizeof(float));
     }
     follow(&p, t);
     for (size_t row = 0; row < rows; row++) {

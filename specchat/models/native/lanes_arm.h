@@ -123,3 +123,20 @@ static inline vi dot4(vi sum, vb numbers, const int8_t *x, int bits) {
     }
     return s.i;
 }
+
+/* The largest lane of each of TILE vectors, in the first lanes. */
+static inline vf max_of_each(const vf *v) {
+    vf largest = {0};
+    for (int i = 0; i < TILE; i++) largest[i] = max_of(v[i]);
+    return largest;
+}
+
+/* TILE rows of GROUP signed bytes, four bytes of each row in turn; and what each row adds up to, in the first lanes. */
+static inline vi interleave(vn rows[TILE][2], int8_t *to) {
+    vi sums = {0};
+    for (int r = 0; r < TILE; r++) {
+        for (int j = 0; j < GROUP / 4; j++) memcpy(to + (j * TILE + r) * 4, (const int8_t *)rows[r] + 4 * j, 4);
+        sums[r] = vaddlvq_s8((int8x16_t)rows[r][0]) + vaddlvq_s8((int8x16_t)rows[r][1]);
+    }
+    return sums;
+}

@@ -22,7 +22,7 @@ enum { WIDE = 2, BLOCKS = 1 };
 typedef union { vf f; vi i; vb b; __m256 f8[2]; __m256i i8[2]; } Split;
 
 /* Always inlined: a function that only fetches changes nothing, so compilers leave its calls out. */
-static inline __attribute__((always_inline)) void fetch(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T1); }
+static inline __attribute__((always_inline)) void fetch(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T0); }
 static inline void rest(void) { _mm_pause(); }
 
 static inline float half_value(uint16_t bits) { return _cvtsh_ss(bits); }
@@ -154,4 +154,57 @@ static inline vi dot4(vi sum, vb numbers, const int8_t *x, int bits) {
     return s.i;
 #endif
 #endif
+}
+
+/* Eight lanes and zeros. Not put together in memory: what was stored in two parts cannot be loaded as one for a while. */
+static inline vi lower_lanes(__m256i lanes) {
+#ifdef __AVX512F__
+    return (vi)_mm512_zextsi256_si512(lanes);
+#else
+    return (Split){.i8 = {lanes, _mm256_setzero_si256()}}.i;
+#endif
+}
+
+/* The largest lane of each of TILE vectors, in the first lanes. */
+static inline vf max_of_each(const vf *v) {
+    __m256 pair[TILE / 2], four[TILE / 4];
+#pragma GCC unroll 4
+    for (int i = 0; i < TILE / 2; i++) {
+        __m256 a = _mm256_max_ps(lower(v[2 * i]), upper(v[2 * i])), b = _mm256_max_ps(lower(v[2 * i + 1]), upper(v[2 * i + 1]));
+        pair[i] = _mm256_max_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < TILE / 4; i++) {
+        __m256d a = _mm256_castps_pd(pair[2 * i]), b = _mm256_castps_pd(pair[2 * i + 1]);
+        four[i] = _mm256_max_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
+    }
+    __m256 low = _mm256_permute2f128_ps(four[0], four[1], 0x20), high = _mm256_permute2f128_ps(four[0], four[1], 0x31);
+    return (vf)lower_lanes((__m256i)_mm256_max_ps(low, high));
+}
+
+/* TILE rows of GROUP signed bytes, four bytes of each row in turn; and what each row adds up to, in the first lanes. */
+static inline vi interleave(vn rows[TILE][2], int8_t *to) {
+    __m256i row[TILE], two[TILE], four[TILE], sum = _mm256_setzero_si256(), ones = _mm256_set1_epi8(1);
+#pragma GCC unroll 8
+    for (int r = 0; r < TILE; r++) row[r] = _mm256_set_m128i((__m128i)rows[r][1], (__m128i)rows[r][0]);
+#pragma GCC unroll 4
+    for (int i = 0; i < TILE; i += 2) {
+        two[i] = _mm256_unpacklo_epi32(row[i], row[i + 1]);
+        two[i + 1] = _mm256_unpackhi_epi32(row[i], row[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < TILE; i += 4)
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++) {
+            four[i + 2 * j] = _mm256_unpacklo_epi64(two[i + j], two[i + 2 + j]);
+            four[i + 2 * j + 1] = _mm256_unpackhi_epi64(two[i + j], two[i + 2 + j]);
+        }
+#pragma GCC unroll 8
+    for (int j = 0; j < TILE; j++) {
+        __m256i turned = j < 4 ? _mm256_permute2x128_si256(four[j], four[j + 4], 0x20)
+                               : _mm256_permute2x128_si256(four[j - 4], four[j], 0x31);
+        _mm256_storeu_si256((__m256i *)(to + j * TILE * 4), turned);
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, turned));
+    }
+    return lower_lanes(_mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
 }

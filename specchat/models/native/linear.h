@@ -28,7 +28,7 @@ int linear(Team *team, const Product *product, const float *x, int rows, float *
     if (memory == NULL) return NO_MEMORY;
     bytes = 0;
     Rounded rounded = rounded_part(memory, &bytes, tiles, groups);
-    for (int row = 0; row < rows; row++) round_row(x + (size_t)row * (size_t)product->in, product->in, &rounded, row);
+    round_all(x, (size_t)product->in, rows, product->in, &rounded);
     multiply(team, product, 1, &rounded, rows, out, false);
     free(memory);
     return DONE;

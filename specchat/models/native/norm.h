@@ -54,19 +54,14 @@ typedef struct {
 } Rounding;
 
 static void round_piece(const Rounding *r, int tile, int first, int end) {
-    int column = first * GROUP, count = (end * GROUP < r->length ? end * GROUP : r->length) - column;
-    float normed[r->length + LANES];
-    for (int row = tile * TILE; row < r->count && row < (tile + 1) * TILE; row++) {
-        const float *x = r->rows + (size_t)row * (size_t)r->length, *some = x + column;
-        if (r->norm) {
-            scale_row(some, r->norm + column, norm_factor(x, r->length, r->epsilon), count, normed);
-            some = normed;
-        }
-        for (int g = first; g < end; g++, some += GROUP) {
-            int valid = r->length - g * GROUP;
-            round_group(some, valid < GROUP ? valid : GROUP, r->to, row, g);
-        }
-    }
+    int row = tile * TILE, count = r->count - row < TILE ? r->count - row : TILE;
+    size_t length = (size_t)r->length;
+    int column = first * GROUP, columns = (end * GROUP < r->length ? end * GROUP : r->length) - column;
+    const float *rows = r->rows + (size_t)row * length;
+    float factors[TILE];
+    for (int i = 0; i < count && r->norm; i++) factors[i] = norm_factor(rows + (size_t)i * length, r->length, r->epsilon);
+    const float *norm = r->norm ? r->norm + column : NULL;
+    round_groups(rows + column, length, count, columns, factors, norm, r->to, tile, first);
 }
 
 static void round_pieces(void *job, int from, int to, int thread) {

@@ -14,72 +14,8 @@
 #include "gather.h"
 #include "hydra.h"
 #include "linear.h"
+#include "qkv.h"
 #include "whole_pass.h"
-
-/* Rotate pairs of values by angles whose cosines and sines lie side by side. */
-static void rotate(float *head, const float *rotations, int head_dim) {
-    vf sign = {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1};
-    for (int i = 0; i < head_dim; i += LANES) {
-        int valid = head_dim - i;
-        vf x = load_lanes(head + i, valid), angles = load_lanes(rotations + i, valid);
-        vf rotated = fma16(x, first_twice(angles), swapped(x) * (sign * second_twice(angles)));
-        store_lanes(head + i, rotated, valid);
-    }
-}
-
-/* A row's values in pairs, scaled. */
-static void to_pairs(const float *from, int length, float factor, uint32_t *to) {
-    int i = 0;
-    for (; i + LANES <= length; i += LANES) store_pairs(to + i / 2, load(from + i) * factor);
-    for (; i < length; i += 2) to[i / 2] = brain_of(from[i] * factor) | (uint32_t)brain_of(from[i + 1] * factor) << 16;
-}
-
-/* Normalise and rotate some heads of a row. */
-static void rotate_heads(const Pass *p, int row, float *heads, int count, const float *norm) {
-    int size = p->decoder->head_dim;
-    const float *rotations = p->kind->rotations ? p->kind->rotations + (size_t)p->rows->positions[row] * (size_t)size : NULL;
-    for (int h = 0; h < count; h++, heads += size) {
-        if (norm) norm_row(heads, norm, size, p->decoder->epsilon, heads);
-        if (rotations) rotate(heads, rotations, size);
-    }
-}
-
-/* The queries of a row that share a head of keys, rotated by its position and scaled. */
-static void write_queries(const Pass *p, int row, int shared) {
-    const Decoder *d = p->decoder;
-    int size = d->head_dim, group = d->heads / d->kv_heads, first = shared * group * size;
-    float *queries = p->qkv + (size_t)row * (size_t)((d->heads + 2 * d->kv_heads) * size) + first;
-    rotate_heads(p, row, queries, group, p->layer->q_norm);
-    uint32_t *to = p->queries + ((size_t)row * (size_t)(d->heads * size) + (size_t)first) / 2;
-    to_pairs(queries, group * size, 1.44269504f / sqrtf((float)size), to);
-}
-
-/* A row's key, rotated by its position, and its value: one head of each, into the cache. */
-static void write_key(const Pass *p, int row, int head) {
-    const Decoder *d = p->decoder;
-    int size = d->head_dim, place = p->rows->places[row];
-    float *from = p->qkv + ((size_t)row * (size_t)(d->heads + 2 * d->kv_heads) + (size_t)(d->heads + head)) * (size_t)size;
-    size_t before = (size_t)head * (size_t)p->rows->capacity * (size_t)size / 2;
-    rotate_heads(p, row, from, 1, p->layer->k_norm);
-    uint32_t pairs[size / 2], *key = p->keys + before + (size_t)(place / KEYS * KEYS) * (size_t)(size / 2);
-    to_pairs(from, size, 1, pairs);
-    for (int i = 0; i < size / 2; i++) key[i * KEYS + place % 2 * LANES + place % KEYS / 2] = pairs[i];
-    uint16_t *value = (uint16_t *)(p->values + before + (size_t)(place / 2) * (size_t)size) + (place + 1) % 2;
-    for (int i = 0; i < size; i++) value[2 * i] = brain_of(from[d->kv_heads * size + i]);
-}
-
-/* Pieces are heads of keys, and the queries that share one. By head, not by row: keys of neighbouring rows lie in the same
- * cache lines. */
-static void rotate_pieces(void *job, int from, int to, int thread) {
-    (void)thread;
-    const Pass *p = job;
-    int kv_heads = p->decoder->kv_heads;
-    for (int piece = from; piece < to; piece++)
-        for (int row = 0; row < p->rows->rows; row++) {
-            if (piece < kv_heads) write_key(p, row, piece);
-            else write_queries(p, row, piece - kv_heads);
-        }
-}
 
 /* The stretch of the cache that each row sees, once for a pass: texts that are read together lie far apart. */
 static void find_spans(Pass *p) {
@@ -173,7 +109,7 @@ static void gate_groups(void *job, int from, int to, int thread) {
                 for (int r = 0; r < count; r++)
                     store(inner[r] + half * LANES, (p->decoder->gelu ? gelu16(a[r]) : silu16(a[r])) * b[r]);
             }
-            for (int r = 0; r < count; r++) round_group(inner[r], valid, &p->inner, first + r, g);
+            round_groups(inner[0], GROUP, count, valid, NULL, NULL, &p->inner, first / TILE, g);
         }
     }
 }
@@ -196,15 +132,26 @@ static void add_product(Pass *p, const Product *product, int adapted, const Roun
     if (norm) together(p->team, ROUNDING, add_rows, p, rows, FEW_ROWS);
 }
 
+/* Queries, keys and values. Where products are all that there is to them, they go where attention reads them at once. */
+static void make_qkv(Pass *p) {
+    const Decoder *d = p->decoder;
+    int rows = p->rows->rows, pieces = 2 * d->kv_heads;
+    if (d->head_dim % LANES == 0 && p->layer->q_norm == NULL && p->rows->adapters == 0) {
+        int blocks = blocks_of(&p->layer->qkv[QUERY]) + 2 * blocks_of(&p->layer->qkv[KEY]);
+        together(p->team, PRODUCTS, qkv_blocks, p, blocks, 1);
+        return;
+    }
+    multiply(p->team, p->layer->qkv, 3, &p->x, rows, p->qkv, false);
+    adapt(p, FIRST_QKV, 3, &p->x, p->qkv, (d->heads + 2 * d->kv_heads) * d->head_dim);
+    together(p->team, ATTENTION, put_pieces, p, pieces, rows <= FEW_ROWS ? pieces : 1);
+}
+
 static void attention_half(Pass *p) {
     Team *team = p->team;
     const Decoder *d = p->decoder;
     int rows = p->rows->rows;
     round_rows(team, p->hidden, p->layer->input_norm, d->epsilon, rows, d->hidden, &p->x);
-    multiply(team, p->layer->qkv, 3, &p->x, rows, p->qkv, false);
-    adapt(p, FIRST_QKV, 3, &p->x, p->qkv, (d->heads + 2 * d->kv_heads) * d->head_dim);
-    int pieces = 2 * d->kv_heads;
-    together(team, ATTENTION, rotate_pieces, p, pieces, rows <= FEW_ROWS ? pieces : 1);
+    make_qkv(p);
     together(team, ATTENTION, attend_pieces, p, parts_of(p) * d->kv_heads, 1);
     round_rows(team, p->mixed, NULL, 0, rows, d->heads * d->head_dim, &p->x);
     add_product(p, &p->layer->o, FIRST_O, &p->x, p->layer->post_attention_norm);
@@ -223,7 +170,8 @@ static void mlp_half(Pass *p) {
 /* Some layers over rows; an Outcome. The decoder was checked when it was built. */
 int decoder_layers(Team *team, const Decoder *decoder, const Rows *rows, int first, int last) {
     if (rows_check(decoder, rows, first, last)) return REFUSED;
-    Pass p = {.team = team, .decoder = decoder, .rows = rows, .hidden = rows->hidden};
+    Pass p = {.team = team, .decoder = decoder, .rows = rows, .hidden = rows->hidden,
+              .query_scale = 1.44269504f / sqrtf((float)decoder->head_dim)};
     size_t bytes;
     lay_out(&p, NULL, &bytes);
     char *memory = aligned_alloc(64, bytes);

@@ -1,18 +1,9 @@
-/* Rows of activations rounded to whole numbers, times weights of whole numbers. */
+/* Rounded rows of activations times weights of whole numbers. */
 
 #pragma once
 
-#include "lanes.h"
+#include "rounded.h"
 #include "team.h"
-
-/* Rows of activations as whole numbers, TILE rows interleaved so that what one step of a product needs lies together. */
-typedef struct {
-    int groups;
-    int8_t *numbers; /* (tiles, groups, GROUP / 4, TILE, 4) */
-    float *scales;   /* (tiles, groups, TILE) */
-    int32_t *sums;   /* likewise: of the numbers, */
-    float *offsets;  /* and times the scale */
-} Rounded;
 
 /* A weight in blocks of LANES outputs. For every block and group there lie together: the numbers of GROUP inputs, four
  * inputs of an output side by side (4-bit numbers hold inputs 0–15 of the group in their low halves and 16–31 in the high
@@ -23,45 +14,6 @@ typedef struct {
     const uint8_t *data;
     const float *bias; /* (out), or NULL */
 } Product;
-
-/* Round `count` inputs of a row, one group; inputs past the count are zeros. */
-static void round_group(const float *x, int count, const Rounded *to, int row, int group) {
-    float padded[GROUP] __attribute__((aligned(64)));
-    if (count < GROUP) {
-        memset(padded, 0, sizeof padded);
-        memcpy(padded, x, (size_t)count * sizeof(float));
-        x = padded;
-    }
-    vf a = load(x), b = load(x + LANES);
-    float most = max_of(larger((vf)((vi)a & 0x7fffffff), (vf)((vi)b & 0x7fffffff)));
-    float factor = most > 0 ? 127.0f / most : 0.0f;
-    vi zero = (vi)all(12582912.0f);
-    vi whole[2] = {(vi)(a * factor + 12582912.0f) - zero, (vi)(b * factor + 12582912.0f) - zero};
-    vn bytes[2] = {narrow(whole[0]), narrow(whole[1])};
-    /* Of their lowest bytes: what is no number would run over. */
-    int32_t total = sum_of_whole((whole[0] << 24 >> 24) + (whole[1] << 24 >> 24));
-    size_t at = (size_t)(row / TILE) * (size_t)to->groups + (size_t)group;
-    int8_t *numbers = to->numbers + at * GROUP * TILE + row % TILE * 4;
-    for (int j = 0; j < GROUP / 4; j++) memcpy(numbers + j * TILE * 4, (const int8_t *)bytes + 4 * j, 4);
-    to->scales[at * TILE + (size_t)(row % TILE)] = most / 127.0f;
-    to->sums[at * TILE + (size_t)(row % TILE)] = total;
-    to->offsets[at * TILE + (size_t)(row % TILE)] = most / 127.0f * (float)total;
-}
-
-static void round_row(const float *x, int length, const Rounded *to, int row) {
-    for (int g = 0; g < to->groups; g++)
-        round_group(x + g * GROUP, length - g * GROUP < GROUP ? length - g * GROUP : GROUP, to, row, g);
-}
-
-/* A row as it was rounded: (groups · GROUP). */
-static void unrounded_row(const Rounded *x, int row, float *to) {
-    for (int g = 0; g < x->groups; g++) {
-        size_t at = (size_t)(row / TILE) * (size_t)x->groups + (size_t)g;
-        const int8_t *numbers = x->numbers + at * GROUP * TILE + row % TILE * 4;
-        float scale = x->scales[at * TILE + (size_t)(row % TILE)];
-        for (int i = 0; i < GROUP; i++) to[g * GROUP + i] = scale * (float)numbers[i / 4 * TILE * 4 + i % 4];
-    }
-}
 
 /* One block of outputs for `count` rows; always inlined with constants, so that the sums stay in registers. */
 static inline __attribute__((always_inline)) void block_rows(const Product *p, int bits, bool minima, int block,

@@ -16,6 +16,7 @@ typedef struct {
     const float *norm;
     uint32_t *keys, *values; /* of this layer */
     const AttentionKind *kind; /* of this layer */
+    float query_scale; /* scores are powers of two */
     Rounded x, inner;
     float *qkv, *mixed, *hidden;
     float *added;      /* (rows, hidden), what a norm goes over before it is added to the state */
