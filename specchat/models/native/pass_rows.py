@@ -32,14 +32,14 @@ class Taps:
     places: array[int]
 
     @classmethod
-    def of(cls, layers: tuple[int, ...], among: int, rows: int, hidden: int) -> Taps | None:
-        """Room for the states of so many rows after these layers; None where there are none."""
+    def of(cls, layers: tuple[int, ...], among: int, *sizes: int) -> Taps | None:
+        """Room for states of these sizes, (rows, d), after these layers; None where there are none."""
         if not layers:
             return None
         places = array("i", [-1]) * among
         for place, layer in enumerate(layers):
             places[layer] = place
-        return cls(StackedStates(layers, torch.empty(len(layers), rows, hidden)), places)
+        return cls(StackedStates(layers, torch.empty(len(layers), *sizes)), places)
 
     @property
     def addresses(self) -> tuple[int, int]:
