@@ -47,12 +47,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _key(arguments: list[str]) -> str:
-    """A name for arguments in which each source stands for what is in it and beside it, wherever that lies."""
+    """A name for arguments in which each source, and each folder of headers, stands for what is in it and beside it,
+    wherever that lies."""
     key = hashlib.blake2b(digest_size=12)
     for argument in arguments:
-        source = Path(argument) if argument.endswith(".c") else None
-        key.update(b"\n" + (source.name if source else argument).encode())
-        for file in sorted(source.parent.glob("*.[ch]")) if source else ():
+        source, headers = argument.endswith(".c"), argument.startswith("-I/")
+        key.update(b"\n" + (Path(argument).name if source or headers else argument).encode())
+        folder = Path(argument).parent if source else Path(argument[2:]) if headers else None
+        for file in sorted(folder.glob("*.[ch]")) if folder else ():
             key.update(file.name.encode() + file.read_bytes())
     return key.hexdigest()
 

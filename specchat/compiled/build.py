@@ -40,6 +40,7 @@ class Sources:
         command: what compiles them, without files.
         about: what else the compiled library depends on.
         brief: whether its calls take a few microseconds: then Python's lock is kept meanwhile.
+        headers: another folder whose headers they include.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Sources:
     command: tuple[str, ...]
     about: tuple[str, ...] = ()
     brief: bool = False
+    headers: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ def _opened(file: Path, root: Path, brief: bool) -> ctypes.CDLL:
 
 def _file_for(sources: Sources) -> Path:
     """Where the library lies: under a name that changes with source, compiler and system."""
-    texts = [part.read_text() for part in sorted(sources.folder.glob("*.[ch]"))]
+    parts = [*sorted(sources.folder.glob("*.[ch]")), *sorted(sources.headers.glob("*.h") if sources.headers else ())]
+    texts = [part.read_text() for part in parts]
     about = [*texts, *sources.command, platform.platform(), *sources.about]
     key = hashlib.blake2b("\n".join(about).encode(), digest_size=8).hexdigest()
     return cache_dir() / "native" / f"{sources.name}-{key}.so"
@@ -164,7 +167,7 @@ def _compile(sources: Sources, file: Path) -> None:
         NativeUnavailable: the compiler fails.
         OSError: there is no writing.
     """
-    command = sources.command
+    command = (*sources.command, *([f"-I{sources.headers}"] if sources.headers else []))
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         made = Path(folder) / file.name
         arguments = [*command, *map(str, sorted(sources.folder.glob("*.c"))), "-o", str(made), "-lm"]

@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ def test_kernels_are_compiled_once_and_for_their_owner_alone():
     first = inode(file)
     assert built() == file
     assert inode(file) == first
+
+
+def test_a_change_of_a_header_in_another_folder_compiles_anew(tmp_path):
+    folder, headers = tmp_path / "sources", tmp_path / "headers"
+    headers.mkdir()
+    (folder / "kernels.c").write_text('#include "kinds.h"\nint packs(int kind) { return kind == KIND; }\n')
+    sources = replace(build.kernel_sources(), headers=headers)
+    for kind in (3, 4):
+        (headers / "kinds.h").write_text(f"enum {{ KIND = {kind} }};\n")
+        assert [kind for kind in range(9) if compiling.load(sources).library.packs(kind)] == [kind]
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
