@@ -74,10 +74,14 @@ class Noise:
 
     def key(self, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> int:
         """What the noise of all tokens at one position is made of: 64 bits."""
-        key = _mix(self.seed & _MASK)
-        for part in (stream.value, position, *salt):
+        key = self.stream_key(stream)
+        for part in (position, *salt):
             key = _mix((key + (part + 1) * _GOLDEN) & _MASK)
         return key
+
+    def stream_key(self, stream: Stream) -> int:
+        """What the keys of all positions are made of: 64 bits."""
+        return _mix((_mix(self.seed & _MASK) + (stream.value + 1) * _GOLDEN) & _MASK)
 
 
 def _uniform_of_(counters: Tensor) -> Tensor:

@@ -48,11 +48,9 @@ class MergedSearch:
 
     def grow(self, context: Context, shape: BestFirstShape) -> TokenTree | None:
         """The frozen tree; None where it must be grown level by level."""
-        budget, sampling = shape.budget, context.sampling
+        budget = shape.budget
         rows = budget.nodes * budget.depth + 8
-        if not 0 < budget.width <= MOST_WIDTH or not 0 < budget.nodes <= rows <= _MOST_ROWS:
-            return None
-        if context.wants_q or sampling.penalised or not sampling.greedy:
+        if not 0 < budget.width <= MOST_WIDTH or not 0 < budget.nodes <= rows <= _MOST_ROWS or context.wants_q:
             return None
         found = self._found(context, shape, rows)
         if found is None:
@@ -84,7 +82,7 @@ class MergedSearch:
                 if asks is None:
                     return None
                 asked.append(asks)
-            found = self._search.grow(context.root, shape, asked)
+            found = self._search.grow(context, shape, asked)
             if not isinstance(found, int):
                 return found
             tokens.append(found)

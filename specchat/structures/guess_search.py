@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import weakref
 from array import array
@@ -10,6 +11,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from specchat.core.compiled_guessing import BestFirstShape, CompiledLookup, CompiledNetwork
+from specchat.core.context import Context
+from specchat.core.noise import Stream
+from specchat.core.sampling import Sampling
 from specchat.structures.learnt_rates import rate
 from specchat.structures.native_suffix_tree import suffix_library
 
@@ -36,6 +40,19 @@ class _CAsked(ctypes.Structure):
     ]
 
 
+class _CSampling(ctypes.Structure):
+    """`Sampling` of network_guesses.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_double) for name in ("temperature", "top_p", "log_min_p")],
+        *[(name, ctypes.c_double) for name in ("repetition", "presence", "frequency")],
+        *[(name, ctypes.c_int32) for name in ("top_k", "penalised")],
+        ("often", ctypes.c_void_p),
+        *[(name, ctypes.c_int64) for name in ("known", "position")],
+        ("key", ctypes.c_uint64),
+    ]
+
+
 class _CSearch(ctypes.Structure):
     """`Search` of guess_search.h."""
 
@@ -45,6 +62,7 @@ class _CSearch(ctypes.Structure):
         ("price", ctypes.c_void_p),
         *[(name, ctypes.c_double) for name in ("floor", "decay", "pass_price", "sure")],
         *[(name, ctypes.c_void_p) for name in ("hits", "trials")],
+        ("sampling", _CSampling),
         ("asked", _CAsked * MOST_MEMBERS),
         ("reads", ctypes.c_int32 * MOST_MEMBERS),
         *[(name, ctypes.c_void_p) for name in ("parents", "tokens", "cells", "logprobs")],
@@ -79,6 +97,7 @@ class GuessSearch:
         self._c.hits, self._c.trials = self._hits.buffer_info()[0], self._trials.buffer_info()[0]
         self._asked: tuple[CompiledLookup | CompiledNetwork, ...] = ()
         self._turns: Sequence[AbstractContextManager[object]] = ()
+        self._sampling: Sampling | None = None  # as C has it
         self._make_room(64)
 
     def rate(self, cell: int, claimed: float) -> float:
@@ -91,17 +110,18 @@ class GuessSearch:
         self._trials[cell] += 1
 
     def grow(
-        self, root: int, shape: BestFirstShape, members: Sequence[CompiledLookup | CompiledNetwork]
+        self, context: Context, shape: BestFirstShape, members: Sequence[CompiledLookup | CompiledNetwork]
     ) -> Found | int | None:
         """The nodes of most worth; or a token that a network must know first; or None: it takes too many rows."""
         search, budget, prices = self._c, shape.budget, array("d", shape.budget.prices)
         if budget.nodes > self._room:
             self._make_room(budget.nodes)
         self._ask(members)
+        self._sample(context)
         search.nodes, search.depth, search.width = budget.nodes, budget.depth, budget.width
         search.batch, search.floor, search.pass_price = shape.batch, shape.floor, budget.pass_price
         search.passes, search.prices, search.price = budget.passes, len(prices), prices.buffer_info()[0]
-        outcome = self._in_turn(root, self._turns)
+        outcome = self._in_turn(context.root, self._turns)
         if outcome == _NO_MEMORY:
             raise MemoryError("no memory for a search")
         if outcome:
@@ -130,6 +150,20 @@ class GuessSearch:
                 asked.read, asked.network = member.read, member.network
         self._asked = tuple(members)
         self._turns = [member.turn for member in members if isinstance(member, CompiledNetwork)]
+
+    def _sample(self, context: Context) -> None:
+        """Let networks guess what this sampling makes likely after this text."""
+        c, sampling = self._c.sampling, context.sampling
+        if sampling is not self._sampling:
+            self._sampling = sampling
+            c.temperature, c.top_k, c.top_p = sampling.temperature, sampling.top_k, sampling.top_p
+            c.log_min_p = math.log(sampling.min_p) if sampling.min_p > 0.0 else -math.inf
+            c.repetition, c.penalised = sampling.repetition_penalty, sampling.penalised
+            c.presence, c.frequency = sampling.presence_penalty, sampling.frequency_penalty
+        if sampling.penalised:
+            c.often, c.known = context.counts.by_token()
+        if not sampling.greedy:
+            c.position, c.key = len(context.history), context.noise.stream_key(Stream.TARGET)
 
     def _in_turn(self, root: int, turns: Sequence[AbstractContextManager[object]]) -> int:
         """The outcome of a search that holds all of these."""

@@ -23,7 +23,9 @@ def suffix_sources() -> Sources:
     Raises:
         NativeUnavailable: no compiler.
     """
-    return Sources(Path(__file__).parent / "native", "suffix", (*find_compiler(), *_FLAGS), brief=True)
+    here = Path(__file__).parent
+    command, headers = (*find_compiler(), *_FLAGS), here.parent / "core" / "native"
+    return Sources(here / "native", "suffix", command, brief=True, headers=headers)
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections import Counter
 
@@ -101,6 +102,17 @@ def test_penalising_changes_neither_the_logits_nor_the_counts(values, s, prompt,
     assert raw.tolist() == torch.tensor(values).tolist()
     before, after = (each.seen((), raw.device) for each in (Counts(prompt, reply), counts))
     assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+
+
+@given(st.lists(ids, min_size=1, max_size=4))
+def test_the_counts_by_token_are_those_that_are_asked_for_one_by_one(texts):
+    counts = Counts(texts[0])
+    for text in texts[1:]:
+        counts.add(text)
+    address, known = counts.by_token()
+    found = [-1.0] * V
+    found[:known] = (ctypes.c_float * known).from_address(address) if known else []
+    assert found == counts.often(range(V))
 
 
 def test_the_prompt_is_repeated_but_neither_present_nor_frequent():

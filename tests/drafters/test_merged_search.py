@@ -12,6 +12,7 @@ from contracts.tiny_networks import tiny_trained
 from specchat.compiled.build import NativeUnavailable
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.core.budget import Budget
+from specchat.core.compiled_guessing import BestFirstShape
 from specchat.core.context import Context
 from specchat.decoding.assemble import assemble, sampling
 from specchat.drafters import merged_search
@@ -31,6 +32,14 @@ TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 BUDGETS = (
     *(Budget(2, 2, 2), Budget(6, 3, 3), Budget(1), Budget(12, 4, 2), Budget(40, 9, 8), Budget(5, 3, 3, passes=False)),
     *(Budget(9, 5, 4, (0.01, 0.02, 0.1)), Budget(8, 6, 3, pass_price=0.2), Budget(0)),
+)
+SAMPLINGS = (
+    {"temperature": 0.8},
+    {"temperature": 0.5, "top_p": 0.9, "repetition_penalty": 1.1},
+    {"repetition_penalty": 1.3},
+    {"presence_penalty": 0.9, "frequency_penalty": 0.7},
+    {"temperature": 1.2, "top_k": 5, "top_p": 0.7},
+    {"temperature": 1.5, "min_p": 0.3, "repetition_penalty": 0.8, "frequency_penalty": 0.6},
 )
 
 
@@ -77,6 +86,16 @@ def spoken(target, of, budgets=BUDGETS, tokens=120, **settings):
     return rounds, context.history
 
 
+def without_claims(round):
+    """How likely its guesses are said to be left out."""
+    tokens, parents, draws, passes = round
+    return tokens, parents, [[(child, guess._replace(logprob=None)) for child, guess in some] for some in draws], passes
+
+
+def claims(round):
+    return [guess.logprob for some in round[2] for _, guess in some]
+
+
 def level_by_level(monkeypatch):
     monkeypatch.setattr(Merge, "grow_best_first", lambda self, context, shape: None)
 
@@ -115,10 +134,43 @@ def test_tokens_that_the_network_does_not_know_are_told_to_it(target, monkeypatc
     assert len(grown) > 20
 
 
-@pytest.mark.parametrize("settings", [{"temperature": 0.8}, {"repetition_penalty": 1.2}], ids=["sampled", "penalised"])
-def test_guesses_that_the_sampling_settings_change_are_asked_for_level_by_level(target, grown, settings):
-    assert spoken(target, "suffix+hydra", tokens=20, **settings)[1][len(TEXT) :]
+@pytest.mark.parametrize("of", ["suffix+hydra", "hydra(tokens=4)+hydra"])
+@pytest.mark.parametrize("settings", SAMPLINGS, ids=lambda settings: " ".join(settings))
+def test_with_these_sampling_settings_too_both_ways_grow_the_same_trees(target, monkeypatch, grown, settings, of):
+    """Up to rounding: numpy and C sum in different orders."""
+    at_once = spoken(target, of, tokens=60, **settings)
+    assert len(grown) > 20
+    assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 50
+    level_by_level(monkeypatch)
+    grown.clear()
+    step_by_step = spoken(target, of, tokens=60, **settings)
     assert not grown
+    assert step_by_step[1] == at_once[1]
+    for ours, theirs in zip(at_once[0], step_by_step[0], strict=True):
+        assert without_claims(ours) == without_claims(theirs)
+        assert claims(ours) == pytest.approx(claims(theirs), abs=1e-9)
+
+
+@pytest.mark.parametrize("settings", SAMPLINGS, ids=lambda settings: " ".join(settings))
+def test_these_sampling_settings_change_which_tokens_are_guessed(target, settings):
+    """So that the test above sees whether C heeds them."""
+    (tree, *_), (plain, *_) = (
+        spoken(target, "hydra", (Budget(40, 9, 8),), tokens=1, **chosen)[0] for chosen in (settings, {})
+    )
+    assert without_claims(tree) != without_claims(plain)
+
+
+def test_a_rule_that_looks_at_the_law_behind_guesses_has_trees_grown_level_by_level(target, grown):
+    context, shape = Context(list(TEXT), len(TEXT), target.vocab_size), BestFirstShape(Budget(2, 2, 2))
+    settings = Settings().but({"drafter": "merge", "method_options": {"merge.of": "suffix+hydra"}})
+    resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
+    drafter = assemble(settings, target, None, resources=resources).drafter
+    drafter.start(context.history)
+    context.wants_q = True
+    assert drafter.grow_best_first(context, shape) is None
+    assert not grown
+    context.wants_q = False
+    assert drafter.grow_best_first(context, shape) is not None
 
 
 def test_a_tree_of_which_too_much_might_be_read_grows_level_by_level(target, grown, monkeypatch):

@@ -399,6 +399,14 @@ MUTATIONS = (
     ),
     Mutation(
         "drafter merge",
+        "guesses with another position's noise in C",
+        "structures/native/network_guesses.h",
+        "s->position + depth",
+        "s->position",
+        ("tests/drafters/test_merged_search.py", "-k", "too_both_ways"),
+    ),
+    Mutation(
+        "drafter merge",
         "asks a model where others are sure, and only there",
         "drafters/merge.py",
         "or not self._is_sure(said[node])",

@@ -170,7 +170,7 @@ enum { MISSING_INPUT = 3, NO_ROOM = 4, SEARCHED_WIDTH = 64 };
 
 /* `ReadRows` of structures/native/guess_search.h. */
 int hydra_read_rows(const HydraReader *reader, int count, const int32_t *behind, const int32_t *tokens, int width,
-                    int32_t *said, float *logprobs) {
+                    int32_t *said, float *logprobs, float *totals) {
     HydraTree *t = reader->tree;
     int first = t->known, vocab_size = reader->head->vocab_size, named = width < vocab_size ? width : vocab_size;
     if (first + count > t->room) return NO_ROOM;
@@ -186,6 +186,7 @@ int hydra_read_rows(const HydraReader *reader, int count, const int32_t *behind,
     int outcome = read_rows(reader->team, reader->head, reader->hydra, t, count);
     if (outcome) return outcome;
     if (first == 0) read_again_soon(reader->team, reader->head, reader->hydra);
+    memcpy(totals, t->totals + first, (size_t)count * sizeof *totals);
     for (int i = 0; i < count; i++)
         for (int at = 0; at < width; at++) {
             said[i * SEARCHED_WIDTH + at] = at < named ? t->best[(first + i) * BEST + at] : -1;

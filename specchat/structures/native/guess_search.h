@@ -4,14 +4,15 @@
 
 #include "drafts.h"
 #include "joined_guesses.h"
+#include "network_guesses.h"
 
 enum { MISSING_INPUT = 3, NO_ROOM = 4 };
 
 /* Let a network read `count` more rows, each behind an earlier row of its own (−1: the text), and name up to `width`
- * tokens after each, −1 where there are no more: (count, MOST_WIDTH). An outcome; MISSING_INPUT with a token's number in
- * `said` where the network was not told what it takes of it. */
+ * tokens after each, −1 where there are no more: (count, MOST_WIDTH); in `totals` what makes logits of the log-probabilities
+ * of a row. An outcome; MISSING_INPUT with a token's number in `said` where the network was not told what it takes of it. */
 typedef int32_t ReadRows(void *network, int32_t count, const int32_t *behind, const int32_t *tokens, int32_t width,
-                         int32_t *said, float *logprobs);
+                         int32_t *said, float *logprobs, float *totals);
 
 /* Who is asked: suffix trees, or a network. */
 typedef struct {
@@ -39,6 +40,7 @@ typedef struct {
     const double *price;  /* (prices), never falling; the last holds for all that follow */
     double floor, decay, pass_price, sure;
     Rates rates;
+    Sampling sampling;
     Asked asked[MOST_MEMBERS];
     int32_t reads[MOST_MEMBERS]; /* results: how many times each network read */
     int32_t *parents, *tokens, *cells; /* results, (nodes): parents count from 1, 0 is the root */
@@ -63,6 +65,7 @@ typedef struct {
     GROWING(Said) said;    /* (frontier, members) */
     GROWING(int32_t) named; /* (rows, MOST_WIDTH) */
     GROWING(float) logprobs;
+    GROWING(float) totals; /* (rows) */
 } Growing;
 
 static inline bool room_for(void **all, int32_t *room, int64_t count, size_t size) {

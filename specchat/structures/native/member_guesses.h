@@ -46,32 +46,41 @@ static int32_t look_up(const Search *s, Growing *g, int32_t member, int32_t node
     return DONE;
 }
 
+/* What a network says after a guess, whose row is the `row`-th of those read last. */
+static void hear(const Search *s, const Growing *g, int32_t node, int32_t row, int32_t width, Said *said) {
+    const Guess *guess = &g->guesses.all[node], *at = guess;
+    for (said->count = 0; said->count < width; said->count++) {
+        int32_t place = row * MOST_WIDTH + said->count;
+        if (g->named.all[place] < 0) break;
+        said->tokens[said->count] = g->named.all[place];
+        said->logprobs[said->count] = (double)g->logprobs.all[place];
+    }
+    if (takes_likeliest(&s->sampling)) return;
+    int32_t path[guess->depth + 1];
+    for (int32_t i = guess->depth; i > 0; i--, at = &g->guesses.all[at->parent]) path[i - 1] = at->token;
+    guess_as_sampled(&s->sampling, (double)g->totals.all[row], path, guess->depth, s->width, said);
+}
+
 /* Read guesses of one depth, whose parents were read; those that stand in the frontier are said something about. */
 static int32_t read_level(Search *s, Growing *g, int32_t member, const int32_t *level, int32_t count, int32_t row) {
     const Asked *asked = &s->asked[member];
-    int32_t behind[count], tokens[count];
+    int32_t behind[count], tokens[count], width = takes_likeliest(&s->sampling) ? s->width : MOST_WIDTH;
     if (!ROOM(g->named, (int64_t)count * MOST_WIDTH) || !ROOM(g->logprobs, (int64_t)count * MOST_WIDTH)) return NO_MEMORY;
+    if (!ROOM(g->totals, count)) return NO_MEMORY;
     for (int32_t i = 0; i < count; i++) {
         const Guess *guess = &g->guesses.all[level[i]];
         behind[i] = level[i] ? g->guesses.all[guess->parent].place[member] : -1;
         tokens[i] = guess->token;
         g->guesses.all[level[i]].place[member] = row + i;
     }
-    int32_t outcome = asked->read(asked->network, count, behind, tokens, s->width, g->named.all, g->logprobs.all);
+    int32_t outcome = asked->read(asked->network, count, behind, tokens, width, g->named.all, g->logprobs.all,
+                                   g->totals.all);
     if (outcome == MISSING_INPUT) s->missing = g->named.all[0];
     if (outcome) return outcome;
     s->reads[member]++;
     for (int32_t i = 0; i < count; i++)
-        for (int32_t at = 0; at < g->frontier.count; at++) {
-            if (g->frontier.all[at] != level[i]) continue;
-            Said *said = &g->said.all[at * s->members + member];
-            for (said->count = 0; said->count < s->width; said->count++) {
-                int32_t place = i * MOST_WIDTH + said->count;
-                if (g->named.all[place] < 0) break;
-                said->tokens[said->count] = g->named.all[place];
-                said->logprobs[said->count] = (double)g->logprobs.all[place];
-            }
-        }
+        for (int32_t at = 0; at < g->frontier.count; at++)
+            if (g->frontier.all[at] == level[i]) hear(s, g, level[i], i, width, &g->said.all[at * s->members + member]);
     return DONE;
 }
 
