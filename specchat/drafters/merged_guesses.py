@@ -27,9 +27,11 @@ Cell = tuple[tuple[str, int], ...]
 class Rates(Protocol):
     """What `LearntRates` does, by cell."""
 
-    def count(self, kind: Cell, right: bool) -> None: ...
+    def count(self, kind: Cell, right: bool) -> None:
+        """Count a guess of this kind, and whether it was right."""
 
-    def rate(self, kind: Cell, claimed: float) -> float: ...
+    def rate(self, kind: Cell, claimed: float) -> float:
+        """The acceptance probability of such a guess, or near the claimed one where few were counted."""
 
 
 Said = Sequence[Sequence[Guess]]

@@ -8,6 +8,8 @@ from contracts.models import shared_network
 from safetensors.torch import load_file, save_file
 
 from specchat.errors import ConfigError, ModelError, WeightsError
+from specchat.models.learned import eight_bits
+from specchat.models.learned.eight_bits import rounded, unrounded
 from specchat.models.learned.networks import NETWORKS, load_network, new_network, save_weights
 from specchat.models.learned.shared_weights import SharedWeights
 from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes
@@ -118,13 +120,59 @@ def test_the_gradient_is_the_slope(method):
 def test_a_saved_network_is_the_same_when_it_is_loaded(method, tmp_path):
     network = made(method)
     for parameter in network.parameters():
-        parameter.data = parameter.data.bfloat16().float()
+        kept = parameter.data.bfloat16().float()
+        parameter.data = unrounded(*rounded(parameter.data)) if eight_bits.fits(parameter) else kept
     save_weights(network, tmp_path / "weights.safetensors")
     loaded = load_network(method, SIZES[method].options(), tmp_path / "weights.safetensors", share)
     features, tokens = text()
     for one, other in zip(network.unroll(features, tokens, 2), loaded.unroll(features, tokens, 2), strict=True):
         assert torch.equal(one, other)
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
+
+
+@pytest.mark.parametrize("size", [1.0, 0.02, 900.0])
+def test_rounding_to_eight_bits_loses_half_a_step_once_and_nothing_the_second_time(size):
+    matrix = size * torch.randn(50, 3 * 32, generator=torch.Generator().manual_seed(1))
+    matrix[3, 32:64] = 0
+    numbers, steps = rounded(matrix)
+    once = unrounded(numbers, steps)
+    groups = (matrix - once).abs().unflatten(1, (-1, 32))
+    assert (groups <= 0.51 * matrix.unflatten(1, (-1, 32)).abs().amax(2, keepdim=True) / 127 + 1e-7 * size).all()
+    again, again_steps = rounded(once)
+    assert torch.equal(again, numbers)
+    assert torch.equal(again_steps, steps)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t, name: t.pop(name + eight_bits.STEPS), "has no tensor .*, the steps of"),
+        (
+            lambda t, name: t.update({name + eight_bits.STEPS: t[name + eight_bits.STEPS].float()}),
+            "in F32, not .* in F16",
+        ),
+        (
+            lambda t, name: t.update({name + eight_bits.STEPS: t[name + eight_bits.STEPS][:, :0].contiguous()}),
+            "is .*, not .* in F16",
+        ),
+        (lambda t, name: t[name + eight_bits.STEPS].fill_(torch.inf), "has numbers that are not finite"),
+        (
+            lambda t, name: t.update(
+                norm=torch.ones(D, dtype=torch.int8), **{"norm.steps": t[name + eight_bits.STEPS].clone()}
+            ),
+            "tensor norm of .* is no matrix",
+        ),
+    ],
+)
+def test_eight_bits_without_their_steps_are_refused(method, change, said, tmp_path):
+    file = tmp_path / "weights.safetensors"
+    save_weights(made(method), file)
+    tensors = load_file(file)
+    name = next(name for name, tensor in tensors.items() if tensor.dtype == torch.int8)
+    change(tensors, name)
+    save_file(tensors, file)
+    with pytest.raises(WeightsError, match=said):
+        load_network(method, SIZES[method].options(), file, share)
 
 
 def test_the_same_seed_makes_the_same_network(method):

@@ -642,10 +642,10 @@ MUTATIONS = (
     # --------------------------------------------------------------------------------------- acceptance rules
     Mutation(
         "rule follow",
-        "draws with noise that plain decoding does not use",
+        "draws every token with the noise of the root's place",
         "acceptance/follow.py",
-        "return law.draw(context.noise, Stream.TARGET, position)",
-        "return law.draw(context.noise, Stream.DRAFT, position)",
+        "lambda node: context.draw_after(tree, node, reading.after(node))",
+        "lambda node: context.draw_after(tree, 0, reading.after(node))",
         (DRAFTER, "-k", "changed_in_the_middle and prompt_lookup"),
         quick=True,
     ),

@@ -19,6 +19,7 @@ from specchat.models.files.foreign_errors import one_line
 from specchat.models.files.number_limits import shown
 from specchat.models.files.safetensors_header import read_entries
 from specchat.models.learned.eagle import Eagle
+from specchat.models.learned.eight_bits import STEPS, check_steps, fits, rounded, unrounded
 from specchat.models.learned.hydra import Hydra
 from specchat.models.learned.medusa import Medusa
 from specchat.models.learned.shared_weights import SharedWeights
@@ -96,11 +97,16 @@ def new_network(method: str, sizes: Sizes, shared: SharedWeights, generator: tor
 
 
 def save_weights(network: LearnedNetwork, file: Path) -> None:
-    """Write the trained tensors, in bfloat16, and which tokens can be guessed.
+    """Write the trained tensors, matrices in 8 bits and the rest in bfloat16, and which tokens can be guessed.
 
     Of what is shared with the target nothing is written.
     """
-    tensors = {name: tensor.detach().to("cpu", torch.bfloat16) for name, tensor in network.state_dict().items()}
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in network.state_dict().items():
+        if fits(tensor):
+            tensors[name], tensors[name + STEPS] = rounded(tensor.detach().cpu())
+        else:
+            tensors[name] = tensor.detach().to("cpu", torch.bfloat16)
     tensors[TOKENS] = network.shared.tokens.to("cpu", torch.int32)
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
@@ -168,18 +174,26 @@ def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str,
         WeightsError: one is missing, of another shape, of another format, not finite, or not asked for.
     """
     entries = read_entries(file)
+    steps = {name: name + STEPS for name in wanted if name in entries and entries[name].dtype == "I8"}
     for name in entries:
-        if name not in wanted and name != TOKENS:
+        if name not in wanted and name != TOKENS and name not in steps.values():
             raise WeightsError(f"{file}: tensor {shown(name)} is not asked for{nearest(name, wanted)}")
     for name, shape in wanted.items():
         if name not in entries:
             raise WeightsError(f"{file} has no tensor {name}")
         if entries[name].shape != shape:
             raise WeightsError(f"{file}: tensor {name} is {shown(entries[name].shape)}, not {shape}")
-        if entries[name].dtype not in _FORMATS:
+        if name in steps:
+            check_steps(name, entries, str(file))
+        elif entries[name].dtype not in _FORMATS:
             raise WeightsError(f"{file}: tensor {name} is in {entries[name].dtype}, not {', '.join(_FORMATS)}")
     with one_line(f"{file} cannot be read"), safe_open(file, framework="pt") as opened:
-        tensors = {name: opened.get_tensor(name).float() for name in wanted}
+        tensors = {
+            name: unrounded(opened.get_tensor(name), opened.get_tensor(steps[name]))
+            if name in steps
+            else opened.get_tensor(name).float()
+            for name in wanted
+        }
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
             raise WeightsError(f"{file}: tensor {name} has numbers that are not finite")
