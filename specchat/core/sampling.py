@@ -114,7 +114,7 @@ class Counts:
         self._amounts = array("f", bytes(4 * len(self._ids)))
         self._by_token = array("f", [-1.0]) * (1 + max(self._place, default=-1))
         for token in self._place:
-            self._by_token[token] = 0.0
+            self._keep(token, 0.0)
         self.add(reply)
 
     def add(self, tokens: Iterable[int]) -> None:
@@ -125,9 +125,7 @@ class Counts:
                 self._ids.append(token)
                 self._amounts.append(0.0)
             self._amounts[place] += 1.0
-            if token >= len(self._by_token):
-                self._by_token.extend([-1.0] * (1 + token - len(self._by_token)))
-            self._by_token[token] = self._amounts[place]
+            self._keep(token, self._amounts[place])
 
     def often(self, tokens: Sequence[int], path: Sequence[int] = ()) -> list[float]:
         """How often reply and path hold each of these tokens; −1 for those that not even the prompt holds."""
@@ -152,6 +150,12 @@ class Counts:
         Valid until tokens are added. Tokens beyond the last are in neither.
         """
         return self._by_token.buffer_info()
+
+    def _keep(self, token: int, often: float) -> None:
+        if token >= len(self._by_token):
+            self._by_token.extend([-1.0] * (1 + token - len(self._by_token)))
+        if token >= 0:  # torch refuses others by name, where it looks them up
+            self._by_token[token] = often
 
     def seen(self, path: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
         """The different tokens of text and path, and how often each is in reply and path: (n,) int64, (n,) float32."""
