@@ -14,8 +14,8 @@ from specchat.bench.proof.check_text import always_wrong, check_adversary, check
 from specchat.bench.proof.checked_combination import CheckedCombination
 from specchat.bench.proof.effort import Effort
 from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED
+from specchat.core import context as contexts
 from specchat.core.noise import Stream
-from specchat.core.sampling import Law
 from specchat.core.tree import ROOT
 from specchat.core.verdict import Verdict, explain
 from specchat.decoding.vocabulary import Vocabulary
@@ -117,15 +117,15 @@ def test_a_twin_that_is_none_fails():
 
 
 def test_a_biased_draw_fails_the_law(monkeypatch):
-    best = Law.best
+    drawn = contexts.draw_token
 
-    def lazy(self, count, noise, stream, position, salt=()):
-        if stream is Stream.TARGET and position % 2 and noise.seed % 3 == 0:
-            return self.all_ids()[self.logprobs.argmax(keepdim=True)]
-        return best(self, count, noise, stream, position, salt)
+    def lazy(logits, sampling, noise, position, counts, path):
+        if position % 2 and noise.seed % 3 == 0:
+            return int(logits.argmax())
+        return drawn(logits, sampling, noise, position, counts, path)
 
     mine = subject()
-    monkeypatch.setattr(Law, "best", lazy)
+    monkeypatch.setattr(contexts, "draw_token", lazy)
     other = subject(target=ScriptedModel(ScriptedVocabulary().size, SAYS))
     results = [check_law(mine).status, check_law(other).status]
     assert results == [FAILED, FAILED]
