@@ -115,8 +115,9 @@ def test_a_measurement_that_was_paused_is_made_again(monkeypatch, paused, judged
 
 _STARTER = """
 import signal, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, process_group=0)
-time.sleep(1)
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], process_group=0, **pipes)
+child.stdout.readline()  # it can be stopped from now on
 child.send_signal(signal.SIGSTOP)
 print(child.pid, flush=True)
 time.sleep(60)
@@ -128,6 +129,7 @@ from pathlib import Path
 from specchat.cli.training_stops import RunningClock, stoppable
 with stoppable(RunningClock(), at_eof=True):
     try:
+        print("ready", flush=True)
         time.sleep(60)
     except KeyboardInterrupt:
         Path({file!r}).write_text("ended in order")
