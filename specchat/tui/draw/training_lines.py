@@ -159,7 +159,7 @@ def _wrapped(text: str, role: str, width: int) -> list[ScreenLine]:
 
 
 def estimate_text(disk_bytes: int, seconds: float, free_bytes: int) -> Sequence[Run]:
-    """What a training would take: `about 28 min of one core and 3.3 GB of disk`."""
+    """What a training would take: `about 33 min of one core and 3.3 GB of disk`."""
     words = f"about {span(seconds)} of one core, longer while you chat, and {numbers.size(disk_bytes)} of disk"
     free = f"; {numbers.size(free_bytes)} are free"
     return [(words, "text"), (free, "dim" if disk_bytes < free_bytes else "bad")]
