@@ -83,14 +83,23 @@ class Sanitized:
             self._said.truncate()
             # Leaks are Python's own; sanitizers take terabytes of addresses, whatever the limit here.
             options = "detect_leaks=0:allocator_may_return_null=1:handle_segv=1:abort_on_error=0"
+            preload = f"LD_PRELOAD={runtime()} libstdc++.so.6"  # which the sanitizer looks for when it starts
             environment = os.environ | {
-                "LD_PRELOAD": f"{runtime()} libstdc++.so.6",  # which the sanitizer looks for when it starts
                 "ASAN_OPTIONS": options,
                 "UBSAN_OPTIONS": "print_stacktrace=1",
                 "OMP_NUM_THREADS": "1",
             }
             self._process = subprocess.Popen(
-                ["sh", "-c", 'ulimit -S -v unlimited; exec "$@"', "-", sys.executable, "-m", "tests.fuzz.sanitized"],
+                [
+                    "sh",
+                    "-c",
+                    'ulimit -S -v unlimited; exec env "$@"',
+                    "-",
+                    preload,
+                    sys.executable,
+                    "-m",
+                    "tests.fuzz.sanitized",
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._said,
