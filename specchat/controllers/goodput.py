@@ -162,8 +162,8 @@ class Goodput:
     def _drafting_with_passes(self) -> Budget:
         """As deep as is best, or, where probabilities tell where a pass still pays, as deep as the user allows.
 
-        The root gets its pass: that drafting pays at all was decided before. Before anything was drafted nobody knows
-        what it takes, so the first drafting is a small one.
+        The root gets its pass: that drafting pays at all was decided before. What drafting takes is
+        not known before the first time, so that is a small one.
         """
         depth, goodput = self.best_depth()
         seen, pass_price = self._all, 0.0

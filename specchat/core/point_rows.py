@@ -10,7 +10,7 @@ from specchat.core.tree import Guess, point
 
 
 class PointRows(Sequence[Sequence[Guess]]):
-    """A proposal of points alone, whose guesses are made where somebody asks for them.
+    """A proposal of points alone, whose guesses are made only where they are asked for.
 
     Of thousands of guesses in a round some hundred get a place in the tree.
 

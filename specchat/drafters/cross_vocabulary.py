@@ -34,7 +34,7 @@ class _Place(NamedTuple):
 
     Args:
         node: of the draft model's tree.
-        tokens: the draft tokens below it; its tree has them only once somebody asks about the place.
+        tokens: the draft tokens below it; its tree has them only once the place is asked about.
         owed: the target's tokens that the draft token still stands for; they follow without a pass.
     """
 

@@ -161,7 +161,7 @@ def test_log_probabilities_of_some_tokens_are_those_of_whole_rows(vocab_size):
         torch.testing.assert_close(torch.tensor(found[-1]), whole)
         by_torch = replace(reading, log_probabilities=None).logprobs_after(nodes, tokens)
         torch.testing.assert_close(torch.tensor(by_torch), whole)
-    assert found[0] == found[1], "whoever adds up, the sums are the same"
+    assert found[0] == found[1], "every way to add up gives the same sums"
 
 
 @needs_native

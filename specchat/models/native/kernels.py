@@ -231,7 +231,7 @@ class Kernels:
         return rates
 
     def take_team(self, threads: int) -> int:
-        """The team's address, for compiled code that lets it work; nobody else does so until it is given back."""
+        """The team's address, for compiled code that lets it work; no other call does so until it is given back."""
         self._passing.acquire()
         return int(self._team_of(threads))
 

@@ -14,7 +14,7 @@ typedef struct {
 } Rounded;
 
 /* One group of each of the first `count` rows of a tile, (GROUP) numbers of each that lie `apart`, times its row's factor
- * and times `norm` unless NULL. What is written of the tile's other rows is read by nobody. */
+ * and times `norm` unless NULL. What is written of the tile's other rows is not read. */
 static inline __attribute__((always_inline)) void round_group(const float *x, size_t apart, int count, const float *factors,
                                                               const float *norm, const Rounded *to, size_t at) {
     vf some[TILE][2], sizes[TILE];

@@ -27,7 +27,7 @@ class WholePasses:
         self._left_out: LeftOut = (None, None)  # what it points to
 
     def takes(self, running: Pass) -> bool:
-        """Whether a pass is one call: nobody looks between layers, and all rows are tokens that see whole paths."""
+        """Whether a pass is one call: no hook runs between layers, and all rows are tokens that see whole paths."""
         plan, watch = running.plan, running.watch
         if running.riders or not plan.nodes or plan.own_mask is not None or (watch is not None and watch.hooked):
             return False
