@@ -35,7 +35,8 @@ def main() -> None:
 def measure(asked: argparse.Namespace) -> None:
     prepare_environment(2)
     from specchat.bench.workloads import own_workload
-    from specchat.decoding.conversation import Conversation, RoundWritten
+    from specchat.decoding.conversation import Conversation
+    from specchat.decoding.reply_events import RoundWritten
     from specchat.decoding.speculate import Speculator
     from specchat.engine.far.copy_sources import CopySources
     from specchat.engine.far.event_conversion import round_message

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from specchat.bench.configurations import Configuration
 from specchat.bench.energy import EnergyMeter
 from specchat.bench.measured_reply import Work, Written
-from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.conversation import Conversation
+from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
 
 if TYPE_CHECKING:
     from specchat.core.costs import Costs

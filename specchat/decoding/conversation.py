@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from specchat.core.context import Context
@@ -21,6 +20,7 @@ from specchat.decoding.combinations import Losslessness, check_settings, lossles
 from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.emission import Emission, Limits
 from specchat.decoding.plain_rounds import PlainRounds
+from specchat.decoding.reply_events import Event, Prefilled, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.speculate import Speculator
 from specchat.decoding.stopping import Stop
 from specchat.decoding.stopwatch import Stopwatch
@@ -30,50 +30,6 @@ from specchat.drafters.parts import PairResources
 from specchat.drafters.reference import ExpectedReply
 from specchat.errors import ModelError, PromptTooLong, UsageError
 from specchat.settings import SPECULATION, Settings
-
-
-@dataclass(frozen=True)
-class ReplyStarted:
-    """The reply begins: which seed it uses and how much of the prompt the cache held."""
-
-    prompt_tokens: int
-    reused_tokens: int
-    seed: int
-
-
-@dataclass(frozen=True)
-class Prefilled:
-    """Prompt tokens read so far, of those that had to be read."""
-
-    done: int
-    total: int
-    at_s: float
-
-
-@dataclass(frozen=True)
-class RoundWritten:
-    """A round was done. `texts[i]` is what became readable with the i-th emitted token; `last`: none will follow."""
-
-    round: Round
-    texts: tuple[str, ...]
-    at_s: float
-    last: bool = False
-
-
-@dataclass(frozen=True)
-class ReplyEnded:
-    """The reply is complete."""
-
-    stop: Stop
-    tail: str
-    ledger: Ledger
-    gaps: Gaps
-    prefill_s: float
-    at_s: float
-    stop_string: str | None
-
-
-Event = ReplyStarted | RoundWritten | ReplyEnded
 
 
 class _Cancelled(Exception):

@@ -24,7 +24,8 @@ from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, Tree
 from specchat.core.states import TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.decoding.assemble import nested_engines
-from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.conversation import Conversation
+from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts

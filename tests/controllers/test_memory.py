@@ -14,7 +14,7 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers.memory import Memory
 from specchat.core.budget import Budget
 from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
-from specchat.decoding.conversation import RoundWritten
+from specchat.decoding.reply_events import RoundWritten
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.parts import PairResources
 from specchat.models.native.network import NativeNetwork

@@ -19,8 +19,9 @@ from specchat.core.round import Round
 from specchat.core.seams import Controller
 from specchat.core.speedup import Gaps
 from specchat.decoding import speculate, stopwatch
-from specchat.decoding.conversation import Conversation, ReplyEnded, RoundWritten
+from specchat.decoding.conversation import Conversation
 from specchat.decoding.plain_rounds import EVERY, EVERY_SOON, SOON, PlainRounds
+from specchat.decoding.reply_events import ReplyEnded, RoundWritten
 from specchat.models.other.scripted import ScriptedModel
 from specchat.settings import Settings
 

@@ -13,7 +13,8 @@ from specchat.bench.proof.effort import Effort
 from specchat.bench.workloads import own_workload
 from specchat.core.round import Round
 from specchat.core.seams import Model
-from specchat.decoding.conversation import Conversation, RoundWritten
+from specchat.decoding.conversation import Conversation
+from specchat.decoding.reply_events import RoundWritten
 from specchat.decoding.teacher_forcing import disturbance, forced
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.parts import PairResources

@@ -10,8 +10,9 @@ from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.combinations import Losslessness
-from specchat.decoding.conversation import Conversation, ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.conversation import Conversation
 from specchat.decoding.first_divergence import FirstDivergence
+from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.far.copy_sources import CopySources
 from specchat.engine.far.loaded_pair import LoadedPair

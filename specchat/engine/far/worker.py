@@ -13,7 +13,8 @@ import msgspec
 
 from specchat.config import load_catalog, settings_of, state_dir, user_settings
 from specchat.core.ledger import Ledger
-from specchat.decoding.conversation import Conversation, Prefilled, ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.conversation import Conversation
+from specchat.decoding.reply_events import Prefilled, ReplyEnded, ReplyStarted, RoundWritten
 from specchat.decoding.stopwatch import Stopwatch
 from specchat.engine.far.alternation import AlternatingReply, alternate
 from specchat.engine.far.command_queue import CommandQueue
