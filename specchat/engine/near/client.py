@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 
+from specchat.config.state_files import read_end
 from specchat.engine.near.waiting_events import take_all
 from specchat.engine.protocol.codec import EventReader, encode, lines_of
 from specchat.engine.protocol.commands import Command, Quit
@@ -144,6 +145,6 @@ class Engine:
     def _last_words(self) -> str:
         """The end of the engine's log: what a bug report needs."""
         try:
-            return self.log.read_text(errors="replace")[-2000:].strip()
+            return read_end(self.log, 2000).decode("utf-8", "replace").strip()
         except OSError:
             return ""
