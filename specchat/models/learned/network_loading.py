@@ -30,8 +30,9 @@ from specchat.models.native.linear import NativeHead, NativeLinear, small_networ
 from specchat.models.native.network import NativeNetwork
 from specchat.models.own.decoder import Decoder
 
-_LEARNT_TOKENS = 2048
-"""For so many of the most frequent tokens it is computed beforehand what steps take of them."""
+_KNOWN_TOKENS = 8192
+"""For so many of the most frequent tokens it is computed beforehand what steps take of them: for all that a network of
+our own training can guess, so that no round has to."""
 
 _DRAFTING: dict[str, Any] = {"hydra": HydraDrafting, "medusa": MedusaDrafting, "eagle": EagleDrafting}
 
@@ -89,9 +90,8 @@ def drafting(
         rows: Tensor = network.of_tokens(network.shared.embed(torch.tensor(some)))
         return rows
 
-    tokens = TokenInputs(of_tokens)
-    tokens.within(network.shared.tokens[:_LEARNT_TOKENS].tolist())  # now, so that no round has to
     shared = network.shared
+    tokens = TokenInputs(of_tokens, target.vocab_size, shared.tokens[:_KNOWN_TOKENS].tolist())
     trimmed = TrimmedHead(head, shared.tokens, shared.head, None if shared.own_head else target.head_rows)
     given = DraftingInputs(text or TextInputs(network.sizes.taps, network.fused), tokens, trimmed, threads)
     made: TrainedNetwork = _DRAFTING[method](network, given)
