@@ -16,11 +16,11 @@ def inputs(known):
     """Rows that say their token, and the lists of tokens that were computed."""
     asked = []
 
-    def compute(tokens):
+    def write(tokens, to):
         asked.append(list(tokens))
-        return torch.tensor([[float(token), -float(token)] for token in tokens])
+        to.copy_(torch.tensor([[float(token), -float(token)] for token in tokens]))
 
-    return TokenInputs(compute, VOCAB, known), asked
+    return TokenInputs(write, VOCAB, 2, known), asked
 
 
 def said(rows):
@@ -32,6 +32,13 @@ def test_every_token_is_computed_once():
     assert said(rows.of([3, 9, 3, 7])) == [3.0, 9.0, 3.0, 7.0]
     assert said(rows.of([9, 11, 9])) == [9.0, 11.0, 9.0]
     assert asked == [[7, 3], [9], [11]]
+
+
+def test_what_is_known_from_the_beginning_is_computed_in_parts(monkeypatch):
+    monkeypatch.setattr(token_inputs, "_AT_ONCE", 2)
+    rows, asked = inputs([7, 3, 1, 8, 2])
+    assert asked == [[7, 3], [1, 8], [2]]
+    assert said(rows.of([2, 8, 7])) == [2.0, 8.0, 7.0]
 
 
 def test_the_table_stays_where_it_is_and_knows_what_was_asked_for():

@@ -13,6 +13,9 @@ from specchat.models.native.token_table import TokenTable
 _MOST_OTHERS = 2048
 """Rows of so many tokens are kept besides those that are known from the beginning."""
 
+_AT_ONCE = 1024
+"""Rows that are made in one call while loading."""
+
 
 class TokenInputs:
     """Rows by token: of some tokens from the beginning, of others once they are asked for.
@@ -20,12 +23,15 @@ class TokenInputs:
     The table stays where it is, so that compiled code may keep its address.
     """
 
-    def __init__(self, compute: Callable[[list[int]], Tensor], vocab_size: int, known: Sequence[int]) -> None:
-        """`compute` makes (n, d) rows of tokens below `vocab_size`; those of `known`, at least one, are made now."""
-        computed = compute(list(known))
-        rows = computed.new_empty(len(known) + _MOST_OTHERS, computed.shape[1])
-        rows[: len(known)] = computed
-        self._compute, self._known = compute, np.asarray(known)
+    def __init__(
+        self, write: Callable[[Sequence[int], Tensor], None], vocab_size: int, width: int, known: Sequence[int]
+    ) -> None:
+        """`write` makes rows (n, width) of n tokens below `vocab_size`; those of `known` are made now."""
+        rows = torch.empty(len(known) + _MOST_OTHERS, width)
+        for first in range(0, len(known), _AT_ONCE):
+            some = known[first : first + _AT_ONCE]
+            write(some, rows[first : first + len(some)])
+        self._write, self._known = write, np.asarray(known, np.int64)
         self._table = TokenTable(rows, np.full(vocab_size, -1, np.int32))
         self._count = 0
         self._forget()
@@ -52,7 +58,7 @@ class TokenInputs:
             self._forget()
             new = [token for token in dict.fromkeys(tokens) if places[token] < 0]
         first, self._count = self._count, self._count + len(new)
-        rows[first : self._count] = self._compute(new)
+        self._write(new, rows[first : self._count])
         places[new] = range(first, self._count)
 
     def _forget(self) -> None:
