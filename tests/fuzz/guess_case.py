@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import BestFirstShape, CompiledLookup, CompiledNetwork
+from specchat.core.compiled_guessing import CompiledLookup, CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
@@ -105,7 +105,7 @@ def run_guesses(seed: int) -> None:
                 member.change()
             else:
                 member.rows = 0
-        shape = BestFirstShape(budget, random.choice([0, 0, 1, 5]), random.choice([0.0, 0.0, 0.01]))
+        shape = GrowthPlan(budget, random.choice([0, 0, 1, 5]), random.choice([0.0, 0.0, 0.01]))
         asked: list[CompiledLookup | CompiledNetwork] = [
             CompiledNetwork() if isinstance(member, _Network) and random.random() < 0.1 else member.asked
             for member in made

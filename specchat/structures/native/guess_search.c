@@ -40,39 +40,55 @@ static void take_rank(const Search *s, Growing *g, double worth) {
     g->ranked.all[at] = worth;
 }
 
-static int32_t add_guess(Growing *g, int32_t parent, const Candidate *candidate, double worth, double logprob) {
-    if (!ROOM(g->guesses, (int64_t)g->guesses.count + 1)) return NO_MEMORY;
-    Guess *guess = &g->guesses.all[g->guesses.count++];
-    *guess = (Guess){.parent = parent, .first = -1, .worth = worth, .logprob = logprob};
-    for (int32_t member = 0; member < MOST_MEMBERS; member++) guess->place[member] = -1;
-    if (candidate) {
-        guess->token = candidate->token;
-        guess->cell = candidate->cell;
-        guess->depth = g->guesses.all[parent].depth + 1;
-    }
+static int32_t add_guess(Growing *g, Guess guess) {
+    if (!ROOM(g->guesses, (int64_t)g->guesses.count + 1) || !ROOM(g->unasked, (int64_t)g->unasked.count + 1)) return NO_MEMORY;
+    guess.first = -1;
+    for (int32_t member = 0; member < MOST_MEMBERS; member++) guess.place[member] = -1;
+    g->unasked.all[g->unasked.count++] = g->guesses.count;
+    g->guesses.all[g->guesses.count++] = guess;
     return DONE;
 }
 
-/* Give what was said about a guess places below it, where they are not beaten already. */
+/* Give a guess a place below a node, where it is not beaten already. */
+static int32_t offer(const Search *s, Growing *g, int32_t node, int32_t rank, int32_t token, int32_t cell, double logprob) {
+    const Guess *above = &g->guesses.all[node];
+    double worth = above->worth * s->decay * fmin(1.0, exp(logprob));
+    bool beaten = g->ranked.count == s->nodes && worth <= g->ranked.all[s->nodes - 1];
+    if (beaten || !pays(s, g, worth)) return DONE;
+    take_rank(s, g, worth);
+    int32_t shape = s->shape.widths ? s->shape.below[s->shape.begins[above->shape] + rank] : 0;
+    return add_guess(g, (Guess){node, token, above->depth + 1, cell, shape, .worth = worth, .logprob = logprob});
+}
+
+static int32_t width_at(const Search *s, const Guess *guess) {
+    return s->shape.widths ? s->shape.widths[guess->shape] : s->width;
+}
+
+/* Give what was said about a guess places below it. */
 static int32_t consider(const Search *s, Growing *g, int32_t node, const Said *said) {
-    int32_t places[MOST_MEMBERS * MOST_WIDTH], first = g->candidates.count;
-    double probable[MOST_MEMBERS * MOST_WIDTH], value = g->guesses.all[node].worth * s->decay;
+    int32_t places[MOST_MEMBERS * MOST_WIDTH], first = g->candidates.count, width = width_at(s, &g->guesses.all[node]);
+    double probable[MOST_MEMBERS * MOST_WIDTH];
     if (!ROOM(g->candidates, (int64_t)first + MOST_MEMBERS * MOST_WIDTH)) return NO_MEMORY;
-    const Candidate *candidates = g->candidates.all + first;
-    int32_t found = join(said, s->members, g->candidates.all + first);
+    Candidate *candidates = g->candidates.all + first;
+    int32_t found = join(said, s->members, candidates);
     g->candidates.count += found;
     g->guesses.all[node].first = first;
     g->guesses.all[node].end = first + found;
     order(&s->rates, candidates, found, places, probable);
-    for (int32_t i = 0; i < found && i < s->width; i++) {
-        double logprob = log(probable[i]), worth = value * fmin(1.0, exp(logprob));
-        bool beaten = g->ranked.count == s->nodes && worth <= g->ranked.all[s->nodes - 1];
-        if (beaten || !pays(s, g, worth)) continue;
-        take_rank(s, g, worth);
-        if (!ROOM(g->unasked, (int64_t)g->unasked.count + 1)) return NO_MEMORY;
-        g->unasked.all[g->unasked.count++] = g->guesses.count;
-        if (add_guess(g, node, &candidates[places[i]], worth, logprob)) return NO_MEMORY;
+    if (found && exp(log(probable[0])) < s->fallback) return DONE;
+    for (int32_t i = 0; i < found && i < width; i++) {
+        const Candidate *candidate = &candidates[places[i]];
+        if (offer(s, g, node, i, candidate->token, candidate->cell, log(probable[i]))) return NO_MEMORY;
     }
+    return DONE;
+}
+
+/* The same for the guesses of one member, as likely as it says. */
+static int32_t consider_as_said(const Search *s, Growing *g, int32_t node, const Said *said) {
+    int32_t width = width_at(s, &g->guesses.all[node]);
+    if (said->count && exp(said->logprobs[0]) < s->fallback) return DONE;
+    for (int32_t i = 0; i < said->count && i < width; i++)
+        if (offer(s, g, node, i, said->tokens[i], 1, said->logprobs[i])) return NO_MEMORY;
     return DONE;
 }
 
@@ -80,13 +96,14 @@ static void drop_hopeless(const Search *s, Growing *g) {
     int32_t kept = 0;
     for (int32_t i = 0; i < g->unasked.count; i++) {
         const Guess *guess = &g->guesses.all[g->unasked.all[i]];
-        if (guess->depth < s->depth && pays(s, g, guess->worth * s->decay)) g->unasked.all[kept++] = g->unasked.all[i];
+        if (guess->shape >= 0 && guess->depth < s->depth && pays(s, g, guess->worth * s->decay)) g->unasked.all[kept++] = g->unasked.all[i];
     }
     g->unasked.count = kept;
 }
 
-/* Which of the unasked to ask about: the `few` of most worth, in their order, or all where that is 0. */
-static int32_t choose_frontier(Growing *g, int32_t few) {
+/* Which of the unasked to ask about: the `few` of most worth, in their order, or all where that is 0. The others wait,
+ * unless the tree grows by levels. */
+static int32_t choose_frontier(const Search *s, Growing *g, int32_t few) {
     int32_t count = g->unasked.count, wanted = few && few < count ? few : count, kept = 0;
     if (!ROOM(g->frontier, count)) return NO_MEMORY;
     g->frontier.count = 0;
@@ -102,8 +119,18 @@ static int32_t choose_frontier(Growing *g, int32_t few) {
     for (int32_t i = 0, at = 0; i < count; i++)
         if (at < g->frontier.count && g->unasked.all[i] == g->frontier.all[at]) at++;
         else g->unasked.all[kept++] = g->unasked.all[i];
-    g->unasked.count = kept;
+    g->unasked.count = s->levels ? 0 : kept;
     return DONE;
+}
+
+/* As many guesses after each as any of the frontier may get. */
+static void follow_shape(Search *s, const Growing *g) {
+    if (s->shape.widths == NULL) return;
+    s->width = 0;
+    for (int32_t i = 0; i < g->frontier.count; i++) {
+        int32_t width = width_at(s, &g->guesses.all[g->frontier.all[i]]);
+        if (width > s->width) s->width = width;
+    }
 }
 
 static void forbid_passes_below_price(Search *s, const Growing *g) {
@@ -146,19 +173,18 @@ int32_t guess_search(Search *s, Growing *g, int32_t root) {
     g->guesses.count = g->candidates.count = g->tokens.count = g->ranked.count = g->unasked.count = 0;
     s->found = 0;
     memset(s->reads, 0, sizeof s->reads);
-    if (!ROOM(g->ranked, s->nodes) || !ROOM(g->unasked, 1) || add_guess(g, 0, NULL, 1.0, 0.0)) return NO_MEMORY;
-    g->guesses.all[0].token = root;
-    g->unasked.all[g->unasked.count++] = 0;
-    for (drop_hopeless(s, g); g->unasked.count; drop_hopeless(s, g)) {
-        if (choose_frontier(g, few)) return NO_MEMORY;
+    if (!ROOM(g->ranked, s->nodes) || add_guess(g, (Guess){.token = root, .worth = 1.0})) return NO_MEMORY;
+    for (drop_hopeless(s, g); g->unasked.count && s->calls--; drop_hopeless(s, g)) {
+        if (choose_frontier(s, g, few)) return NO_MEMORY;
+        follow_shape(s, g);
         forbid_passes_below_price(s, g);
         int32_t outcome = ask_members(s, g, rows_read);
         for (int32_t at = 0; at < g->frontier.count && outcome == DONE; at++)
-            outcome = consider(s, g, g->frontier.all[at], &g->said.all[at * s->members]);
+            outcome = (s->rates.hits ? consider : consider_as_said)(s, g, g->frontier.all[at], &g->said.all[at * s->members]);
         if (outcome) return outcome;
         int32_t reads = 0;
         for (int32_t member = 0; member < s->members; member++) reads += s->reads[member];
-        if (reads == 0) few = s->batch ? s->batch : 4; /* asking costs no pass; search.py has the same number */
+        if (reads == 0 && !s->levels) few = s->batch ? s->batch : 4; /* asking costs no pass; search.py has the same number */
     }
     return write_best(s, g);
 }
