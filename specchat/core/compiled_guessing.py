@@ -99,6 +99,8 @@ class GrowthPlan:
         calls: how often the drafter may be asked.
         levels: whether a node that is not asked about with its level never is, instead of later.
         fallback: a node none of whose guesses is so likely gets no children.
+        beams: guesses of a level that may get places, those of the likeliest paths; 0: all.
+        repeat: a node that ends in so many of another node's last tokens copies what follows that; 0: none does.
         shape: of a static tree; None: any node may get `budget.width` children.
     """
 
@@ -109,6 +111,8 @@ class GrowthPlan:
     calls: int = sys.maxsize
     levels: bool = False
     fallback: float = 0.0
+    beams: int = 0
+    repeat: int = 0
     shape: RankShape | None = None
 
 

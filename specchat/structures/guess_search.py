@@ -59,8 +59,11 @@ class _CSearch(ctypes.Structure):
 
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("members", "nodes", "depth", "width", "batch", "prices")],
-        *[(name, ctypes.c_int32) for name in ("calls", "levels", "passes", "missing", "found")],
-        ("price", ctypes.c_void_p),
+        *[
+            (name, ctypes.c_int32)
+            for name in ("calls", "levels", "beams", "repeat", "tail", "passes", "missing", "found")
+        ],
+        *[(name, ctypes.c_void_p) for name in ("text", "price")],
         *[(name, ctypes.c_double) for name in ("floor", "decay", "pass_price", "sure", "fallback")],
         *[(name, ctypes.c_void_p) for name in ("widths", "begins", "below", "hits", "trials")],
         ("sampling", _CSampling),
@@ -126,6 +129,9 @@ class GuessSearch:
         search.batch, search.floor, search.decay, search.fallback = plan.batch, plan.floor, plan.decay, plan.fallback
         search.calls, search.levels, search.pass_price = min(plan.calls, _MOST), plan.levels, budget.pass_price
         search.passes, search.prices, search.price = budget.passes, len(prices), prices.buffer_info()[0]
+        search.beams, search.repeat = min(plan.beams, _MOST), plan.repeat
+        text = array("i", context.history[-plan.repeat :] if plan.repeat else ())
+        search.text, search.tail = text.buffer_info()
         outcome = self._in_turn(context.root, self._turns)
         if outcome == _NO_MEMORY:
             raise MemoryError("no memory for a search")

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import math
+from array import array
 from random import Random
 from typing import Any
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import CompiledLookup, CompiledNetwork, GrowthPlan
+from specchat.core.compiled_guessing import Asked, CompiledNetwork, CompiledTable, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.structures.guess_search import MOST_MEMBERS, MOST_WIDTH, Found, GuessSearch
 from specchat.structures.native_suffix_tree import NativeDrafter, NativeSuffixTree
 from specchat.structures.suffix_draft import DraftLimits
+from specchat.trees.ranks import StaticShape
 
 _INT, _INTS, _FLOATS = ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)
 _READ_ROWS = ctypes.PYFUNCTYPE(_INT, ctypes.c_void_p, _INT, _INTS, _INTS, _INT, _INTS, _FLOATS, _FLOATS)
 _DONE, _MISSING_INPUT, _NO_ROOM = 0, 3, 4
-_ODD = (0.0, -0.0, 1.0, -1e-38, -1e38, 1e38, float("-inf"))
+_ODD = (0.0, -0.0, 1.0, -1e-38, -1e38, float("-inf"))
 
 
 class _Network:
@@ -31,7 +33,8 @@ class _Network:
         self._callback = _READ_ROWS(self._answer)
         self.rows = 0  # read of this tree
         self.wrong: list[Exception] = []  # what it was asked
-        self.asked = CompiledNetwork(ctypes.cast(self._callback, ctypes.c_void_p).value or 0)
+        address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+        self.asked = CompiledNetwork(address, logits=random.random() < 0.5)
 
     def _answer(self, *given: Any) -> int:
         try:
@@ -90,12 +93,25 @@ class _Lookup:
                 tree.extend([random.randrange(min(letters, self._vocab_size)) for _ in range(random.choice([1, 40]))])
 
 
+class _Table:
+    """Successors of some tokens, and perhaps not of all that are guessed."""
+
+    def __init__(self, random: Random, vocab_size: int) -> None:
+        count, tokens = min(vocab_size, random.choice([1, 8, 100])), random.choice([1, min(50, vocab_size)])
+        self._table, unknown = array("i"), [-1] * count
+        for _ in range(tokens):
+            self._table.extend(random.choice([unknown, random.sample(range(vocab_size), count)]))
+        self._by_rank = array("d", sorted((-random.expovariate(0.5) for _ in range(count)), reverse=True))
+        self.asked = CompiledTable(self._table.buffer_info()[0], tokens, count, self._by_rank.buffer_info()[0])
+
+
 def run_guesses(seed: int) -> None:
     """Grow some trees; each keeps to its budget, and whatever came of it is learnt."""
     random = Random(seed)
     vocab_size = random.choice([2, 3, 50, 5000])
-    made = [random.choice([_Network, _Lookup])(random, vocab_size) for _ in range(random.randint(1, MOST_MEMBERS))]
-    search = GuessSearch(len(made), random.choice([0.0, 0.5, 1.1]))
+    kinds = [random.choice([_Network, _Lookup, _Table]) for _ in range(random.randint(1, MOST_MEMBERS))]
+    made = [kind(random, vocab_size) for kind in kinds]
+    search = GuessSearch(len(made), random.choice([0.0, 0.5, 1.1]), learns=len(made) > 1 or random.random() < 0.5)
     text = [random.randrange(vocab_size) for _ in range(random.choice([1, 30]))]
     context = Context(text, len(text), vocab_size, _sampling(random), Noise(seed))
     for _ in range(12):
@@ -103,14 +119,13 @@ def run_guesses(seed: int) -> None:
         for member in made:
             if isinstance(member, _Lookup):
                 member.change()
-            else:
+            elif isinstance(member, _Network):
                 member.rows = 0
-        shape = GrowthPlan(budget, random.choice([0, 0, 1, 5]), random.choice([0.0, 0.0, 0.01]))
-        asked: list[CompiledLookup | CompiledNetwork] = [
+        asked: list[Asked] = [
             CompiledNetwork() if isinstance(member, _Network) and random.random() < 0.1 else member.asked
             for member in made
         ]
-        found = search.grow(context, shape, asked)
+        found = search.grow(context, _plan(budget, random), asked)
         for member in made:
             if isinstance(member, _Network) and member.wrong:
                 raise member.wrong[0]
@@ -133,6 +148,27 @@ def _check(found: Found, budget: Budget, context: Context, random: Random) -> li
         paths.append((*paths[parent], token))
     assert max(depths) <= budget.depth, f"{max(depths)} deep, not {budget.depth}"
     return list(random.choice(paths))
+
+
+def _plan(budget: Budget, random: Random) -> GrowthPlan:
+    """As one of the policies asks for a tree."""
+    few, floor = random.choice([0, 0, 1, 5]), random.choice([0.0, 0.0, 0.01])
+    match random.randrange(6):
+        case 0:
+            return GrowthPlan(budget, few, floor)
+        case 1:
+            return GrowthPlan(budget, few, floor, decay=random.choice([0.5, 1.0]), calls=random.choice([0, 1, 8]))
+        case 2:
+            return GrowthPlan(budget, few, floor, levels=True, fallback=random.choice([0.0, 0.3]))
+        case 3:
+            return GrowthPlan(budget, floor=floor, levels=True, beams=random.choice([1, 4, 300]))
+        case 4:
+            return GrowthPlan(budget, levels=True, repeat=random.choice([1, 2, 17]))
+    paths: list[tuple[int, ...]] = [()]
+    for _ in range(random.choice([0, 3, 40])):
+        paths.append((*random.choice(paths), random.randrange(budget.width)))
+    shape = StaticShape(dict.fromkeys(paths, random.randint(1, budget.width)))
+    return GrowthPlan(budget, levels=True, shape=shape.as_numbers)
 
 
 def _budget(random: Random) -> Budget:

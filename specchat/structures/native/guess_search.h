@@ -40,16 +40,26 @@ typedef struct {
     int32_t first, end;         /* what was said after it lies there among the candidates; −1 before it is asked about */
     int32_t draft[MOST_MEMBERS], draft_end[MOST_MEMBERS]; /* the entries of the draft of suffix trees that it is in, */
     int32_t place[MOST_MEMBERS]; /* and its number there, 0 for the end of the text; or a network's row, −1 for none */
-    double worth, logprob;
+    int32_t link; /* the guess with the same last tokens whose continuations are copied below it; 0 for none */
+    double worth, logprob, path; /* `path`: the sum of the log-probabilities down to it */
 } Guess;
+
+/* A guess that competes for a place. */
+typedef struct {
+    int32_t parent, rank, token, cell;
+    double logprob;
+} Offer;
 
 typedef struct {
     int32_t members, nodes, depth, width, batch, prices; /* `width`: in a static tree it follows the level */
     int32_t calls;        /* how often members may be asked */
     int32_t levels;       /* whether guesses that are not asked about at once never are, instead of later */
+    int32_t beams;        /* guesses of a level that may get places, those of the likeliest paths; 0: all */
+    int32_t repeat, tail; /* a guess that ends in so many of another's last tokens copies what follows that; 0: none does. */
     int32_t passes;       /* whether networks may be asked, and, afterwards, whether they still might */
     int32_t missing;      /* result: the token that a network does not know */
     int32_t found;        /* result: how many guesses stay */
+    const int32_t *text;  /* (tail) its last tokens, which stand before those of a path */
     const double *price;  /* (prices), never falling; the last holds for all that follow */
     double floor, decay, pass_price, sure;
     double fallback;      /* where no guess is so likely, none is taken */
@@ -76,6 +86,8 @@ typedef struct {
     GROWING(int32_t) unasked;
     GROWING(int32_t) frontier;
     GROWING(int32_t) chosen;
+    GROWING(int32_t) drafted; /* guesses that members were asked about: of each end the one of most worth */
+    GROWING(Offer) offers;
     GROWING(int32_t) rows; /* to be read */
     GROWING(Said) said;    /* (frontier, members) */
     GROWING(int32_t) named; /* (rows, MOST_WIDTH) */
