@@ -15,7 +15,7 @@ from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.structures.guess_search import MOST_WIDTH
 
 _ADDRESS, _INT = ctypes.c_void_p, ctypes.c_int32
-_READ_ROWS = ctypes.PYFUNCTYPE(_INT, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
+READ_ROWS = ctypes.PYFUNCTYPE(_INT, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
 _BYTES = 4  # of a number
 _DONE, _FAILED = 0, 5
 
@@ -49,7 +49,7 @@ class CalledNetwork:
     def __init__(self, read: Read) -> None:
         self._read = WeakMethod(read)  # whose drafter holds this
         self._error: BaseException | None = None
-        self._callback = _READ_ROWS(self._answer)
+        self._callback = READ_ROWS(self._answer)
         address = ctypes.cast(self._callback, _ADDRESS).value
         assert address is not None, "a function has an address"
         self.network = CompiledNetwork(address, 0, self, logits=True)
