@@ -395,7 +395,7 @@ MUTATIONS = (
         "structures/native/joined_guesses.h",
         "probable[at - 1] < rate",
         "probable[at - 1] > rate",
-        ("tests/drafters/test_merged_search.py",),
+        ("tests/drafters/test_compiled_search.py",),
     ),
     Mutation(
         "drafter merge",
@@ -403,7 +403,7 @@ MUTATIONS = (
         "structures/native/network_guesses.h",
         "s->position + depth",
         "s->position",
-        ("tests/drafters/test_merged_search.py", "-k", "too_both_ways"),
+        ("tests/drafters/test_compiled_search.py", "-k", "too_both_ways"),
     ),
     Mutation(
         "drafter merge",
