@@ -870,6 +870,22 @@ MUTATIONS = (
     ),
     Mutation(
         "controller goodput",
+        "counts a round that stands for others as one",
+        "controllers/drafting_account.py",
+        "self._balance + rounds * gain",
+        "self._balance + gain",
+        ACCOUNT,
+    ),
+    Mutation(
+        "controller goodput",
+        "makes a controller anew that was kept",
+        "decoding/controller_cache.py",
+        "controller = self._controllers.setdefault(made_from, new)",
+        "controller = self._controllers[made_from] = new",
+        ("tests/decoding/test_controller_cache.py",),
+    ),
+    Mutation(
+        "controller goodput",
         "counts depths that were never judged as failed",
         "controllers/round_statistics.py",
         "[False] * judged",
