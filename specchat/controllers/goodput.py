@@ -35,6 +35,9 @@ _COMPARED, _LATER = 6, 96
 _WATCHED = 4
 """One round of so many is learnt from where drafting surely pays: learning takes as long as a row of a small model."""
 
+_RESTS = 8
+"""Rounds for which a plain plan holds: looking again after each would take a plain round longer by a fiftieth."""
+
 _ONE_GUESS = Budget(1, 1, 1, why="a trial: may guesses pay again?")
 
 
@@ -86,9 +89,17 @@ class Goodput:
         self._uncompared, self._compare_after = 0, _COMPARED  # rounds since the last plain one
         self._sure = False  # whether drafting surely pays, and was seen often enough to know how
         self._unwatched = 0  # rounds since the last that was learnt from
+        self._resting, self._rests = _ONE_GUESS, 0  # a plain plan, and for how many more rounds of this reply it holds
 
     def plan(self, context: Context) -> Budget:
         """Guesses as their prices allow while rounds with guesses gain; else none, or a trial."""
+        if self._rests and context.round:
+            self._rests -= 1
+            return self._resting
+        self._rests = 0
+        return self._planned(context)
+
+    def _planned(self, context: Context) -> Budget:
         seen, account = self._all, self._account
         if self._ceiling.nodes == 0:
             return dataclasses.replace(self._ceiling, why="no nodes: fixed by you")
@@ -104,7 +115,7 @@ class Goodput:
         if seen.primed or self._trial_is_due(seen, account):
             return _ONE_GUESS
         if not seen.passes:
-            return self._plain(self._why_plain(seen, account))
+            return self._rest(account.rounds_left(self._trial_loss(seen)))
         return dataclasses.replace(self._looked_up(self._free, self._free_account), passes=False)
 
     def observe(self, round: Round) -> None:
@@ -170,7 +181,7 @@ class Goodput:
                 return plan
         if seen.primed or self._trial_is_due(seen, account):
             return _ONE_GUESS
-        return self._plain(self._why_plain(seen, account))
+        return self._rest(account.rounds_left(self._trial_loss(seen)))
 
     def _drafting_with_passes(self) -> Budget:
         """As deep as is best, or, where probabilities tell where a pass still pays, as deep as the user allows.
@@ -263,10 +274,16 @@ class Goodput:
     def _plain(self, why: str) -> Budget:
         return Budget(nodes=0, depth=0, width=0, why=why)
 
-    def _why_plain(self, seen: RoundStatistics, account: DraftingAccount) -> str:
-        kept = f"guesses came true {self._all.accepted[0].value:.0%} of the time".replace("%", " %")
+    def _rest(self, left: int) -> Budget:
+        """A plain round, and some more of them, of which `left` come before the next trial."""
+        why = f"guesses came true {self._all.accepted[0].value:.0%} of the time".replace("%", " %")
         if self._all.passes:
-            left = self._account.replies_left
-            return f"{kept}, trial " + ("with the next reply" if left == 1 else f"in {left} replies")
-        left = account.rounds_left(self._trial_loss(seen))
-        return f"{kept}, trial in {left} round" + "s" * (left != 1)
+            replies = self._account.replies_left
+            why += ", trial " + ("with the next reply" if replies == 1 else f"in {replies} replies")
+            if not self._dear_passes(self._all):
+                left = min(left, self._account.rounds_left(self._trial_loss(self._all)))
+        else:
+            why += f", trial in {left} round" + "s" * (left != 1)
+        self._resting = dataclasses.replace(self._plain(why), passes=not self._all.passes)
+        self._rests = max(0, min(_RESTS, left) - 1)
+        return self._resting
