@@ -110,6 +110,14 @@ MUTATIONS = (
         ("tests/drafters/test_suffix.py", "-k", "unlikely"),
     ),
     Mutation(
+        "drafter suffix",
+        "drafts from matches that are too short",
+        "drafters/options.py",
+        "if match >= self.min_match else 0",
+        "if match >= 0 else 0",
+        ("tests/drafters/test_suffix.py", "-k", "too_short"),
+    ),
+    Mutation(
         "drafter layer_skip",
         "scores its guesses against the tokens before",
         "drafters/layer_skip.py",
@@ -420,6 +428,14 @@ MUTATIONS = (
         "open_nodes = [node for node in frontier if node not in said]",
         "open_nodes = list(frontier)",
         ("tests/drafters/test_cascade.py",),
+    ),
+    Mutation(
+        "drafter cascade",
+        "does not hear the last member where it is unsure",
+        "drafters/cascade.py",
+        "last = member is self.members[-1]",
+        "last = False",
+        ("tests/drafters/test_cascade.py", "-k", "last_member"),
     ),
     Mutation(
         "drafter datastore",
@@ -851,6 +867,22 @@ MUTATIONS = (
         "_CREDIT = 2.5",
         "_CREDIT = 0.1",
         ACCOUNT,
+    ),
+    Mutation(
+        "controller goodput",
+        "counts a round that stands for others as one",
+        "controllers/drafting_account.py",
+        "self._balance + rounds * gain",
+        "self._balance + gain",
+        ACCOUNT,
+    ),
+    Mutation(
+        "controller goodput",
+        "makes a controller anew that was kept",
+        "decoding/controller_cache.py",
+        "controller = self._controllers.setdefault(made_from, new)",
+        "controller = self._controllers[made_from] = new",
+        ("tests/decoding/test_controller_cache.py",),
     ),
     Mutation(
         "controller goodput",

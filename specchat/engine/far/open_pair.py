@@ -25,7 +25,7 @@ class OpenPair:
 
     Args:
         loaded: the models.
-        conversation: writes with them; its drafters live as long as the pair.
+        conversation: writes with them; its drafters and controllers live as long as the pair.
         idle: what is done for the pair while no command waits.
         comparing: answers where two of its replies part.
     """
@@ -62,6 +62,7 @@ class OpenPair:
             idle.resources(loaded),
             plain_rounds=True,
             drafters=goes_on.conversation.drafters if goes_on else None,
+            controllers=goes_on.conversation.controllers if goes_on else None,
         )
         idle.kept.learn(settings.learn)
         return OpenPair(loaded, conversation, idle, goes_on.comparing if goes_on else Comparing(loaded))
