@@ -151,7 +151,7 @@ class Speculator:
         on_host = self.target.device.type == "cpu"
         judged = began if on_host else time.perf_counter()
         verify_s = (submitted.returned if on_host else judged) - submitted.given
-        verdict = verdict.cut(cut(verdict.emitted(draft.tree)))
+        verdict = verdict.cut(cut(verdict.emitted))
         self.target.keep(verdict.path)
         round = Round(
             index=context.round,
@@ -161,7 +161,7 @@ class Speculator:
             tree=draft.tree,
             reading=reading,
             verdict=verdict,
-            emitted=tuple(verdict.emitted(draft.tree)),
+            emitted=verdict.emitted,
             draft_passes=draft.passes,
             timings=Timings(draft.took_s, verify_s),
             riders=len(draft.request.riders),
