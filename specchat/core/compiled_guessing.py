@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.record import record
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 
@@ -30,7 +31,7 @@ class CompiledLookup:
     probability: float
 
 
-@dataclass(frozen=True)
+@record
 class CompiledNetwork:
     """A trained network as compiled code reads a tree with it; valid for one tree.
 
@@ -46,7 +47,7 @@ class CompiledNetwork:
     turn: AbstractContextManager[object] = field(default_factory=nullcontext)
 
 
-@dataclass(frozen=True)
+@record
 class BestFirstShape:
     """Which tree a best-first search is to grow; see `trees.growth`.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
+from specchat.core.record import record
 from specchat.core.tree import ROOT, TokenTree
 
 
@@ -20,7 +20,7 @@ class Reason(Enum):
     CUT = "cut"  # accepted, but the reply ended before it
 
 
-@dataclass(frozen=True)
+@record
 class Verdict:
     """The accepted path and the token that ends it.
 

@@ -10,6 +10,7 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.device_copy import synchronize
 from specchat.core.reading import Reading
+from specchat.core.record import record
 from specchat.core.request import PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
@@ -25,7 +26,7 @@ def take_all(emitted: Sequence[int]) -> int:
     return len(emitted)
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """How hard a round tries.
 
@@ -37,7 +38,7 @@ class Plan:
     took_s: float = 0.0
 
 
-@dataclass(frozen=True)
+@record
 class Draft:
     """What a round lets the target read: a frozen tree, and what else is asked of the pass over it.
 
@@ -53,7 +54,7 @@ class Draft:
     took_s: float = 0.0
 
 
-@dataclass(frozen=True)
+@record
 class Submitted:
     """A draft that the target was given. A device may still be computing it; reading its values waits.
 
