@@ -11,7 +11,7 @@ from specchat.core.context import Context
 from specchat.core.device_copy import synchronize
 from specchat.core.reading import Reading
 from specchat.core.record import record
-from specchat.core.request import PassRequest
+from specchat.core.request import LOGITS_ONLY, PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import TokenTree
@@ -128,11 +128,10 @@ class Speculator:
         tap = self.drafter.text_tap
         layers = tap.layers if tap is not None and wants_states(tap, budget) else frozenset()
         drafting, running = budget.nodes > 0, budget.nodes > 0 and budget.passes
-        return PassRequest(
-            taps=layers.union(self.drafter.taps if running else (), self.policy.taps, self.rule.taps),
-            riders=tuple(self.drafter.riders(tree)) if drafting else (),
-            hooks=tuple(self.policy.hooks(tree)),
-        )
+        taps = layers.union(self.drafter.taps if running else (), self.policy.taps, self.rule.taps)
+        riders = tuple(self.drafter.riders(tree)) if drafting else ()
+        hooks = tuple(self.policy.hooks(tree))
+        return PassRequest(taps, riders, hooks) if taps or riders or hooks else LOGITS_ONLY
 
     def submit(self, draft: Draft) -> Submitted:
         """Give the target its pass. A device goes on by itself; on the host the pass is over when this returns."""
