@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.record import record
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 
@@ -50,7 +51,7 @@ class CompiledTable:
     by_rank: int
 
 
-@dataclass(frozen=True)
+@record
 class CompiledNetwork:
     """A network as compiled code reads a tree with it; valid for one tree.
 
@@ -87,7 +88,7 @@ class RankShape:
     below: array[int]
 
 
-@dataclass(frozen=True)
+@record
 class GrowthPlan:
     """Which tree a search for the guesses of most worth is to grow; see `trees.growth` and `trees.search`.
 

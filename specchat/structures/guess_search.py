@@ -175,7 +175,7 @@ class GuessSearch:
             c.repetition, c.penalised = sampling.repetition_penalty, sampling.penalised
             c.presence, c.frequency = sampling.presence_penalty, sampling.frequency_penalty
         if sampling.penalised:
-            c.often, c.known = context.counts.by_token()
+            _, _, c.often, c.known = context.counts.addresses()
         if not sampling.greedy:
             c.position, c.key = len(context.history), context.noise.stream_key(Stream.TARGET)
 

@@ -27,7 +27,7 @@ from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict, explain
+from specchat.core.verdict import Verdict
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import choose
 from specchat.drafters.member_group import MemberGroup
@@ -68,7 +68,7 @@ def play(drafter, tree, emitted, **reading):
     """A round over this tree in which the target said `emitted`."""
     path = tree.follow(emitted)
     read = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))), **reading)
-    verdict = Verdict(path, emitted[len(path)] if len(path) < len(emitted) else None, explain(tree, path))
+    verdict = Verdict(path, emitted[len(path)] if len(path) < len(emitted) else None, tree)
     drafter.observe(Round(0, len(PROMPT), PROMPT, Budget(8, 3, 2), tree, read, verdict, tuple(emitted)))
 
 
