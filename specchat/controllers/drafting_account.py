@@ -83,19 +83,18 @@ class DraftingAccount:
         self._rested += 1
         self._saved += _SAVED
 
-    def add(self, tokens: int, plain_rounds: float, in_vain: bool, rounds: int = 1) -> None:
+    def add(self, tokens: int, plain_rounds: float, in_vain: bool) -> None:
         """A round with drafting is over.
 
         Args:
             plain_rounds: how many plain rounds would have taken as long.
             in_vain: whether it had no guesses.
-            rounds: how many it stands for, where others were not counted.
         """
         gain = tokens - plain_rounds
         if in_vain:
             gain = min(0.0, gain + _IN_VAIN)
         self._rested = 0
-        self._balance = min(_MOST, self._balance + rounds * gain)
+        self._balance = min(_MOST, self._balance + gain)
         if self._balance >= _CREDIT:
             self._patience, self._replies, self._replies_between = self._probe, 1, 1
         elif not self.pays:

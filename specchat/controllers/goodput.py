@@ -121,7 +121,8 @@ class Goodput:
     def observe(self, round: Round) -> None:
         """Learn costs and acceptance from a round.
 
-        Where drafting surely pays, only now and then: that round then stands for those before it.
+        Where drafting surely pays, only now and then. The account does not count the others either: single rounds
+        differ so much that one in place of four would often stop what pays.
         """
         if self._sure and round.budget.nodes and self._unwatched + 1 < _WATCHED:
             self._unwatched += 1
@@ -130,7 +131,7 @@ class Goodput:
         self._unwatched = 0
         seen, account = (self._all, self._account) if with_passes else (self._free, self._free_account)
         if round.budget.nodes:
-            account.add(len(round.emitted), self._plain_rounds(round, seen), round.tree.drafted == 0, rounds)
+            account.add(len(round.emitted), self._plain_rounds(round, seen), in_vain=round.tree.drafted == 0)
         else:
             account.rest()
         if not with_passes:

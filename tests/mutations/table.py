@@ -870,10 +870,10 @@ MUTATIONS = (
     ),
     Mutation(
         "controller goodput",
-        "counts a round that stands for others as one",
-        "controllers/drafting_account.py",
-        "self._balance + rounds * gain",
-        "self._balance + gain",
+        "learns from one round of four though drafting loses",
+        "controllers/goodput.py",
+        "self._sure = account.surely_pays and",
+        "self._sure =",
         ACCOUNT,
     ),
     Mutation(
