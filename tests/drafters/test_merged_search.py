@@ -128,7 +128,7 @@ def test_what_one_way_learns_the_other_knows(target, monkeypatch, grown):
 
 def test_tokens_that_the_network_does_not_know_are_told_to_it(target, monkeypatch, grown):
     known = spoken(target, "suffix+hydra")
-    monkeypatch.setattr(network_loading, "_LEARNT_TOKENS", 0)
+    monkeypatch.setattr(network_loading, "_KNOWN_TOKENS", 1)
     grown.clear()
     assert spoken(target, "suffix+hydra") == known
     assert len(grown) > 20

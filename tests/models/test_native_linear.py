@@ -15,17 +15,19 @@ from specchat.core.states import StateTap, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models.base.shape import Shape
+from specchat.models.files.stored_rows import StoredRows
 from specchat.models.files.tensor_source import TensorSource
 from specchat.models.learned import text_inputs
 from specchat.models.learned.hydra_drafting import HydraDrafting
 from specchat.models.learned.hydra_steps import NativeSteps
 from specchat.models.learned.network_loading import trained_network
 from specchat.models.learned.networks import NETWORKS, load_network
-from specchat.models.learned.shared_weights import SharedWeights
+from specchat.models.learned.shared_weights import SharedWeights, unit
 from specchat.models.native.arena import Arena
 from specchat.models.native.hydra import Named, NativeHydra
-from specchat.models.native.linear import NativeHead, NativeLinear, small_network_kernels
+from specchat.models.native.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
 from specchat.models.native.network import NativeNetwork
+from specchat.models.native.packing import RowReader
 from specchat.models.native.token_table import TokenTable
 from specchat.models.other.transformers_model import ReferenceModel
 from specchat.models.own.decoder import Decoder
@@ -51,6 +53,42 @@ def test_a_product_is_torchs_within_8_bits(kernels, inputs, out, rows):
     got = NativeLinear(kernels, weight, Arena())(x)
     assert (got - exact).abs().max() < 0.05 * exact.std()
     assert (got - exact).abs().max() > 0, "nothing was rounded, so this is another product"
+
+
+def test_a_product_with_embeddings_is_the_one_with_normed_rows(kernels):
+    generator = torch.Generator().manual_seed(5)
+    table = 3 * torch.randn(30, 64, generator=generator)
+    linear = NativeLinear(kernels, torch.randn(48, 64, generator=generator), Arena())
+    stored = StoredRows.of_tensor(table)
+    assert stored is not None
+    product = EmbeddedProduct(linear, RowReader(kernels, stored), 1e-5)
+    for tokens in ([7], [3, 29, 3, 0], list(range(30)) * 3):
+        rows = torch.empty(len(tokens), 48)
+        product.write(tokens, rows)
+        assert torch.allclose(rows, linear(unit(table[tokens], 1e-5)), rtol=0.02, atol=0.05)
+        alone = torch.empty(1, 48)
+        product.write(tokens[-1:], alone)
+        assert torch.equal(rows[-1:], alone)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rows", "says"),
+    [([30], torch.empty(1, 48), "30"), ([1, 2], torch.empty(1, 48), r"\(1, 48\)"), ([1], torch.empty(48, 1), "48, 1")],
+)
+def test_rows_that_are_not_there_or_do_not_fit_are_refused(kernels, tokens, rows, says):
+    stored = StoredRows.of_tensor(torch.randn(30, 64))
+    assert stored is not None
+    linear = NativeLinear(kernels, torch.randn(48, 64), Arena())
+    with pytest.raises(ModelError, match=says):
+        EmbeddedProduct(linear, RowReader(kernels, stored), 1e-5).write(tokens, rows)
+
+
+def test_embeddings_of_another_width_are_refused(kernels):
+    stored = StoredRows.of_tensor(torch.randn(30, 32))
+    assert stored is not None
+    linear = NativeLinear(kernels, torch.randn(48, 64), Arena())
+    with pytest.raises(ModelError, match="rows of 32 numbers, not 64"):
+        EmbeddedProduct(linear, RowReader(kernels, stored), 1e-5).write([1], torch.empty(1, 48))
 
 
 def test_a_row_has_the_same_bits_whatever_rows_are_beside_it(kernels):

@@ -32,7 +32,7 @@ async def test_a_drafter_is_trained_while_the_chat_goes_on_and_its_verdict_is_us
     async with driving(size, training=trainer.here) as d:
         trainer.on(d)
         await d.say("/train")
-        screen = await d.until("about 33 min of one core")
+        screen = await d.until("about 28 min of one core")
         assert "3.3 GB of disk; 41.0 GB are free" in " ".join(screen.replace("│", " ").split())
         await d.pilot.press("enter")
         await d.until(corner)

@@ -14,6 +14,9 @@ from specchat.core.head_output import HeadOutput
 _MOST_ADDED = 1024
 """Tokens of texts that are kept besides the frequent ones; then they are forgotten, but for those of the text."""
 
+_TOGETHER = 8
+"""So many tokens get their rows at once: between two passes, when caches are cold, a single one takes as long."""
+
 Rows = TypeVar("Rows")
 Rows_contra = TypeVar("Rows_contra", contravariant=True)
 
@@ -29,7 +32,7 @@ class HeadProduct(Protocol[Rows_contra]):
 
 
 class TrimmedHead(Generic[Rows]):
-    """Rows of a head for frequent tokens, and for others as they come up in a text.
+    """Rows of a head for frequent tokens, and for others as they come up in a text, some at a time.
 
     Probabilities are over the tokens that have a row. Used while drafting: what is not among them cannot be guessed.
 
@@ -43,6 +46,7 @@ class TrimmedHead(Generic[Rows]):
     product: HeadProduct[Rows]
     tokens: Tensor
     _known: set[int]
+    _waiting: dict[int, None]
 
     def __init__(
         self,
@@ -66,15 +70,24 @@ class TrimmedHead(Generic[Rows]):
         """Let these tokens be guessed too."""
         if self._rows is None:
             return
-        new = [token for token in dict.fromkeys(tokens) if token not in self._known]
-        if not new:
-            return
+        new = self._new(tokens)
         if len(self._known) + len(new) > len(self._frequent[0]) + _MOST_ADDED:
             self._begin()
-            new = [token for token in dict.fromkeys(tokens) if token not in self._known][-_MOST_ADDED:]
-        self.product.append(self._rows(new))
-        self._known.update(new)
-        self.tokens = torch.cat([self.tokens, torch.tensor(new)])
+            new = self._new(tokens)[-_MOST_ADDED:]
+        self._waiting = {}
+        if new:
+            self.product.append(self._rows(new))
+            self._known.update(new)
+            self.tokens = torch.cat([self.tokens, torch.tensor(new)])
+
+    def add_later(self, tokens: Sequence[int]) -> None:
+        """Let these tokens be guessed once `_TOGETHER` of them wait, or others are added."""
+        if self._rows is None:
+            return
+        waiting, known = self._waiting, self._known
+        waiting.update({token: None for token in tokens if token not in known})
+        if len(waiting) >= _TOGETHER:
+            self.add(tuple(waiting))
 
     def after(self, states: Tensor) -> HeadOutput:
         """What follows (n, d) states."""
@@ -83,8 +96,13 @@ class TrimmedHead(Generic[Rows]):
         tokens = self.tokens.to(said.logits.device)
         return replace(said, likeliest=tokens[said.likeliest.long()], tokens=tokens, first=None)
 
+    def _new(self, tokens: Sequence[int]) -> list[int]:
+        """What has no row of these tokens and of those that wait."""
+        return [token for token in dict.fromkeys((*self._waiting, *tokens)) if token not in self._known]
+
     def _begin(self) -> None:
         self.tokens, frequent = self._frequent
         self.product = self._make()
         self.product.append(frequent)
         self._known = set(self.tokens.tolist())
+        self._waiting = {}

@@ -29,14 +29,14 @@ class DraftingInputs:
     threads: int = 1
 
     def take(self, states: TextStates) -> None:
-        """States of the text. Its tokens can be guessed from now on."""
+        """States of the text. Its tokens can be guessed soon."""
         self.text.take(states)
-        self.head.add(states.tokens)
+        self.head.add_later(states.tokens)
 
     def skip(self, first: int, tokens: Sequence[int]) -> None:
-        """Tokens whose states do not come. They can be guessed all the same."""
+        """Tokens whose states do not come. They can be guessed all the same, soon."""
         self.text.skip(first, tokens)
-        self.head.add(tokens)
+        self.head.add_later(tokens)
 
     def guessed(self, states: Tensor) -> Guessed:
         """What follows (n, d) states."""
@@ -50,6 +50,6 @@ class DraftingInputs:
 
     def complete(self, history: Sequence[int]) -> bool:
         """Whether this text but its last token is known, and the state of the last but one. The last can be guessed
-        too."""
-        self.head.add(history[-1:])
+        too, soon."""
+        self.head.add_later(history[-1:])
         return len(history) > 1 and self.text.cover(history[:-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,8 +17,10 @@ from specchat.models.base.torch_head import TorchHead
 from specchat.models.base.trimmed_head import HeadProduct, TrimmedHead
 from specchat.models.learned.drafting_inputs import DraftingInputs
 from specchat.models.learned.eagle_drafting import EagleDrafting
+from specchat.models.learned.hydra import Hydra
 from specchat.models.learned.hydra_drafting import HydraDrafting
 from specchat.models.learned.learning_network import Drafting, LearningNetwork
+from specchat.models.learned.medusa import Medusa
 from specchat.models.learned.medusa_drafting import MedusaDrafting
 from specchat.models.learned.networks import load_network
 from specchat.models.learned.shared_weights import SharedWeights, unit
@@ -26,12 +28,13 @@ from specchat.models.learned.sizes import Sizes
 from specchat.models.learned.text_inputs import TextInputs
 from specchat.models.learned.token_inputs import TokenInputs
 from specchat.models.native.arena import Arena
-from specchat.models.native.linear import NativeHead, NativeLinear, small_network_kernels
+from specchat.models.native.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
 from specchat.models.native.network import NativeNetwork
 from specchat.models.own.decoder import Decoder
 
-_LEARNT_TOKENS = 2048
-"""For so many of the most frequent tokens it is computed beforehand what steps take of them."""
+_KNOWN_TOKENS = 8192
+"""For so many of the most frequent tokens it is computed beforehand what steps take of them: for all that a network of
+our own training can guess, so that no round has to."""
 
 _DRAFTING: dict[str, Any] = {"hydra": HydraDrafting, "medusa": MedusaDrafting, "eagle": EagleDrafting}
 
@@ -65,37 +68,30 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
             return weighted
 
         head = partial(TorchHead, normed) if compiled is None else _native(network)
-        return drafting(trained.method, network, target, head, text, threads)
+        shared = network.shared
+        given = DraftingInputs(
+            text or TextInputs(network.sizes.taps, network.fused),
+            _tokens(network, target, compiled),
+            TrimmedHead(head, shared.tokens, shared.head, None if shared.own_head else target.head_rows),
+            threads,
+        )
+        made: TrainedNetwork = _DRAFTING[trained.method](network, given)
+        return Drafting(made, given)
 
     return LearningNetwork(load, make, target, trained.sha256)
 
 
-def drafting(
-    method: str,
-    network: Any,
-    target: Weights,
-    head: Callable[[], HeadProduct[Tensor]],
-    text: TextInputs | None = None,
-    threads: int = 1,
-) -> Drafting:
-    """A network with what it drafts with.
+def _tokens(network: Any, target: Weights, compiled: NativeNetwork | None) -> TokenInputs:
+    """What its steps take of tokens, by the compiled kernels where they have the target's embeddings."""
 
-    Args:
-        text: what a network with the same `fuse` knows of the text already.
-        threads: so many of the target's compiled kernels may draft.
-    """
+    def write(some: Sequence[int], to: Tensor) -> None:
+        to.copy_(network.of_tokens(network.shared.embed(torch.tensor(some))))
 
-    def of_tokens(some: list[int]) -> Tensor:
-        rows: Tensor = network.of_tokens(network.shared.embed(torch.tensor(some)))
-        return rows
-
-    tokens = TokenInputs(of_tokens)
-    tokens.within(network.shared.tokens[:_LEARNT_TOKENS].tolist())  # now, so that no round has to
-    shared = network.shared
-    trimmed = TrimmedHead(head, shared.tokens, shared.head, None if shared.own_head else target.head_rows)
-    given = DraftingInputs(text or TextInputs(network.sizes.taps, network.fused), tokens, trimmed, threads)
-    made: TrainedNetwork = _DRAFTING[method](network, given)
-    return Drafting(made, given)
+    embedding = compiled.embedding if compiled is not None and isinstance(network, Hydra | Medusa) else None
+    product: Any = None if embedding is None else network.token  # `_native` made it one of the kernels'
+    writing = write if embedding is None else EmbeddedProduct(product, embedding, network.sizes.epsilon).write
+    known = network.shared.tokens[:_KNOWN_TOKENS].tolist()
+    return TokenInputs(writing, target.vocab_size, network.sizes.hidden, known)
 
 
 def _check_sizes(trained: TrainedDrafter, sizes: Sizes, target: Weights) -> None:

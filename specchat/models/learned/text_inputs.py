@@ -9,9 +9,9 @@ from torch import Tensor
 
 from specchat.core.states import TextStates, row_of
 
-_MOST_WAITING_TOKENS = 32
-"""States of so many tokens are kept as they came, with all that was read beside them; a round in which no rows are
-asked for then costs next to nothing."""
+_MOST_WAITING_TOKENS = 256
+"""States of so many tokens are kept as they came, with all that was read beside them: rows that are asked for by nobody
+are made many at a time."""
 
 
 class TextInputs:

@@ -10,44 +10,59 @@ from torch import Tensor
 
 from specchat.models.native.token_table import TokenTable
 
-_MOST_TOKENS = 8192
+_MOST_OTHERS = 2048
+"""Rows of so many tokens are kept besides those that are known from the beginning."""
+
+_AT_ONCE = 1024
+"""Rows that are made in one call while loading."""
 
 
 class TokenInputs:
-    """Rows by token, kept for the tokens that were asked for."""
+    """Rows by token: of some tokens from the beginning, of others once they are asked for.
 
-    def __init__(self, compute: Callable[[list[int]], Tensor]) -> None:
-        """None yet; `compute` makes (n, d) rows of tokens."""
-        self._compute = compute
+    The table stays where it is, so that compiled code may keep its address.
+    """
+
+    def __init__(
+        self, write: Callable[[Sequence[int], Tensor], None], vocab_size: int, width: int, known: Sequence[int]
+    ) -> None:
+        """`write` makes rows (n, width) of n tokens below `vocab_size`; those of `known` are made now."""
+        rows = torch.empty(len(known) + _MOST_OTHERS, width)
+        for first in range(0, len(known), _AT_ONCE):
+            some = known[first : first + _AT_ONCE]
+            write(some, rows[first : first + len(some)])
+        self._write, self._known = write, np.asarray(known, np.int64)
+        self._table = TokenTable(rows, np.full(vocab_size, -1, np.int32))
         self._count = 0
-        self._table = TokenTable(torch.empty(0, 0), np.full(0, -1, np.int32))
+        self._forget()
 
     def of(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) a row for each token."""
-        table = self.within(tokens)
-        return table.rows[torch.from_numpy(table.places[list(tokens)]).long()]
+        parts = [self._of(tokens[at : at + _MOST_OTHERS]) for at in range(0, len(tokens), _MOST_OTHERS)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def within(self, tokens: Sequence[int]) -> TokenTable:
-        """A table that has these tokens' rows; valid until others are asked for."""
+        """The table, which has the rows of these tokens, `_MOST_OTHERS` at most, until others are asked for."""
         places = self._table.places
-        if new := [token for token in tokens if token >= len(places) or places[token] < 0]:
+        if new := [token for token in tokens if places[token] < 0]:
             self._learn(list(dict.fromkeys(new)), tokens)
         return self._table
 
+    def _of(self, tokens: Sequence[int]) -> Tensor:
+        table = self.within(tokens)
+        return table.rows[torch.from_numpy(table.places[list(tokens)]).long()]
+
     def _learn(self, new: list[int], tokens: Sequence[int]) -> None:
         rows, places = self._table.rows, self._table.places
-        if self._count + len(new) > _MOST_TOKENS:
-            places[:], self._count = -1, 0
-            new = list(dict.fromkeys(tokens))
-        computed = self._compute(new)
-        if (most := max(new)) >= len(places):
-            places = np.concatenate([places, np.full(2 * most + 1 - len(places), -1, np.int32)])
-        first, end = self._count, self._count + len(new)
-        if end > len(rows):
-            room = computed.new_zeros(max(end, 2 * len(rows), 256), computed.shape[1])
-            if first:
-                room[:first] = rows[:first]
-            rows = room
-        rows[first:end] = computed
-        places[new] = range(first, end)
-        self._table, self._count = TokenTable(rows, places), end
+        if self._count + len(new) > len(rows):
+            self._forget()
+            new = [token for token in dict.fromkeys(tokens) if places[token] < 0]
+        first, self._count = self._count, self._count + len(new)
+        self._write(new, rows[first : self._count])
+        places[new] = range(first, self._count)
+
+    def _forget(self) -> None:
+        """Only those that are known from the beginning."""
+        self._count = len(self._known)
+        self._table.places[:] = -1
+        self._table.places[self._known] = range(self._count)

@@ -88,6 +88,7 @@ class Kernels:
         library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
         library.linear_check.argtypes = library.head_alone_check.argtypes = [_POINTER]
         library.linear.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
+        library.linear_of_stored.argtypes = [*(_POINTER,) * 2, ctypes.c_float, *(_POINTER,) * 2]
         library.gather_outputs.argtypes = [*(_POINTER,) * 2, _INTEGER, _POINTER, ctypes.c_int64, _INTEGER]
         library.team_time.restype = None
         library.team_time.argtypes = [_POINTER, ctypes.c_bool]
@@ -193,6 +194,15 @@ class Kernels:
         with self._passing:
             team = self._team_of(threads)
             self._done(self._library.linear(team, ctypes.byref(product), x, rows, out))
+
+    def linear_of_stored(self, threads: int, stored: Any, epsilon: float, product: Any, out: int) -> None:
+        """A checked product with rows of a matrix, brought to a mean square of 1; the address of (rows, out) float32.
+
+        `stored` is as pack.c declares it.
+        """
+        with self._passing:
+            about = ctypes.byref(stored), epsilon, ctypes.byref(product), out
+            self._done(self._library.linear_of_stored(self._team_of(threads), *about))
 
     def gather(self, product: Any, outputs: Sequence[int], room: int, room_bytes: int, place: int) -> None:
         """Copy outputs of a product to this address, behind the first `place` that are there.

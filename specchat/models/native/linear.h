@@ -3,6 +3,8 @@
 #pragma once
 
 #include "head.h"
+#include "norm.h"
+#include "stored.h"
 
 /* Whether a product's sizes agree with one another: asked once, when it is made. */
 int linear_check(const Product *product) {
@@ -32,4 +34,22 @@ int linear(Team *team, const Product *product, const float *x, int rows, float *
     multiply(team, product, 1, &rounded, rows, out, false);
     free(memory);
     return DONE;
+}
+
+/* A product with rows of a table, each of which is brought to a mean square of 1 first: (rows, out). An Outcome. */
+int linear_of_stored(Team *team, const Stored *table, float epsilon, const Product *product, float *out) {
+    if (in_range("rows", table->rows, 1, MOST_QUERIES)) return REFUSED;
+    if (!(epsilon > 0 && epsilon < 1)) return refuse("no epsilon");
+    if (table->length != product->in) return refuse("rows of %d numbers, not %d", table->length, product->in);
+    size_t length = (size_t)table->length;
+    float *x = aligned_alloc(64, ((size_t)table->rows * length * sizeof *x + 63) / 64 * 64);
+    if (x == NULL) return NO_MEMORY;
+    int outcome = unpack_rows(table, x);
+    for (int row = 0; outcome == DONE && row < table->rows; row++) {
+        float *at = x + (size_t)row * length;
+        norm_row(at, NULL, table->length, epsilon, at);
+    }
+    if (outcome == DONE) outcome = linear(team, product, x, table->rows, out);
+    free(x);
+    return outcome;
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +14,7 @@ from specchat.models.native.arena import Arena
 from specchat.models.native.c_structures import CDecoder
 from specchat.models.native.growing_head import GrowingHead
 from specchat.models.native.kernels import Kernels, kernels_for
-from specchat.models.native.packing import pack_into
+from specchat.models.native.packing import RowReader, pack_into
 from specchat.models.native.product import LANES, Product
 from specchat.models.native.tensor_pointers import pointer
 
@@ -37,8 +40,8 @@ class NativeLinear(nn.Module):
         out, inputs = weight.shape
         self.product = Product.empty(out, inputs, _BITS, False, None, arena)
         pack_into(kernels, _stored(weight), _BITS, self.product.data)
-        self._c = self.product.as_c()
-        kernels.check_linear(self._c)
+        self.as_c = self.product.as_c()
+        kernels.check_linear(self.as_c)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, out) float32 from (…, in)."""
@@ -47,8 +50,23 @@ class NativeLinear(nn.Module):
         out = torch.empty(*x.shape[:-1], product.out)
         if rows:
             states = pointer("states", x, torch.float32, *x.shape[:-1], product.inputs)
-            self.kernels.linear(1, self._c, rows, states, out.data_ptr())
+            self.kernels.linear(1, self.as_c, rows, states, out.data_ptr())
         return out
+
+
+class EmbeddedProduct:
+    """A product with rows of a table of embeddings, each brought to a mean square of 1: one call."""
+
+    def __init__(self, linear: NativeLinear, embedding: RowReader, epsilon: float) -> None:
+        """The table has rows as long as the product's inputs."""
+        self._linear, self._embedding, self._epsilon = linear, embedding, epsilon
+
+    def write(self, tokens: Sequence[int], to: Tensor) -> None:
+        """Write what comes of these tokens, one at least: (n, out) float32 without gaps."""
+        which = array("i", tokens)
+        rows = pointer("rows of tokens", to, torch.float32, len(which), self._linear.product.out)
+        kernels, product = self._linear.kernels, self._linear.as_c
+        kernels.linear_of_stored(1, self._embedding.some(which), self._epsilon, product, rows)
 
 
 class NativeHead:

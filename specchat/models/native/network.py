@@ -80,7 +80,8 @@ class NativeNetwork:
         self._norm = self._source.dense("norm")
         stored = self._source.stored("embed") if shape.embedding_scale == 1.0 else None
         plain = stored is not None and self._kernels.packs(stored.kind) and stored.length == shape.hidden
-        self._embedding = RowReader(self._kernels, stored) if stored is not None and plain else None
+        self.embedding = RowReader(self._kernels, stored) if stored is not None and plain else None
+        """Rows of tokens as the first layer gets them; None where the source computes them."""
         self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=torch.bfloat16)
         products = [self._head, *(product for layer in self._layers for product in layer.products)]
         self.nbytes = sum(product.nbytes for product in products)
@@ -98,7 +99,7 @@ class NativeNetwork:
         self._kernels.check(self._c)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
-        return self._source.embed(list(tokens)) if self._embedding is None else self._embedding.rows(tokens)
+        return self._source.embed(list(tokens)) if self.embedding is None else self.embedding.rows(tokens)
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         return head_rows(self._source, self.shape.tied, tokens)
@@ -150,8 +151,8 @@ class NativeNetwork:
     def _whole_passes(self, cache: KVCache) -> WholePasses | None:
         """Those over this cache; None where embeddings are computed by the source."""
         passes = self._of_caches.get(cache)
-        if passes is None and self._embedding is not None:
-            passes = self._of_caches[cache] = WholePasses(self.shape, self.like, self._embedding)
+        if passes is None and self.embedding is not None:
+            passes = self._of_caches[cache] = WholePasses(self.shape, self.like, self.embedding)
         return passes
 
     def time_phases(self, timed: bool) -> None:

@@ -85,15 +85,19 @@ class RowReader:
 
     def rows(self, which: Sequence[int]) -> Tensor:
         """(n, length) float32."""
-        order, whole = array("i", which), self.as_c
-        rows = torch.empty(len(order), whole.length)
+        order = array("i", which)
+        rows = torch.empty(len(order), self.as_c.length)
         if len(order):
-            about = _CStored(
-                *(whole.data, order.buffer_info()[0], whole.row_bytes),
-                *(len(order), whole.length, whole.kind, whole.there),
-            )
-            self._kernels.unpack(about, rows.data_ptr())
+            self._kernels.unpack(self.some(order), rows.data_ptr())
         return rows
+
+    def some(self, which: array[int]) -> CStored:
+        """These rows, numbers of 32 bits, for C; valid as long as this and they live."""
+        whole = self.as_c
+        return CStored(
+            *(whole.data, which.buffer_info()[0], whole.row_bytes),
+            *(len(which), whole.length, whole.kind, whole.there),
+        )
 
 
 class _Unpacked:
@@ -115,7 +119,7 @@ class _Unpacked:
         return self._source.dense(*self._where, rows=rows)
 
 
-class _CStored(ctypes.Structure):
+class CStored(ctypes.Structure):
     """`Stored` of pack.c."""
 
     _fields_ = [
@@ -125,11 +129,11 @@ class _CStored(ctypes.Structure):
     ]
 
 
-def _as_c(rows: StoredRows) -> _CStored:
+def _as_c(rows: StoredRows) -> CStored:
     """The same for C; valid as long as `rows` lives."""
     assert rows.data.flags.c_contiguous, "C finds a row by the length of one"
     assert rows.data.dtype == np.uint8, "rows are bytes"
     assert rows.order is None or (rows.order.dtype == np.int32 and rows.order.flags.c_contiguous), "32 bits each"
     order = None if rows.order is None else rows.order.ctypes.data
     there, row_bytes = rows.data.shape
-    return _CStored(rows.data.ctypes.data, order, row_bytes, rows.rows, rows.length, rows.kind, there)
+    return CStored(rows.data.ctypes.data, order, row_bytes, rows.rows, rows.length, rows.kind, there)

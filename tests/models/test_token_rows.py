@@ -1,0 +1,96 @@
+"""Rows by token: what a trained network takes of tokens, and heads that grow."""
+
+from __future__ import annotations
+
+import torch
+
+from specchat.models.base import trimmed_head
+from specchat.models.base.trimmed_head import TrimmedHead
+from specchat.models.learned import token_inputs
+from specchat.models.learned.token_inputs import TokenInputs
+
+VOCAB = 50
+
+
+def inputs(known):
+    """Rows that say their token, and the lists of tokens that were computed."""
+    asked = []
+
+    def write(tokens, to):
+        asked.append(list(tokens))
+        to.copy_(torch.tensor([[float(token), -float(token)] for token in tokens]))
+
+    return TokenInputs(write, VOCAB, 2, known), asked
+
+
+def said(rows):
+    return rows[:, 0].tolist()
+
+
+def test_every_token_is_computed_once():
+    rows, asked = inputs([7, 3])
+    assert said(rows.of([3, 9, 3, 7])) == [3.0, 9.0, 3.0, 7.0]
+    assert said(rows.of([9, 11, 9])) == [9.0, 11.0, 9.0]
+    assert asked == [[7, 3], [9], [11]]
+
+
+def test_what_is_known_from_the_beginning_is_computed_in_parts(monkeypatch):
+    monkeypatch.setattr(token_inputs, "_AT_ONCE", 2)
+    rows, asked = inputs([7, 3, 1, 8, 2])
+    assert asked == [[7, 3], [1, 8], [2]]
+    assert said(rows.of([2, 8, 7])) == [2.0, 8.0, 7.0]
+
+
+def test_the_table_stays_where_it_is_and_knows_what_was_asked_for():
+    rows, _ = inputs([7])
+    before = rows.within([7])
+    after = rows.within([20, 21])
+    assert after is before
+    assert said(after.rows[torch.from_numpy(after.places[[7, 20, 21]]).long()]) == [7.0, 20.0, 21.0]
+    assert after.places[22] == -1
+
+
+def test_a_full_table_forgets_all_but_what_it_knew_at_first(monkeypatch):
+    monkeypatch.setattr(token_inputs, "_MOST_OTHERS", 3)
+    rows, asked = inputs([7])
+    assert said(rows.of([1, 2, 3])) == [1.0, 2.0, 3.0]
+    assert said(rows.of([3, 4, 7])) == [3.0, 4.0, 7.0]
+    assert asked == [[7], [1, 2, 3], [3, 4]]
+    assert rows.within([7]).places[1] == -1
+
+
+def test_more_tokens_than_there_is_room_for_are_answered_all_the_same(monkeypatch):
+    monkeypatch.setattr(token_inputs, "_MOST_OTHERS", 3)
+    rows, _ = inputs([7])
+    many = [*range(10), *range(12)]
+    assert said(rows.of(many)) == [float(token) for token in many]
+
+
+class Picked:
+    def __init__(self):
+        self.rows = []
+
+    def append(self, rows):
+        self.rows.append(list(rows))
+
+
+def test_a_head_grows_at_once_or_by_several_tokens_together(monkeypatch):
+    monkeypatch.setattr(trimmed_head, "_TOGETHER", 3)
+    head = TrimmedHead(Picked, torch.tensor([5, 6]), [5, 6], list)
+    head.add_later([5, 8])
+    head.add_later([8, 9])
+    assert head.tokens.tolist() == [5, 6]
+    head.add_later([10, 6])
+    assert head.tokens.tolist() == [5, 6, 8, 9, 10]
+    head.add_later([11])
+    head.add([12])
+    assert head.tokens.tolist() == [5, 6, 8, 9, 10, 11, 12]
+    assert head.product.rows == [[5, 6], [8, 9, 10], [11, 12]]
+
+
+def test_a_head_that_cannot_grow_stays_as_it_is():
+    head = TrimmedHead(Picked, torch.tensor([5, 6]), [5, 6])
+    for _ in range(20):
+        head.add_later(range(40))
+        head.add(range(40))
+    assert head.tokens.tolist() == [5, 6]
