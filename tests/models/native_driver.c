@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-enum { LAYERS = 2, HIDDEN = 96, HEADS = 4, KV_HEADS = 2, SIZE = 64, INTER = 100, VOCAB = 1003, CAPACITY = 64 };
-enum { PROMPT = 37, NODES = 5, END = PROMPT + NODES };
+enum { LAYERS = 2, HIDDEN = 96, HEADS = 4, KV_HEADS = 2, SIZE = 64, INTER = 100, VOCAB = 1003, CAPACITY = 576 };
+enum { PROMPT = 537, NODES = 5, END = PROMPT + NODES };
 
 static uint64_t state = 1;
 
@@ -77,16 +77,16 @@ int main(void) {
     size_t cache = (size_t)LAYERS * KV_HEADS * CAPACITY * SIZE * sizeof(uint16_t);
     uint32_t *keys = room(cache), *values = room(cache);
     int32_t places[END], positions[END] = {0};
-    uint8_t seen[END * END] = {0};
+    static uint8_t seen[END * END];
     for (int row = 0; row < END; row++) {
         places[row] = row;
         positions[row] = row < PROMPT ? row : PROMPT + (row - PROMPT) / 2;
         for (int at = 0; at <= row; at++) seen[row * END + at] = at < PROMPT || at == row || at == PROMPT;
     }
-    uint8_t prompt_seen[PROMPT * PROMPT];
+    static uint8_t prompt_seen[PROMPT * PROMPT];
     for (int row = 0; row < PROMPT; row++) memcpy(prompt_seen + row * PROMPT, seen + row * END, PROMPT);
     float *turns = numbers(END * SIZE), *hidden = numbers(END * HIDDEN);
-    Team *team = team_new(2);
+    Team *team = team_new(3);
     Rows prompt = {PROMPT, PROMPT, CAPACITY, hidden, positions, places, keys, values, {{0, END, turns, prompt_seen}}, .kept = LAYERS};
     Rows tree = {NODES, END, CAPACITY, hidden + PROMPT * HIDDEN, positions + PROMPT, places + PROMPT, keys, values,
                  {{PROMPT, END, turns, seen + PROMPT * END}}, .kept = LAYERS};

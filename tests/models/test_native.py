@@ -218,6 +218,23 @@ def test_the_number_of_threads_changes_no_bit(threads):
 
 
 @needs_native
+@pytest.mark.parametrize("family", ["llama", "mistral, sliding window"])
+def test_behind_a_long_text_the_number_of_threads_changes_no_bit(family):
+    own = native(network(family), context_tokens=1024)
+    tree, right, _ = branching_tree()
+    said = []
+    for threads in (1, 2, 3):
+        own.network.threads = threads
+        own.prefill(prompt(700))
+        said.append(own.read(tree).logits)
+        own.keep([])
+        said.append(own.read(TokenTree(9, V).freeze()).logits)
+    for tree_logits, plain in zip(said[::2], said[1::2], strict=True):
+        assert torch.equal(tree_logits, said[0])
+        assert torch.equal(plain[0], said[0][right]), "a row of a tree has the bits of plain decoding"
+
+
+@needs_native
 @pytest.mark.parametrize(("processor", "beyond"), [("haswell", None), ("alderlake", "avx_vnni")])
 def test_older_processors_compute_the_same(processor, beyond):
     if why := have(processor):
