@@ -239,7 +239,7 @@ class CrossVocabulary:
                 logprob += math.log(max(1e-9, -math.expm1(merged_logprob - logprob)))
             own = own_tokens(token)
             if own and own[0] < vocab_size and logprob > -math.inf:
-                candidate: _Candidate = (logprob, (token,), own[1:])
+                candidate: _Candidate = logprob, (token,), own[1:]
                 found[own[0]] = _joined(found[own[0]], candidate) if own[0] in found else candidate
         if merged is not None:
             candidate = merged_logprob, ngram, ()

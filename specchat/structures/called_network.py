@@ -79,7 +79,7 @@ class CalledNetwork:
 
 
 def as_named(tokens: Tensor | None, logits: Tensor | None, totals: Tensor | None) -> Named | None:
-    """These tensors, where compiled code can take them as they are."""
+    """These (R, K), (R, K) and (R,), where compiled code can take them as they are."""
     if tokens is None or logits is None or totals is None or tokens.dtype is not torch.int32 or not tokens.is_cpu:
         return None
     if tokens.shape[1] != MOST_WIDTH or logits.dtype is not torch.float32 or totals.dtype is not torch.float32:

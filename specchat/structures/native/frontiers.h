@@ -10,8 +10,12 @@ static double price_of(const Search *s, int32_t rank) {
 
 /* Whether a guess of this worth could be among the best and earn its row, if nothing better came any more. */
 static bool pays(const Search *s, const Growing *g, double worth) {
-    int32_t rank = 1;
-    while (rank <= g->ranked.count && g->ranked.all[rank - 1] >= worth) rank++;
+    int32_t rank = 1, end = g->ranked.count + 1; /* behind all that are worth as much */
+    while (rank < end) {
+        int32_t middle = (rank + end) / 2;
+        if (g->ranked.all[middle - 1] >= worth) rank = middle + 1;
+        else end = middle;
+    }
     return rank <= s->nodes && worth >= s->floor && worth >= price_of(s, rank);
 }
 
