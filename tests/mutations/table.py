@@ -1078,8 +1078,8 @@ MUTATIONS = (
         "drawing in C",
         "forgets the path's penalties",
         "core/native/draw.c",
-        " || !penalise(row, logits, temperature, s, path)",
-        "",
+        "for (int i = 0; i < depth; i++) {",
+        "for (int i = 0; i < 0; i++) {",
         ("tests/core/test_target_draw.py",),
     ),
     Mutation(

@@ -148,7 +148,7 @@ class LayerWatch:
 def reading_of_all(
     plan: Plan, said: HeadOutput, taps: Mapping[int, Tensor] = _NO_TAPS, text_states: TextStates | None = None
 ) -> Reading:
-    """The reading of a pass without riders in which every node stayed."""
+    """The reading of a pass without riders in which every node stayed; `taps` are layer → (R, d) states."""
     return Reading(
         plan.nodes,
         said.logits,
