@@ -173,15 +173,14 @@ static inline __attribute__((always_inline)) void mix_set(const Looking *l, int 
     static void score_##count(const Looking *l, int from, int first, int end) { score_set(l, from, count, first, end); } \
     static void mix_##count(const Looking *l, int from, int first, int end) { mix_set(l, from, count, first, end); }
 typedef void Look(const Looking *l, int from, int first, int end);
-COUNTS(1) COUNTS(2) COUNTS(3)
+COUNTS(1) COUNTS(2) COUNTS(3) COUNTS(4)
 #if SET == 6
-COUNTS(4) COUNTS(5) COUNTS(6)
-static Look *const SCORE[SET] = {score_1, score_2, score_3, score_4, score_5, score_6};
-static Look *const MIX[SET] = {mix_1, mix_2, mix_3, mix_4, mix_5, mix_6};
+COUNTS(5) COUNTS(6)
+#define EACH(what) {what##_1, what##_2, what##_3, what##_4, what##_5, what##_6}
 #else
-static Look *const SCORE[SET] = {score_1, score_2, score_3};
-static Look *const MIX[SET] = {mix_1, mix_2, mix_3};
+#define EACH(what) {what##_1, what##_2, what##_3, what##_4}
 #endif
+static Look *const SCORE[SET] = EACH(score), *const MIX[SET] = EACH(mix);
 
 /* For all queries one stretch of rows after another; the next one, or at the end the first of what follows, is fetched
  * meanwhile, a part of it with every set. */

@@ -14,7 +14,7 @@
 #define SET 6
 enum { WIDE = 4, BLOCKS = 2, ROWS_AT_ONCE = TILE };
 #else
-#define SET 3
+#define SET 4
 enum { WIDE = 4, BLOCKS = 1, ROWS_AT_ONCE = TILE / 2 };
 #endif
 #if REGISTER == 16 && defined(__AVX512VNNI__) || REGISTER == 8 && defined(__AVXVNNI__)
