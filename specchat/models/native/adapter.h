@@ -15,9 +15,12 @@ typedef struct {
 enum { MOST_RANK = 1024, ADAPTED = 7, FIRST_QKV = 0, FIRST_O = 3, FIRST_GATE = 4, FIRST_DOWN = 6 }; /* q, k, v, o, gate, up, down */
 
 static float dot(const float *a, const float *b, int length) {
-    vf sum = {0};
+    vf sum[PARTS] = {{0}};
     int i = 0;
-    for (; i + LANES <= length; i += LANES) sum = fma16(load(a + i), load(b + i), sum);
+    for (; i + LANES <= length; i += LANES)
+#pragma GCC unroll 4
+        for (int k = 0; k < PARTS; k++)
+            sum[k] = multiply_add(load(a + i + k * REGISTER), load(b + i + k * REGISTER), sum[k]);
     float rest = 0;
     for (; i < length; i++) rest += a[i] * b[i];
     return sum_of(sum) + rest;

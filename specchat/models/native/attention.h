@@ -27,19 +27,20 @@ typedef struct {
     int room;        /* end, rounded up to whole blocks of keys */
     const uint32_t *keys, *values;
     float *weights; /* (count, room): scores, then weights in pairs of rows */
-    vf *most;       /* (count) */
-    const char *soon; /* what is read next, fetched meanwhile: at every step a line of each quarter, */
+    float (*most)[LANES]; /* (count) */
+    const char *soon; /* what is read next, fetched meanwhile: at every step lines of its quarters, */
     size_t quarter;   /* so many bytes apart; */
     size_t step;      /* so many bytes on from one step to the next */
 } Looking;
 
-static inline __attribute__((always_inline)) void fetch_four(const char *at, size_t apart) {
-    for (size_t i = 0; i < 4; i++) fetch(at + i * apart);
+/* Of four lines those that are fetched with one part. */
+static inline __attribute__((always_inline)) void fetch_four(const char *at, size_t apart, int part) {
+    for (size_t i = (size_t)part; i < 4; i += PARTS) fetch(at + i * apart);
 }
 
-/* Scores of `blocks` blocks of keys; −∞ for those that a query does not see. */
-static inline __attribute__((always_inline)) void score_blocks(const Looking *l, int from, int count, int first,
-                                                               int blocks, int size) {
+/* Scores of one part of the lanes of `blocks` blocks of keys; −∞ for those that a query does not see. */
+static inline __attribute__((always_inline)) void score_part(const Looking *l, int from, int count, int first, int blocks,
+                                                             int size, int part) {
     vf sum[SET][2 * BLOCKS];
     const uint32_t *query[SET];
 #pragma GCC unroll 6
@@ -48,20 +49,17 @@ static inline __attribute__((always_inline)) void score_blocks(const Looking *l,
 #pragma GCC unroll 4
         for (int b = 0; b < 2 * blocks; b++) sum[n][b] = (vf){0};
     }
-    const uint32_t *key = l->keys + (size_t)first * (size_t)(size / 2);
+    const uint32_t *key = l->keys + (size_t)first * (size_t)(size / 2) + part * REGISTER;
     size_t apart = (size_t)KEYS * (size_t)(size / 2), step = l->step, quarter = l->quarter;
     const char *soon = l->soon + (size_t)(first % SPAN / (BLOCKS * KEYS)) * (size_t)(size / 2) * step;
     for (int i = 0; i < size / 2; i++, key += KEYS, soon += step) {
-        fetch_four(soon, quarter);
+        fetch_four(soon, quarter, part);
         vu some[2 * BLOCKS];
 #pragma GCC unroll 4
-        for (int b = 0; b < 2 * blocks; b++) {
-            const uint32_t *at = key + (size_t)(b / 2) * apart + b % 2 * LANES;
-            some[b] = load_pairs(at);
-        }
+        for (int b = 0; b < 2 * blocks; b++) some[b] = load_pairs(key + (size_t)(b / 2) * apart + b % 2 * LANES);
 #pragma GCC unroll 6
         for (int n = 0; n < count; n++) {
-            vu q = query[n][i] - (vu){0};
+            vu q = all_pairs(query[n] + i);
 #pragma GCC unroll 4
             for (int b = 0; b < 2 * blocks; b++) sum[n][b] = dot2(sum[n][b], some[b], q);
         }
@@ -70,43 +68,52 @@ static inline __attribute__((always_inline)) void score_blocks(const Looking *l,
     for (int b = 0; b < blocks; b++)
 #pragma GCC unroll 6
         for (int n = 0; n < count; n++) {
-            int at = first + b * KEYS;
+            int at = first + b * KEYS, lane = part * REGISTER;
             vf even = sum[n][2 * b], odd = sum[n][2 * b + 1];
             if (at + KEYS > l->common) {
                 vi seen_even, seen_odd;
-                seen(l->queries[from + n].mask + at, l->end - at, &seen_even, &seen_odd);
+                seen(l->queries[from + n].mask + at + 2 * lane, l->end - at - 2 * lane, &seen_even, &seen_odd);
                 even = either(seen_even, even, all(-INFINITY));
                 odd = either(seen_odd, odd, all(-INFINITY));
             }
-            l->most[from + n] = larger(larger(even, odd), l->most[from + n]);
-            float *scores = l->weights + (size_t)(from + n) * (size_t)l->room + at;
+            float *most = l->most[from + n] + lane;
+            store(most, larger(larger(even, odd), load(most)));
+            float *scores = l->weights + (size_t)(from + n) * (size_t)l->room + at + lane;
             store(scores, even);
             store(scores + LANES, odd);
         }
 }
 
+static inline __attribute__((always_inline)) void score_blocks(const Looking *l, int from, int count, int first,
+                                                               int blocks, int size) {
+    for (int part = 0; part < PARTS; part++) score_part(l, from, count, first, blocks, size, part);
+}
+
 /* Scores become weights, in pairs of rows; what their sum is. */
 static float weigh(const Looking *l, int which) {
     float *scores = l->weights + (size_t)which * (size_t)l->room;
-    vf top = all(max_of(l->most[which]));
+    vf highest = load(l->most[which]);
+    for (int i = REGISTER; i < LANES; i += REGISTER) highest = larger(highest, load(l->most[which] + i));
+    vf top = all(max_of(highest));
     /* Between 2 and 4 the last bit of a number is 2^−22: adding makes whole numbers of weights, whose sums are exact. */
     vf three = all(3.0f);
     int64_t total = 0;
     for (int from = 0; from < l->room; from += SPAN) {
         vi sum = {0};
         int end = from + SPAN < l->room ? from + SPAN : l->room;
-        for (int at = from; at < end; at += KEYS) {
-            vf even = rough_power_of_two(load(scores + at) - top);
-            vf odd = rough_power_of_two(load(scores + at + LANES) - top);
-            sum += ((vi)(even + three) - (vi)three) + ((vi)(odd + three) - (vi)three);
-            store(scores + at / 2, (vf)pairs(even, odd));
-        }
+        for (int at = from; at < end; at += KEYS)
+            for (int lane = 0; lane < LANES; lane += REGISTER) {
+                vf even = rough_power_of_two(load(scores + at + lane) - top);
+                vf odd = rough_power_of_two(load(scores + at + LANES + lane) - top);
+                sum += ((vi)(even + three) - (vi)three) + ((vi)(odd + three) - (vi)three);
+                store(scores + at / 2 + lane, (vf)pairs(even, odd));
+            }
         total += sum_of_whole(sum);
     }
     return (float)total / 4194304.0f;
 }
 
-/* Add up weighted values of some pairs of rows, of `vectors` vectors of a head. */
+/* Add up weighted values of some pairs of rows, of `vectors` registers of a head. */
 static inline __attribute__((always_inline)) void mix_pairs(const Looking *l, int from, int count, int pair, int end,
                                                             int column, int vectors) {
     vf sum[SET][WIDE];
@@ -114,28 +121,29 @@ static inline __attribute__((always_inline)) void mix_pairs(const Looking *l, in
 #pragma GCC unroll 6
     for (int n = 0; n < count; n++) {
         weights[n] = (const uint32_t *)(l->weights + (size_t)(from + n) * (size_t)l->room);
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) sum[n][v] = load(l->queries[from + n].to + column + v * LANES);
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) sum[n][v] = load(l->queries[from + n].to + column + v * REGISTER);
     }
     const uint32_t *value = l->values + (size_t)pair * (size_t)l->size + column;
     size_t step = l->step, quarter = l->quarter;
-    const char *soon = l->soon + (size_t)(column / (WIDE * LANES)) * (SPAN / 2) * step;
+    const char *soon = l->soon + (size_t)(column / (WIDE * REGISTER)) * (SPAN / 2) * step;
     for (int t = pair; t < end; t++, value += l->size, soon += step) {
-        fetch_four(soon, quarter);
+        #pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++) fetch_four(soon, quarter, part);
         vu some[WIDE];
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) some[v] = load_pairs(value + v * LANES);
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) some[v] = load_pairs(value + v * REGISTER);
 #pragma GCC unroll 6
         for (int n = 0; n < count; n++) {
-            vu weight = weights[n][t] - (vu){0};
-#pragma GCC unroll 4
+            vu weight = all_pairs(weights[n] + t);
+#pragma GCC unroll 8
             for (int v = 0; v < vectors; v++) sum[n][v] = dot2(sum[n][v], some[v], weight);
         }
     }
 #pragma GCC unroll 6
     for (int n = 0; n < count; n++)
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) store(l->queries[from + n].to + column + v * LANES, sum[n][v]);
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; v++) store(l->queries[from + n].to + column + v * REGISTER, sum[n][v]);
 }
 
 /* The same for the columns that fill no vector. */
@@ -144,8 +152,8 @@ static void mix_rest(const Looking *l, int which, int pair, int end, int column)
     float *to = l->queries[which].to;
     for (; column < l->size; column++)
         for (int t = pair; t < end; t++)
-            to[column] = dot2(all(to[column]), l->values[(size_t)t * (size_t)l->size + column] - (vu){0},
-                              weights[t] - (vu){0})[0];
+            to[column] = dot2(all(to[column]), all_pairs(l->values + (size_t)t * (size_t)l->size + column),
+                              all_pairs(weights + t))[0];
 }
 
 static inline __attribute__((always_inline)) void score_set(const Looking *l, int from, int count, int first, int end) {
@@ -156,8 +164,8 @@ static inline __attribute__((always_inline)) void score_set(const Looking *l, in
 
 static inline __attribute__((always_inline)) void mix_set(const Looking *l, int from, int count, int first, int end) {
     int column = 0, pair = first / 2, last = end / 2;
-    for (; column + WIDE * LANES <= l->size; column += WIDE * LANES) mix_pairs(l, from, count, pair, last, column, WIDE);
-    for (; column + LANES <= l->size; column += LANES) mix_pairs(l, from, count, pair, last, column, 1);
+    for (; column + WIDE * REGISTER <= l->size; column += WIDE * REGISTER) mix_pairs(l, from, count, pair, last, column, WIDE);
+    for (; column + REGISTER <= l->size; column += REGISTER) mix_pairs(l, from, count, pair, last, column, 1);
     for (int n = 0; n < count; n++) mix_rest(l, from + n, pair, last, column);
 }
 
@@ -165,22 +173,21 @@ static inline __attribute__((always_inline)) void mix_set(const Looking *l, int 
     static void score_##count(const Looking *l, int from, int first, int end) { score_set(l, from, count, first, end); } \
     static void mix_##count(const Looking *l, int from, int first, int end) { mix_set(l, from, count, first, end); }
 typedef void Look(const Looking *l, int from, int first, int end);
-COUNTS(1) COUNTS(2) COUNTS(3)
+COUNTS(1) COUNTS(2) COUNTS(3) COUNTS(4)
 #if SET == 6
-COUNTS(4) COUNTS(5) COUNTS(6)
-static Look *const SCORE[SET] = {score_1, score_2, score_3, score_4, score_5, score_6};
-static Look *const MIX[SET] = {mix_1, mix_2, mix_3, mix_4, mix_5, mix_6};
+COUNTS(5) COUNTS(6)
+#define EACH(what) {what##_1, what##_2, what##_3, what##_4, what##_5, what##_6}
 #else
-static Look *const SCORE[SET] = {score_1, score_2, score_3};
-static Look *const MIX[SET] = {mix_1, mix_2, mix_3};
+#define EACH(what) {what##_1, what##_2, what##_3, what##_4}
 #endif
+static Look *const SCORE[SET] = EACH(score), *const MIX[SET] = EACH(mix);
 
 /* For all queries one stretch of rows after another; the next one, or at the end the first of what follows, is fetched
  * meanwhile, a part of it with every set. */
 static void look(Looking *l, Look *const *how, const uint32_t *rows, const uint32_t *after) {
     size_t row_bytes = (size_t)l->size * sizeof(uint16_t), sets = (size_t)(l->count + SET - 1) / SET;
     l->quarter = SPAN * row_bytes / sets / 4;
-    l->step = l->quarter / (SPAN / 2 * (size_t)((l->size + WIDE * LANES - 1) / (WIDE * LANES)));
+    l->step = l->quarter / (SPAN / 2 * (size_t)((l->size + WIDE * REGISTER - 1) / (WIDE * REGISTER)));
     for (int first = 0; first < l->room; first += SPAN) {
         int end = first + SPAN < l->room ? first + SPAN : l->room;
         const char *next = end < l->room ? (const char *)rows + (size_t)end * row_bytes : (const char *)after;
@@ -194,7 +201,7 @@ static void look(Looking *l, Look *const *how, const uint32_t *rows, const uint3
 
 static void attend(Looking *l) {
     for (int n = 0; n < l->count; n++) {
-        l->most[n] = all(-INFINITY);
+        for (int i = 0; i < LANES; i++) l->most[n][i] = -INFINITY;
         memset(l->queries[n].to, 0, (size_t)l->size * sizeof(float));
     }
     look(l, SCORE, l->keys, l->values);

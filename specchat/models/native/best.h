@@ -22,15 +22,15 @@ static void begin(Best *best) {
 
 static void insert(Best *best, float score, int32_t token) {
     vi before = {0}; /* ones less than nothing */
-    for (int i = 0; i < BEST; i += LANES) {
+    for (int i = 0; i < BEST; i += REGISTER) {
         vf scores = load(best->score + i);
-        vi tokens = *(const vi_any *)(best->token + i);
+        vi tokens = load_whole(best->token + i);
         before += (scores > score) | ((scores == score) & (tokens < token));
     }
     int at = -sum_of_whole(before);
     if (at == BEST) return;
-    for (int i = BEST - LANES; i >= 0 && i + LANES > at; i -= LANES) {
-        vi place = COUNT + i;
+    for (int i = BEST - REGISTER; i >= 0 && i + REGISTER > at; i -= REGISTER) {
+        vi place = load_whole(COUNT) + i;
         vf scores = either(place < at, load(best->score + i), load(best->score + i - 1));
         vf tokens = either(place < at, load((float *)best->token + i), load((float *)best->token + i - 1));
         store(best->score + i, scores);

@@ -15,7 +15,7 @@ typedef struct {
 static void read_strips(void *job, int from, int to, int thread) {
     Probe *probe = job;
     vi sum = {0};
-    for (size_t at = (size_t)from * STRIP; at < (size_t)to * STRIP; at += 4 * LANES) {
+    for (size_t at = (size_t)from * STRIP; at < (size_t)to * STRIP; at += 4 * REGISTER) {
         fetch(probe->data + at + AHEAD);
         sum += *(const vi *)(probe->data + at);
     }
@@ -59,5 +59,5 @@ double floor_bytes(Team *team, const uint8_t *data, int64_t bytes) {
 double floor_operations(Team *team) {
     int pieces = 64 * team->threads;
     double took = timed(team, multiply_registers, &(Probe){0}, pieces);
-    return took > 0 ? 2.0 * 4 * LANES * (DOTS / CHAINS * CHAINS) * pieces / took : 0;
+    return took > 0 ? 2.0 * 4 * REGISTER * (DOTS / CHAINS * CHAINS) * pieces / took : 0;
 }

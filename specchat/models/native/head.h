@@ -19,11 +19,14 @@ static void head_blocks(void *job, int from, int to, int thread) {
         int at = block * LANES, valid = m->width - at;
         for (int first = 0; first < m->rows; first += TILE) {
             int count = m->rows - first < TILE ? m->rows - first : TILE;
-            vf logits[TILE];
+            float logits[TILE][LANES] __attribute__((aligned(64)));
             block_of(m->products, block, m->x, first / TILE, count, logits);
             for (int r = 0; r < count; r++) {
-                store_lanes(m->out + (size_t)(first + r) * (size_t)m->width + at, logits[r], valid);
-                consider(&best[first + r], logits[r], at, valid);
+                float *to = m->out + (size_t)(first + r) * (size_t)m->width + at;
+                for (int i = 0; i < LANES; i += REGISTER) {
+                    store_lanes(to + i, load(logits[r] + i), valid - i);
+                    consider(&best[first + r], load(logits[r] + i), at + i, valid - i);
+                }
             }
         }
     }

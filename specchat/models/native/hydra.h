@@ -87,9 +87,9 @@ static void add_mlp(Stepping *p) {
     multiply(p->team, &h->gate_up, 1, &p->x, p->rows, p->inner, false);
     for (int row = 0; row < p->rows; row++) {
         float *gate = p->inner + (size_t)row * 2 * (size_t)h->inner, *up = gate + h->inner;
-        for (int i = 0; i < h->inner; i += LANES) {
+        for (int i = 0; i < h->inner; i += REGISTER) {
             int valid = h->inner - i;
-            store_lanes(gate + i, silu16(load_lanes(gate + i, valid)) * load_lanes(up + i, valid), valid);
+            store_lanes(gate + i, silu(load_lanes(gate + i, valid)) * load_lanes(up + i, valid), valid);
         }
     }
     round_all(p->inner, 2 * (size_t)h->inner, p->rows, h->inner, &p->x);

@@ -5,23 +5,18 @@
 #include "workspace.h"
 
 static float mean_square(const float *x, int length) {
-    vf sum = {0};
-    int i = 0;
-    for (; i + LANES <= length; i += LANES) sum = fma16(load(x + i), load(x + i), sum);
-    float rest = 0;
-    for (; i < length; i++) rest += x[i] * x[i];
-    return (sum_of(sum) + rest) / (float)length;
+    return dot(x, x, length) / (float)length;
 }
 
 /* Some values of a row times a factor and, where there are any, times their weights. */
 static void scale_row(const float *x, const float *weight, float factor, int length, float *to) {
     int i = 0;
     if (weight == NULL) {
-        for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor);
+        for (; i + REGISTER <= length; i += REGISTER) store(to + i, load(x + i) * factor);
         for (; i < length; i++) to[i] = x[i] * factor;
         return;
     }
-    for (; i + LANES <= length; i += LANES) store(to + i, load(x + i) * factor * load(weight + i));
+    for (; i + REGISTER <= length; i += REGISTER) store(to + i, load(x + i) * factor * load(weight + i));
     for (; i < length; i++) to[i] = x[i] * factor * weight[i];
 }
 

@@ -50,27 +50,34 @@ static inline void unpack(const Stored *from, const uint8_t *row, int group, flo
     UNPACK[from->kind](row, group, left < GROUP ? left : GROUP, to);
 }
 
-static inline vf size_of(vf value) { return (vf)((vi)value & 0x7fffffff); }
 static inline float not_zero(float scale) { return scale > 1e-12f ? scale : 1e-12f; }
 
-/* The nearest whole numbers, of two the even one, counted from `middle`. */
-static inline vn nearest(vf value, float least, float most, int middle) {
-    value = larger(value, all(least));
-    value = either(value < most, value, all(most));
-    vi whole = (vi)(value + 12582912.0f) - (vi)all(12582912.0f);
-    return narrow(whole + middle);
+/* LANES numbers, less `minimum` and in steps of `scale`: the nearest whole numbers, of two the even one, counted from
+ * `middle`. */
+static inline vn nearest(const float *x, float minimum, float scale, float least, float most, int middle) {
+    vi whole[PARTS];
+    for (int k = 0; k < PARTS; k++) {
+        vf value = larger((load(x + k * REGISTER) - minimum) / scale, all(least));
+        value = either(value < most, value, all(most));
+        whole[k] = (vi)(value + 12582912.0f) - (vi)all(12582912.0f) + middle;
+    }
+    return narrow(whole);
 }
 
 /* From the least to the largest of the group in 15 steps. (Of zeros of both signs any may be the least.) */
 static void round_to_four(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
     float x[GROUP] __attribute__((aligned(64))) = {0};
     unpack(from, row, group, x);
-    vf a = load(x), b = load(x + LANES);
-    uint16_t low = as_half(-max_of(larger(-a, -b)));
+    vf most = load(x), least = -load(x);
+    for (int i = REGISTER; i < GROUP; i += REGISTER) {
+        most = larger(most, load(x + i));
+        least = larger(least, -load(x + i));
+    }
+    uint16_t low = as_half(-max_of(least));
     float minimum = half_value(low);
-    uint16_t step = as_half((max_of(larger(a, b)) - minimum) / 15.0f);
+    uint16_t step = as_half((max_of(most) - minimum) / 15.0f);
     float scale = not_zero(half_value(step));
-    vn both = nearest((a - minimum) / scale, 0, 15, 0) | nearest((b - minimum) / scale, 0, 15, 0) << 4;
+    vn both = nearest(x, minimum, scale, 0, 15, 0) | nearest(x + LANES, minimum, scale, 0, 15, 0) << 4;
     put_numbers(to, &both, GROUP / 2, lane);
     put_half(to + FOUR, lane, step);
     put_half(to + FOUR + 2 * LANES, lane, low);
@@ -80,10 +87,11 @@ static void round_to_four(const Stored *from, const uint8_t *row, int group, int
 static void round_to_eight(const Stored *from, const uint8_t *row, int group, int lane, uint8_t *to) {
     float x[GROUP] __attribute__((aligned(64))) = {0};
     unpack(from, row, group, x);
-    vf a = load(x), b = load(x + LANES);
-    uint16_t step = as_half(max_of(larger(size_of(a), size_of(b))) / 127.0f);
+    vf most = size_of(load(x));
+    for (int i = REGISTER; i < GROUP; i += REGISTER) most = larger(most, size_of(load(x + i)));
+    uint16_t step = as_half(max_of(most) / 127.0f);
     float scale = not_zero(half_value(step));
-    vn numbers[2] = {nearest(a / scale, -127, 127, 128), nearest(b / scale, -127, 127, 128)};
+    vn numbers[2] = {nearest(x, 0, scale, -127, 127, 128), nearest(x + LANES, 0, scale, -127, 127, 128)};
     put_numbers(to, numbers, GROUP, lane);
     put_half(to + EIGHT, lane, step);
 }

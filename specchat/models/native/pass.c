@@ -58,7 +58,7 @@ static void attend_pieces(void *job, int from, int to, int thread) {
     for (int piece = from; piece < to; piece++) {
         int shared = piece / parts, first = piece % parts * most;
         Query queries[AT_ONCE];
-        vf highest[AT_ONCE];
+        float highest[AT_ONCE][LANES] __attribute__((aligned(64)));
         int last = queries_of(p) < first + most ? queries_of(p) : first + most;
         for (int next; first < last; first = next) {
             Span span = spans[first / group];
@@ -80,14 +80,18 @@ static void attend_pieces(void *job, int from, int to, int thread) {
     }
 }
 
-/* What adapters add to LANES outputs of gate and up. */
-static void add_to_gates(const Pass *p, int first, int count, int column, vf *gate, vf *up) {
+/* silu(gate) · up, or with gelu, of LANES outputs from `column` on; with what adapters add to both. */
+static void gate_lanes(const Pass *p, int row, int column, const float *gate, const float *up, float *to) {
     int inter = p->decoder->inter;
-    for (int r = 0; r < count; r++) {
-        if (p->rows->adapter_of[first + r] < 0) continue;
-        const float *added = p->gates + (size_t)(first + r) * 2 * (size_t)inter + column;
-        gate[r] += load_lanes(added, inter - column);
-        up[r] += load_lanes(added + inter, inter - column);
+    bool adapted = p->gates && p->rows->adapter_of[row] >= 0;
+    const float *added = adapted ? p->gates + (size_t)row * 2 * (size_t)inter : NULL;
+    for (int i = 0; i < LANES; i += REGISTER) {
+        vf a = load(gate + i), b = load(up + i);
+        if (adapted) {
+            a += load_lanes(added + column + i, inter - column - i);
+            b += load_lanes(added + inter + column + i, inter - column - i);
+        }
+        store(to + i, (p->decoder->gelu ? gelu(a) : silu(a)) * b);
     }
 }
 
@@ -102,12 +106,11 @@ static void gate_groups(void *job, int from, int to, int thread) {
             int count = p->rows->rows - first < TILE ? p->rows->rows - first : TILE;
             float inner[TILE][GROUP] __attribute__((aligned(64)));
             for (int half = 0; half < 2 && half * LANES < valid; half++) {
-                vf a[TILE], b[TILE];
+                float a[TILE][LANES] __attribute__((aligned(64))), b[TILE][LANES] __attribute__((aligned(64)));
                 block_of(gate, 2 * g + half, &p->x, first / TILE, count, a);
                 block_of(up, 2 * g + half, &p->x, first / TILE, count, b);
-                if (p->gates) add_to_gates(p, first, count, g * GROUP + half * LANES, a, b);
                 for (int r = 0; r < count; r++)
-                    store(inner[r] + half * LANES, (p->decoder->gelu ? gelu16(a[r]) : silu16(a[r])) * b[r]);
+                    gate_lanes(p, first + r, g * GROUP + half * LANES, a[r], b[r], inner[r] + half * LANES);
             }
             round_groups(inner[0], GROUP, count, valid, NULL, NULL, &p->inner, first / TILE, g);
         }

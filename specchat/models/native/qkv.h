@@ -9,15 +9,15 @@ enum { QUERY, KEY, VALUE };
 
 /* Pairs of values rotated by angles whose cosines and sines lie side by side. */
 static vf rotated(vf x, vf angles) {
-    vf sign = {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1};
-    return fma16(x, first_twice(angles), swapped(x) * (sign * second_twice(angles)));
+    vf sign = 1.0f - 2.0f * __builtin_convertvector(~load_whole(COUNT) & 1, vf); /* −1, 1, −1, 1, … */
+    return multiply_add(x, first_twice(angles), swapped(x) * (sign * second_twice(angles)));
 }
 
-/* Put LANES columns of a row, from `column` of a head on, where attention reads them: queries rotated by the row's position
+/* Put a register of columns of a row, from `column` of a head on, where attention reads them: queries rotated by the row's position
  * and scaled, keys rotated and values into the cache. */
 static void put_lanes(const Pass *p, int what, int row, int head, int column, vf x) {
     const Decoder *d = p->decoder;
-    int size = d->head_dim, valid = size - column < LANES ? size - column : LANES, place = p->rows->places[row];
+    int size = d->head_dim, valid = size - column < REGISTER ? size - column : REGISTER, place = p->rows->places[row];
     const float *rotations = p->kind->rotations;
     if (what != VALUE && rotations)
         x = rotated(x, load_lanes(rotations + (size_t)p->rows->positions[row] * (size_t)size + column, valid));
@@ -29,7 +29,7 @@ static void put_lanes(const Pass *p, int what, int row, int head, int column, vf
         store_lanes(both, (vf)(place % 2 ? upper | brain(x) >> 16 : (brain(x) & 0xffff0000) | lower), valid);
         return;
     }
-    uint32_t pairs[LANES / 2];
+    uint32_t pairs[REGISTER / 2];
     store_pairs(pairs, x);
     if (what == QUERY) {
         size_t at = ((size_t)row * (size_t)d->heads + (size_t)head) * (size_t)size + (size_t)column;
@@ -44,7 +44,7 @@ static void put_lanes(const Pass *p, int what, int row, int head, int column, vf
 static void put_head(const Pass *p, int what, int row, int head, float *from, const float *norm) {
     int size = p->decoder->head_dim;
     if (norm) norm_row(from, norm, size, p->decoder->epsilon, from);
-    for (int column = 0; column < size; column += LANES)
+    for (int column = 0; column < size; column += REGISTER)
         put_lanes(p, what, row, head, column, load_lanes(from + column, size - column));
 }
 
@@ -92,10 +92,11 @@ static void qkv_blocks(void *job, int from, int to, int thread) {
         fetch_keys(p, (size_t)at, (size_t)blocks);
         for (int first = 0; first < p->rows->rows; first += TILE) {
             int count = p->rows->rows - first < TILE ? p->rows->rows - first : TILE;
-            vf result[TILE];
+            float result[TILE][LANES] __attribute__((aligned(64)));
             block_of(&products[what], block, &p->x, first / TILE, count, result);
             for (int r = 0; r < count; r++)
-                put_lanes(p, what, first + r, block / per_head, block % per_head * LANES, result[r]);
+                for (int i = 0; i < LANES; i += REGISTER)
+                    put_lanes(p, what, first + r, block / per_head, block % per_head * LANES + i, load(result[r] + i));
         }
     }
 }

@@ -17,31 +17,33 @@ typedef struct {
  * and times `norm` unless NULL. What is written of the tile's other rows is not read. */
 static inline __attribute__((always_inline)) void round_group(const float *x, size_t apart, int count, const float *factors,
                                                               const float *norm, const Rounded *to, size_t at) {
-    vf some[TILE][2], sizes[TILE];
+    vf some[TILE][2 * PARTS], sizes[TILE];
 #pragma GCC unroll 8
     for (int r = 0; r < TILE; r++) {
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            some[r][half] = r < count ? load(x + (size_t)r * apart + half * LANES) : (vf){0};
-            if (norm && r < count) some[r][half] = some[r][half] * factors[r] * load(norm + half * LANES);
+#pragma GCC unroll 8
+        for (int k = 0; k < 2 * PARTS; k++) {
+            some[r][k] = r < count ? load(x + (size_t)r * apart + k * REGISTER) : (vf){0};
+            if (norm && r < count) some[r][k] = some[r][k] * factors[r] * load(norm + k * REGISTER);
+            sizes[r] = k ? larger(sizes[r], size_of(some[r][k])) : size_of(some[r][k]);
         }
-        sizes[r] = larger((vf)((vi)some[r][0] & 0x7fffffff), (vf)((vi)some[r][1] & 0x7fffffff));
     }
-    vf most = max_of_each(sizes), scale = most / 127.0f;
-    float steps[LANES];
-    store(steps, either(most > 0.0f, 127.0f / most, (vf){0}));
+    tf most = max_of_each(sizes), scale = most / 127.0f, step = 127.0f / most;
+    step = (tf)((most > 0.0f) & (ti)step);
     vn bytes[TILE][2];
     /* Adding 1.5 · 2^23 rounds to a whole number, and leaves it in the lowest bits. */
 #pragma GCC unroll 8
     for (int r = 0; r < TILE; r++)
 #pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
-            bytes[r][half] = r < count ? narrow((vi)(some[r][half] * steps[r] + 12582912.0f)) : (vn){0};
-    vi sums = interleave(bytes, to->numbers + at * GROUP * TILE);
-    vf offsets = scale * __builtin_convertvector(sums, vf);
-    memcpy(to->scales + at * TILE, &scale, TILE * sizeof(float));
-    memcpy(to->sums + at * TILE, &sums, TILE * sizeof(int32_t));
-    memcpy(to->offsets + at * TILE, &offsets, TILE * sizeof(float));
+        for (int half = 0; half < 2; half++) {
+            vi whole[PARTS];
+#pragma GCC unroll 4
+            for (int k = 0; k < PARTS; k++) whole[k] = (vi)(some[r][half * PARTS + k] * step[r] + 12582912.0f);
+            bytes[r][half] = r < count ? narrow(whole) : (vn){0};
+        }
+    ti sums = interleave(bytes, to->numbers + at * GROUP * TILE);
+    *(tf_any *)(to->scales + at * TILE) = scale;
+    *(ti_any *)(to->sums + at * TILE) = sums;
+    *(tf_any *)(to->offsets + at * TILE) = scale * __builtin_convertvector(sums, tf);
 }
 
 static inline __attribute__((always_inline)) void round_whole_groups(const float *x, size_t apart, int count,

@@ -25,8 +25,11 @@ static inline uint16_t half_bits(const uint8_t *at) {
 
 static inline float half_at(const uint8_t *at) { return half_value(half_bits(at)); }
 
-/* Sixteen bits, from the first of a mask on, as numbers. */
-static inline vi bits16(const uint8_t *at) { return ((vi){0} + half_bits(at)) >> COUNT & 1; }
+/* Whole numbers from the i-th of a group on: of 4 bits, first the low halves of 16 bytes and then the high ones; */
+static inline vi four_bits(const uint8_t *at, int i) { return wide(at + i % LANES) >> i / LANES * 4 & 15; }
+
+/* of one bit each, the first in the lowest. */
+static inline vi one_bit(const uint8_t *at, int i) { return (*(const int32_any *)at - (vi){0}) >> (load_whole(COUNT) + i) & 1; }
 
 /* Scale and minimum of one of the eight groups of a block of Q4_K or Q5_K: two factors in float16, then eight scales and
  * eight minima of 6 bits in 12 bytes. */
@@ -49,8 +52,7 @@ static void unpack_f32(const uint8_t *row, int group, int count, float *to) {
 static void unpack_f16(const uint8_t *row, int group, int count, float *to) {
     uint16_t some[GROUP] = {0};
     memcpy(some, row + (size_t)group * sizeof some, (size_t)count * sizeof *some);
-    store(to, load_half(some));
-    store(to + LANES, load_half(some + LANES));
+    for (int i = 0; i < GROUP; i += REGISTER) store(to + i, load_half(some + i));
 }
 
 static void unpack_bf16(const uint8_t *row, int group, int count, float *to) {
@@ -65,41 +67,40 @@ static void unpack_bf16(const uint8_t *row, int group, int count, float *to) {
 static void unpack_q4_0(const uint8_t *row, int group, int count, float *to) {
     (void)count;
     const uint8_t *block = row + group * 18;
-    vn both = bytes16(block + 2);
-    store(to, floats(wide(both & 15) - 8) * half_at(block));
-    store(to + LANES, floats(wide(both >> 4) - 8) * half_at(block));
+    for (int i = 0; i < GROUP; i += REGISTER) store(to + i, floats(four_bits(block + 2, i) - 8) * half_at(block));
 }
 
 static void unpack_q4_1(const uint8_t *row, int group, int count, float *to) {
     (void)count;
     const uint8_t *block = row + group * 20;
-    vn both = bytes16(block + 4);
-    store(to, floats(wide(both & 15)) * half_at(block) + half_at(block + 2));
-    store(to + LANES, floats(wide(both >> 4)) * half_at(block) + half_at(block + 2));
+    for (int i = 0; i < GROUP; i += REGISTER)
+        store(to + i, floats(four_bits(block + 4, i)) * half_at(block) + half_at(block + 2));
 }
 
 static void unpack_q5_0(const uint8_t *row, int group, int count, float *to) {
     (void)count;
     const uint8_t *block = row + group * 22;
-    vn both = bytes16(block + 6);
-    store(to, floats((wide(both & 15) | bits16(block + 2) << 4) - 16) * half_at(block));
-    store(to + LANES, floats((wide(both >> 4) | bits16(block + 4) << 4) - 16) * half_at(block));
+    for (int i = 0; i < GROUP; i += REGISTER) {
+        vi whole = (four_bits(block + 6, i) | one_bit(block + 2, i) << 4) - 16;
+        store(to + i, floats(whole) * half_at(block));
+    }
 }
 
 static void unpack_q5_1(const uint8_t *row, int group, int count, float *to) {
     (void)count;
     const uint8_t *block = row + group * 24;
-    vn both = bytes16(block + 8);
-    store(to, floats(wide(both & 15) | bits16(block + 4) << 4) * half_at(block) + half_at(block + 2));
-    store(to + LANES, floats(wide(both >> 4) | bits16(block + 6) << 4) * half_at(block) + half_at(block + 2));
+    for (int i = 0; i < GROUP; i += REGISTER) {
+        vi whole = four_bits(block + 8, i) | one_bit(block + 4, i) << 4;
+        store(to + i, floats(whole) * half_at(block) + half_at(block + 2));
+    }
 }
 
 static void unpack_q8_0(const uint8_t *row, int group, int count, float *to) {
     (void)count;
     const uint8_t *block = row + group * 34;
-    for (int half = 0; half < 2; half++) {
-        vi whole = (wide(bytes16(block + 2 + half * LANES)) ^ 128) - 128; /* the bytes have a sign */
-        store(to + half * LANES, floats(whole) * half_at(block));
+    for (int i = 0; i < GROUP; i += REGISTER) {
+        vi whole = (wide(block + 2 + i) ^ 128) - 128; /* the bytes have a sign */
+        store(to + i, floats(whole) * half_at(block));
     }
 }
 
@@ -108,10 +109,8 @@ static void unpack_q4_k(const uint8_t *row, int group, int count, float *to) {
     const uint8_t *block = row + group / 8 * 144, *numbers = block + 16 + group % 8 / 2 * 32;
     float scale, minimum;
     factors_k(block, group % 8, &scale, &minimum);
-    for (int half = 0; half < 2; half++) {
-        vi whole = wide(bytes16(numbers + half * LANES)) >> group % 2 * 4 & 15;
-        store(to + half * LANES, floats(whole) * scale + minimum);
-    }
+    for (int i = 0; i < GROUP; i += REGISTER)
+        store(to + i, floats(wide(numbers + i) >> group % 2 * 4 & 15) * scale + minimum);
 }
 
 static void unpack_q5_k(const uint8_t *row, int group, int count, float *to) {
@@ -119,10 +118,10 @@ static void unpack_q5_k(const uint8_t *row, int group, int count, float *to) {
     const uint8_t *block = row + group / 8 * 176, *high = block + 16, *low = block + 48 + group % 8 / 2 * 32;
     float scale, minimum;
     factors_k(block, group % 8, &scale, &minimum);
-    for (int half = 0; half < 2; half++) {
-        vi whole = wide(bytes16(low + half * LANES)) >> group % 2 * 4 & 15;
-        whole |= (wide(bytes16(high + half * LANES)) >> group % 8 & 1) << 4;
-        store(to + half * LANES, floats(whole) * scale + minimum);
+    for (int i = 0; i < GROUP; i += REGISTER) {
+        vi whole = wide(low + i) >> group % 2 * 4 & 15;
+        whole |= (wide(high + i) >> group % 8 & 1) << 4;
+        store(to + i, floats(whole) * scale + minimum);
     }
 }
 
@@ -132,11 +131,11 @@ static void unpack_q6_k(const uint8_t *row, int group, int count, float *to) {
     int hundred = group % 8 / 4, quarter = group % 4; /* of 256 numbers: which 128, which 32 of those */
     const uint8_t *low = block + hundred * 64 + quarter % 2 * 32, *high = block + 128 + hundred * 32;
     const int8_t *scales = (const int8_t *)block + 192 + group % 8 * 2;
-    for (int half = 0; half < 2; half++) {
-        vi whole = wide(bytes16(low + half * LANES)) >> quarter / 2 * 4 & 15;
-        whole |= (wide(bytes16(high + half * LANES)) >> quarter * 2 & 3) << 4;
-        float scale = half_at(block + 208) * (float)scales[half];
-        store(to + half * LANES, floats(whole - 32) * scale);
+    for (int i = 0; i < GROUP; i += REGISTER) {
+        vi whole = wide(low + i) >> quarter / 2 * 4 & 15;
+        whole |= (wide(high + i) >> quarter * 2 & 3) << 4;
+        float scale = half_at(block + 208) * (float)scales[i / LANES];
+        store(to + i, floats(whole - 32) * scale);
     }
 }
 

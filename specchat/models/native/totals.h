@@ -26,9 +26,16 @@ static void total_stretches(void *job, int from, int to, int thread) {
     for (int piece = from; piece < to; piece++) {
         int row = piece / stretches, at = piece % stretches * STRETCH, end = at + STRETCH < width ? at + STRETCH : width;
         const float *logits = t->logits + (size_t)(t->places ? t->places[row] : row) * (size_t)width;
-        vf sum = {0}, top = all(t->tops[(size_t)row * t->step]);
-        for (; at + LANES <= end; at += LANES) sum += exp16(load(logits + at) - top);
-        if (at < end) sum += exp16(either(first_lanes(end - at), load_lanes(logits + at, end - at), all(-INFINITY)) - top);
+        vf sum[PARTS] = {{0}}, top = all(t->tops[(size_t)row * t->step]);
+        for (; at < end; at += LANES)
+#pragma GCC unroll 4
+            for (int k = 0; k < PARTS; k++) {
+                int left = end - at - k * REGISTER;
+                if (left <= 0) continue;
+                vf some = load_lanes(logits + at + k * REGISTER, left);
+                if (left < REGISTER) some = either(first_lanes(left), some, all(-INFINITY));
+                sum[k] += exponential(some - top);
+            }
         t->sums[piece] = sum_of(sum);
     }
 }
