@@ -57,9 +57,11 @@ class Scene:
 
 
 async def until(pilot: Keys, true: Callable[[], bool]) -> None:
-    """Let the app run until something is so."""
+    """Let the app run until something is so; an app that has ended by an error is not waited for."""
     end = time.monotonic() + PATIENCE_S
     while not true():
+        if not pilot.app.is_running or pilot.app.return_code:
+            raise RuntimeError("the app has ended")
         if time.monotonic() > end:
             raise TimeoutError("the app did not get there")
         await pilot.pause(0.1)
@@ -220,7 +222,7 @@ async def session(size: tuple[int, int], scenes: list[Scene], home: Path) -> Non
         questions=shipped_questions,
     )
     app = SpecchatApp(setup, settings=SETTINGS, history=History(home / "prompts.jsonl", private_dir))
-    app.remember_theme = lambda name: None  # type: ignore[method-assign]  # the user's settings stay as they are
+    app.remember_theme = lambda name, notify: None  # type: ignore[method-assign]  # the user's settings stay as they are
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: app.chat.engine.ready is not None)
         theme = app.theme

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, whichever i
 from specchat.bench.pair_setup import load_pair, prepare_environment, settings_in_force
 
 WARM_UP = 20
-COLUMNS = ("text and counts", "event", "encoding")
+COLUMNS = ("text and counts", "event", "encoding", "unseen event")
 
 
 def main() -> None:
@@ -74,8 +74,10 @@ def measure(asked: argparse.Namespace) -> None:
             event = round_message(1, written, words, copies)
             made = time.perf_counter()
             encode(event)
+            encoded = time.perf_counter()
+            round_message(1, written, words, copies, logprobs=False)  # as for text that is printed, but warm
             if len(spent) > WARM_UP:
-                parts = (told - began - spent[-1], made - told, time.perf_counter() - made)
+                parts = (told - began - spent[-1], made - told, encoded - made, time.perf_counter() - encoded)
                 rows[len(written.round.tree)].append(parts)
     print("rows rounds " + " ".join(f"{name:>16}" for name in COLUMNS))
     for count, every in sorted(rows.items()):

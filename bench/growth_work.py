@@ -10,6 +10,7 @@ else rounds are greedy.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import statistics
 import sys
@@ -55,13 +56,32 @@ class Clock:
         return timed
 
 
+def apart_from_c(clock: Clock, address: int) -> Any:
+    """A `ReadRows` that counts the time of the one at this address as a model's."""
+    from specchat.structures.called_network import READ_ROWS
+
+    return READ_ROWS(clock.apart(READ_ROWS(address)))
+
+
 @contextmanager
 def models_apart(clock: Clock) -> Iterator[None]:
-    """Count what passes of models and steps of trained networks take as theirs."""
+    """Count what passes of models and steps of trained networks take as theirs, those that compiled code makes too."""
     from specchat.models.learned.hydra_drafting import HydraDrafting
     from specchat.models.own.decoder import Decoder
+    from specchat.structures import guess_search
+
+    as_c, timed = guess_search._as_c, []
+
+    def apart_in_c(asked: Any) -> Any:
+        made = as_c(asked)
+        if getattr(asked, "read", 0) and asked.network:  # what is called back in Python is patched there
+            read = apart_from_c(clock, asked.read)
+            timed.append(read)
+            made.read = ctypes.cast(read, ctypes.c_void_p).value
+        return made
 
     with ExitStack() as patches:
+        patches.enter_context(patch.object(guess_search, "_as_c", apart_in_c))
         for owner, name in ((Decoder, "read"), (Decoder, "prefill"), (Decoder, "borrow"), (HydraDrafting, "read")):
             patches.enter_context(patch.object(owner, name, clock.apart(getattr(owner, name))))
         yield

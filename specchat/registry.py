@@ -150,7 +150,8 @@ class Method:
             `ANY_DRAFT_MODEL`; `TRAINED_WEIGHTS`, of which the method's option `weights` names the drafter to use; or
             `DATASTORE`, which the option `store` names.
         runs_the_target: whether it drafts with the target's own weights, or some of them.
-        makes_a_network: whether it makes a network of its own in memory, which a limit on memory does not count.
+        makes_a_network: whether it makes a network of its own in memory. Its class then says what that takes
+            (`network_memory`).
     """
 
     name: str

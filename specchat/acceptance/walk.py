@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from specchat.core.reading import Reading
 from specchat.core.tree import ROOT, TokenTree
-from specchat.core.verdict import Verdict, explain
+from specchat.core.verdict import Verdict
 
 
 def walk(tree: TokenTree, reading: Reading, token_after: Callable[[int], int]) -> Verdict:
@@ -26,6 +26,6 @@ def walk(tree: TokenTree, reading: Reading, token_after: Callable[[int], int]) -
         token = token_after(node)
         child = tree.child(node, token)
         if child is None or child not in reading.alive:
-            return Verdict(tuple(path), token, explain(tree, path, reading.pruned))
+            return Verdict(tuple(path), token, tree, reading.pruned)
         path.append(child)
         node = child

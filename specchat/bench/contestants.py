@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from specchat.bench.configurations import Configuration
 from specchat.bench.energy import EnergyMeter
 from specchat.bench.measured_reply import Work, Written
+from specchat.decoding.controller_cache import ControllerCache
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
 
@@ -38,6 +39,8 @@ class Contestant(Protocol):
 class Ours:
     """One configuration. A cold one gets a new conversation, and so an untrained drafter, for every question.
 
+    Its controller goes on, as it does from chat to chat: what that learns is times and counts, not texts.
+
     Args:
         taught: go on with the same drafter from question to question; `forget` starts anew.
         costs: what passes cost here, for controllers that plan with it.
@@ -51,6 +54,7 @@ class Ours:
         self._pair = pair
         self._costs = costs
         self._meter = EnergyMeter(pair.device)
+        self._controllers = ControllerCache()
         self._conversation = self._new()
 
     @property
@@ -67,6 +71,7 @@ class Ours:
 
     def forget(self) -> None:
         """Everything learnt so far is gone."""
+        self._controllers.forget()
         self._conversation = self._new()
 
     def warm_up(self, prompt: list[int]) -> None:
@@ -108,7 +113,15 @@ class Ours:
         pair = self._pair
         settings = (configuration or self.configuration).settings
         draft = pair.draft.model if pair.draft else None
-        return Conversation(pair.target.model, draft, pair.vocabulary, settings, self._costs, pair.resources)
+        return Conversation(
+            pair.target.model,
+            draft,
+            pair.vocabulary,
+            settings,
+            self._costs,
+            pair.resources,
+            controllers=self._controllers,
+        )
 
     def _empty_caches(self) -> None:
         self._pair.target.model.prefill(())

@@ -86,6 +86,14 @@ def chat(
         ),
     ] = None,
     last: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the last chat.")] = False,
+    serve_on: Annotated[
+        str | None,
+        typer.Option(
+            "--serve",
+            metavar="[PORT]",
+            help="Let other programs use the chat's engine over HTTP, as /serve does; without a PORT, on 8000.",
+        ),
+    ] = None,
 ) -> None:
     """Open the chat."""
     if context.invoked_subcommand is not None:
@@ -96,7 +104,15 @@ def chat(
 
         start = "" if resume is None and not last else _chosen_chat(resume, last)
         raise typer.Exit(
-            open_chat(settings, engine, mouse=not no_mouse, print_transcript=print_transcript, ascii=ascii, chat=start)
+            open_chat(
+                settings,
+                engine,
+                mouse=not no_mouse,
+                print_transcript=print_transcript,
+                ascii=ascii,
+                chat=start,
+                serve_on=serve_on,
+            )
         )
 
 

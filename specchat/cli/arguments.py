@@ -9,9 +9,12 @@ import typer
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 
+_MAY_BE_ALONE = ("-r", "--resume", "--serve")
+
 
 def prepared(arguments: list[str]) -> list[str]:
-    """The arguments as the parser wants them: all text, and the chat's `--resume` without an id has an empty one.
+    """The arguments as the parser wants them: all text, and the chat's `--resume` without an id and `--serve`
+    without a port have an empty one.
 
     `specchat train --resume` takes no id.
 
@@ -25,7 +28,7 @@ def prepared(arguments: list[str]) -> list[str]:
     return [
         word
         for argument, after in pairwise([*arguments, "-"])
-        for word in ([argument, ""] if argument in ("-r", "--resume") and after.startswith("-") else [argument])
+        for word in ([argument, ""] if argument in _MAY_BE_ALONE and after.startswith("-") else [argument])
     ]
 
 

@@ -31,6 +31,7 @@ from specchat.settings import Settings
 from specchat.store.database import default_path
 from specchat.tui.app import SpecchatApp, run_app
 from specchat.tui.control.app_setup import AppSetup
+from specchat.tui.control.engine_server import parse_port
 from specchat.tui.control.key_bindings import problems
 from specchat.tui.control.trainings import TrainingHere
 from specchat.tui.draw.theme import unknown_theme
@@ -53,8 +54,14 @@ def open_chat(
     print_transcript: bool = False,
     ascii: bool = False,
     chat: str | None = "",
+    serve_on: str | None = None,
 ) -> int:
-    """The app on an engine: a child process here, or wherever `engine` starts one. Returns the exit code."""
+    """The app on an engine: a child process here, or wherever `engine` starts one. Returns the exit code.
+
+    Args:
+        serve_on: the port on which other programs may ask, "" for the usual one; None: they may not.
+    """
+    port = None if serve_on is None else _port_to_serve_on(serve_on)
     guard = take_terminal()
     wanted = {**user_settings(), **settings}
     if not engine:
@@ -77,6 +84,7 @@ def open_chat(
         toured=state_dir() / "toured",
         questions=shipped_questions,
         server=_serve,
+        serve_on=port,
         training=None if engine else TrainingHere(_estimated, state_dir() / "training.json"),
     )
     app = SpecchatApp(setup, settings=settings, keys=keys, history=sent, options=options, chat=chat, guard=guard)
@@ -139,6 +147,20 @@ def _demo() -> Path | None:
         return shipped_file("assets/demo.jsonl")
     except SpecchatError:
         return None
+
+
+def _port_to_serve_on(said: str) -> int:
+    """The port, before the screen is taken.
+
+    Raises:
+        UsageError: it is no port, or no server can run here.
+    """
+    from specchat.cli.serve import check_packages, own_key
+
+    port = parse_port(said, "--serve", "a port from 1 to 65535")
+    check_packages()
+    own_key()
+    return port
 
 
 def _serve(

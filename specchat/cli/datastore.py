@@ -43,7 +43,9 @@ def build(
     chats: Annotated[bool, typer.Option("--chats", help="also what was said in your chats")] = False,
     tokens: Annotated[
         int,
-        typer.Option(min=1, max=1 << 28, help="tokens at most; takes 6 bytes of disk each, and 50 of memory meanwhile"),
+        typer.Option(
+            min=1, max=1 << 28, help="tokens at most; takes 6 or 8 bytes of disk each, and 50 of memory meanwhile"
+        ),
     ] = _MOST_TOKENS,
     replace: Annotated[bool, typer.Option("--replace", help="build it anew where there is one")] = False,
 ) -> None:

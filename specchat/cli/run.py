@@ -117,7 +117,7 @@ class _Run:
             case events.Loading():
                 self.outputs.loading(event)
             case events.Ready():
-                self.engine.send(Generate(_REPLY, self.messages))
+                self.engine.send(Generate(_REPLY, self.messages, logprobs=self.outputs.tell_rounds))
             case events.Started():
                 self.started = event
             case events.RoundDone():

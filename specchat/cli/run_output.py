@@ -85,9 +85,16 @@ class Outputs:
             if self._record.problem and failed is None:
                 raise SpecchatError(self._record.problem)
 
+    @property
+    def tell_rounds(self) -> bool:
+        """Whether anyone is told of rounds, besides of their text."""
+        return self._record is not None or self._output is Output.jsonl
+
     def event(self, event: events.Event) -> None:
         """Every event goes into the recording; what happened before the pair was ready is no part of it."""
-        if isinstance(event, events.Hello | events.Loading | events.Notice | events.Failed | events.Died):
+        if not self.tell_rounds or isinstance(
+            event, events.Hello | events.Loading | events.Notice | events.Failed | events.Died
+        ):
             return
         line = encode(event)
         if self._record is not None:

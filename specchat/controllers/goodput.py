@@ -29,8 +29,14 @@ _DISTURBED = 1.25
 _FEW, _SETTLED = 16, 4
 """Rounds with guesses in which the budget is computed every time; rounds after which it is computed again later."""
 
-_COMPARED, _LATER = 6, 24
+_COMPARED, _LATER = 6, 96
 """Rounds with guesses before the first plain one to compare with, and at most between two such."""
+
+_WATCHED = 4
+"""One round of so many is learnt from where drafting surely pays: learning takes as long as a row of a small model."""
+
+_RESTS = 8
+"""Rounds for which a plain plan holds: looking again after each would take a plain round longer by a fiftieth."""
 
 _ONE_GUESS = Budget(1, 1, 1, why="a trial: may guesses pay again?")
 
@@ -81,9 +87,19 @@ class Goodput:
         self._known: tuple[RoundStatistics, Budget | None] | None = None  # what paid when it was last worked out
         self._deep: Budget | None = None  # the same where models may run
         self._uncompared, self._compare_after = 0, _COMPARED  # rounds since the last plain one
+        self._sure = False  # whether drafting surely pays, and was seen often enough to know how
+        self._unwatched = 0  # rounds since the last that was learnt from
+        self._resting, self._rests = _ONE_GUESS, 0  # a plain plan, and for how many more rounds of this reply it holds
 
     def plan(self, context: Context) -> Budget:
         """Guesses as their prices allow while rounds with guesses gain; else none, or a trial."""
+        if self._rests and context.round:
+            self._rests -= 1
+            return self._resting
+        self._rests = 0
+        return self._planned(context)
+
+    def _planned(self, context: Context) -> Budget:
         seen, account = self._all, self._account
         if self._ceiling.nodes == 0:
             return dataclasses.replace(self._ceiling, why="no nodes: fixed by you")
@@ -99,12 +115,20 @@ class Goodput:
         if seen.primed or self._trial_is_due(seen, account):
             return _ONE_GUESS
         if not seen.passes:
-            return self._plain(self._why_plain(seen, account))
+            return self._rest(account.rounds_left(self._trial_loss(seen)))
         return dataclasses.replace(self._looked_up(self._free, self._free_account), passes=False)
 
     def observe(self, round: Round) -> None:
-        """Learn costs and acceptance from a round."""
-        with_passes = round.budget.passes
+        """Learn costs and acceptance from a round.
+
+        Where drafting surely pays, only now and then. The account does not count the others either: single rounds
+        differ so much that one in place of four would often stop what pays.
+        """
+        if self._sure and round.budget.nodes and self._unwatched + 1 < _WATCHED:
+            self._unwatched += 1
+            return
+        with_passes, rounds = round.budget.passes, 1 + self._unwatched
+        self._unwatched = 0
         seen, account = (self._all, self._account) if with_passes else (self._free, self._free_account)
         if round.budget.nodes:
             account.add(len(round.emitted), self._plain_rounds(round, seen), in_vain=round.tree.drafted == 0)
@@ -112,17 +136,18 @@ class Goodput:
             account.rest()
         if not with_passes:
             self._account.rest()
-        self._count_uncompared(round)
+        self._count_uncompared(round, rounds)
         self._costs.add(round.rows, round.timings.verify_s)
         seen.add(round)
         if seen is self._free and seen.plain_rounds:
             self._all.add_plain(round.timings)  # what a plain round takes is the same for both
+        self._sure = account.surely_pays and seen.drafting_rounds >= _FEW
         if seen.drafting_rounds < _FEW or (seen.drafting_rounds + seen.plain_rounds) % _SETTLED == 0:
             self._known = self._deep = None
 
-    def _count_uncompared(self, round: Round) -> None:
+    def _count_uncompared(self, round: Round, rounds: int) -> None:
         if round.rows > 1:
-            self._uncompared += 1
+            self._uncompared += rounds
         elif self._uncompared:
             self._uncompared, self._compare_after = 0, min(_LATER, 2 * self._compare_after)
 
@@ -157,7 +182,7 @@ class Goodput:
                 return plan
         if seen.primed or self._trial_is_due(seen, account):
             return _ONE_GUESS
-        return self._plain(self._why_plain(seen, account))
+        return self._rest(account.rounds_left(self._trial_loss(seen)))
 
     def _drafting_with_passes(self) -> Budget:
         """As deep as is best, or, where probabilities tell where a pass still pays, as deep as the user allows.
@@ -165,13 +190,14 @@ class Goodput:
         The root gets its pass: that drafting pays at all was decided before. What drafting takes is
         not known before the first time, so that is a small one.
         """
-        depth, goodput = self.best_depth()
         seen, pass_price = self._all, 0.0
         if seen.passes and (seen.gives_probabilities or seen.drafting_rounds == 0):
             depth, goodput = self._ceiling.depth, self._going_rate(seen)
             gain = seen.rate.value * seen.calibration.value / goodput
             row_s = self._costs.verify_s(2) - self._costs.one_s
             pass_price = min(1.0, (seen.draft.step_s + row_s) / max(0.02 / goodput, gain))
+        else:
+            depth, goodput = self.best_depth()
         prices = tuple(min(0.95, price) for price in self._prices(seen, goodput))
         plan = dataclasses.replace(self._drafting(max(1, depth), prices), pass_price=pass_price)
         return plan if seen.drafting_rounds or seen.passes else dataclasses.replace(plan, nodes=1, depth=1, width=1)
@@ -196,9 +222,9 @@ class Goodput:
 
     def _plain_rounds(self, round: Round, seen: RoundStatistics) -> float:
         """How many plain rounds would have taken as long as this one."""
-        timings, plain_s = round.timings, 1.0 / self._plain_goodput(seen)
+        timings, plain_s = round.timings, self._costs.one_s + seen.plain_other_s.value
         took_s = timings.draft_s + timings.verify_s + timings.other_s
-        if seen.drafting_rounds:
+        if seen.drafting_rounds and took_s > _DISTURBED * plain_s:
             steps = round.draft_passes if seen.passes else max(round.tree.depths)
             took_s = min(took_s, _DISTURBED * self._seconds(seen, round.rows, steps))
         return took_s / plain_s
@@ -249,10 +275,16 @@ class Goodput:
     def _plain(self, why: str) -> Budget:
         return Budget(nodes=0, depth=0, width=0, why=why)
 
-    def _why_plain(self, seen: RoundStatistics, account: DraftingAccount) -> str:
-        kept = f"guesses came true {self._all.accepted[0].value:.0%} of the time".replace("%", " %")
+    def _rest(self, left: int) -> Budget:
+        """A plain round, and some more of them, of which `left` come before the next trial."""
+        why = f"guesses came true {self._all.accepted[0].value:.0%} of the time".replace("%", " %")
         if self._all.passes:
-            left = self._account.replies_left
-            return f"{kept}, trial " + ("with the next reply" if left == 1 else f"in {left} replies")
-        left = account.rounds_left(self._trial_loss(seen))
-        return f"{kept}, trial in {left} round" + "s" * (left != 1)
+            replies = self._account.replies_left
+            why += ", trial " + ("with the next reply" if replies == 1 else f"in {replies} replies")
+            if not self._dear_passes(self._all):
+                left = min(left, self._account.rounds_left(self._trial_loss(self._all)))
+        else:
+            why += f", trial in {left} round" + "s" * (left != 1)
+        self._resting = dataclasses.replace(self._plain(why), passes=not self._all.passes)
+        self._rests = max(0, min(_RESTS, left) - 1)
+        return self._resting

@@ -24,19 +24,23 @@ _MEASURED_AS = (1, 2, 4)
 """Steps of the draftings as which a measured step is taken to have been timed."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Average:
     """An exponentially fading mean over some `memory` values. Begins at a prior that weighs as much as two values."""
 
     memory: int
     prior: float
+    _fade: float = field(init=False)
     _sum: float = field(init=False, default=0.0)
     _weight: float = field(init=False, default=0.0)
     _prior_weight: float = field(init=False, default=2.0)
 
+    def __post_init__(self) -> None:
+        self._fade = 1.0 - 1.0 / self.memory
+
     def add(self, value: float, weight: float = 1.0) -> None:
         """Count one more value; all older ones fade by 1 / `memory`."""
-        fade = 1.0 - 1.0 / self.memory
+        fade = self._fade
         self._sum = self._sum * fade + value * weight
         self._weight = self._weight * fade + weight
         self._prior_weight *= fade
@@ -44,7 +48,7 @@ class Average:
     @property
     def value(self) -> float:
         """The mean with the prior given at the beginning."""
-        return self.given(self.prior)
+        return (self._sum + self._prior_weight * self.prior) / (self._weight + self._prior_weight)
 
     def given(self, prior: float) -> float:
         """The mean with another prior."""

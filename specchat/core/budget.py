@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from specchat.core.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Budget:
     """How hard to speculate in a round. 0 nodes is plain decoding.
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from array import array
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
+from specchat.core.record import record
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 
@@ -31,34 +34,87 @@ class CompiledLookup:
 
 
 @dataclass(frozen=True)
+class CompiledTable:
+    """A table of successors as compiled code looks them up.
+
+    Args:
+        successors: address of (tokens, count) numbers: for every token those that follow it, the likeliest first, or −1
+            where nothing is known of it.
+        tokens: of the vocabulary.
+        count: successors of a token.
+        by_rank: address of (count) log-probabilities.
+    """
+
+    successors: int
+    tokens: int
+    count: int
+    by_rank: int
+
+
+@record
 class CompiledNetwork:
-    """A trained network as compiled code reads a tree with it; valid for one tree.
+    """A network as compiled code reads a tree with it; valid for one tree.
 
     Args:
         read: address of a `ReadRows`, as structures/native/guess_search.h declares it; 0 where the network lacks states
             of the text and says nothing.
         network: address of what it is called with.
         turn: what is held while it is called, and keeps what lies at the address.
+        logits: whether it names logits instead of log-probabilities.
     """
 
     read: int = 0
     network: int = 0
     turn: AbstractContextManager[object] = field(default_factory=nullcontext)
+    logits: bool = False
+
+
+Asked = CompiledLookup | CompiledTable | CompiledNetwork
+"""What compiled code asks for guesses."""
 
 
 @dataclass(frozen=True)
-class BestFirstShape:
-    """Which tree a best-first search is to grow; see `trees.growth`.
+class RankShape:
+    """Whose guesses get children in a static tree, as numbers: nodes of the shape, the root first.
+
+    Args:
+        widths: of each node how many children it gets.
+        begins: of each where these stand in `below`.
+        below: of each child its node in the shape; −1 for one that gets no children.
+    """
+
+    widths: array[int]
+    begins: array[int]
+    below: array[int]
+
+
+@record
+class GrowthPlan:
+    """Which tree a search for the guesses of most worth is to grow; see `trees.growth` and `trees.search`.
 
     Args:
         budget: nodes, depth, width, prices.
-        batch: nodes per call, those of most worth; 0: the search decides.
+        batch: nodes per call, those of most worth; 0: the search decides, or the whole level.
         floor: guesses worth less than this get no place.
+        decay: factor on the worth of a guess for every level it lies below the root.
+        calls: how often the drafter may be asked.
+        levels: whether a node that is not asked about with its level never is, instead of later.
+        fallback: a node none of whose guesses is so likely gets no children.
+        beams: guesses of a level that may get places, those of the likeliest paths; 0: all.
+        repeat: a node that ends in so many of another node's last tokens copies what follows that; 0: none does.
+        shape: of a static tree; None: any node may get `budget.width` children.
     """
 
     budget: Budget
     batch: int = 0
     floor: float = 0.0
+    decay: float = 1.0
+    calls: int = sys.maxsize
+    levels: bool = False
+    fallback: float = 0.0
+    beams: int = 0
+    repeat: int = 0
+    shape: RankShape | None = None
 
 
 @runtime_checkable
@@ -69,7 +125,7 @@ class AskedByCompiledCode(Protocol):
     def proposer(self) -> str:
         """The name that its guesses carry."""
 
-    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledLookup | CompiledNetwork | None:
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> Asked | None:
         """What compiled code asks for guesses of a tree that begins; None where only `propose` can be asked.
 
         Args:
@@ -81,13 +137,11 @@ class AskedByCompiledCode(Protocol):
         """Compiled code let it read so many times."""
 
 
-BestFirstGrowth = Callable[[Context, BestFirstShape], TokenTree | None]
-"""The frozen tree that the best-first search over a drafter's proposals would grow; None where it cannot be had sooner
-than by that."""
+def grown_at_once(drafter: Drafter, context: Context, plan: GrowthPlan) -> TokenTree | None:
+    """The frozen tree that policies would grow of a drafter's proposals; None where it cannot be had sooner than so.
 
-
-def best_first_growth(drafter: Drafter) -> BestFirstGrowth | None:
-    """The method `grow_best_first` of a drafter that has one. Looked for by name, since a class is compared with a
-    protocol in the time that growing a tree takes."""
-    growth: BestFirstGrowth | None = getattr(drafter, "grow_best_first", None)
-    return growth
+    The method is looked for by name, since a class is compared with a protocol in the time that growing a tree takes.
+    """
+    grow = getattr(drafter, "grow_at_once", None)
+    tree: TokenTree | None = None if grow is None else grow(context, plan)
+    return tree

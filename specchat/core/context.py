@@ -37,10 +37,17 @@ class Context:
     wants_q: bool = False
     round: int = 0
     budget: Budget = field(default=Budget(0))
-    counts: Counts = field(init=False)
+    _counts: Counts = field(init=False, default_factory=Counts)
 
-    def __post_init__(self) -> None:
-        self.counts = Counts(self.history[: self.prompt_tokens], self.history[self.prompt_tokens :])
+    @property
+    def counts(self) -> Counts:
+        """What penalties see of the text so far. Counted where it is asked for: most chats have no penalties."""
+        counts, history = self._counts, self.history
+        if counts.tokens < self.prompt_tokens:
+            counts.add_prompt(history[counts.tokens : self.prompt_tokens])
+        if counts.tokens < len(history):
+            counts.add(history[counts.tokens :])
+        return counts
 
     @property
     def root(self) -> int:
@@ -59,7 +66,6 @@ class Context:
     def emit(self, tokens: Sequence[int]) -> None:
         """Append what a round emitted."""
         self.history.extend(tokens)
-        self.counts.add(tokens)
         self.round += 1
 
     def law_after(self, tree: TokenTree, node: int, logits: Tensor) -> Law:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 _NOISE = 0.95
 """A pass may be measured this much faster than a smaller one: medians of equal passes differ by a few per cent."""
 
+_MOST_ROWS = 1 << 16
+"""No pass that is timed has more."""
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -30,7 +33,8 @@ class Costs:
     @property
     def plausible(self) -> bool:
         """Whether times grow with rows, up to measurement noise; otherwise something disturbed the measurement."""
-        return all(_never_cheaper(points) for points in (self.verify, self.draft))
+        measured = (self.verify, self.draft) if self.draft else (self.verify,)
+        return all(_ascending(points) and _never_cheaper(points) for points in measured)
 
 
 def marginal(points: tuple[tuple[int, float], ...], count: int) -> list[float]:
@@ -49,6 +53,12 @@ def marginal(points: tuple[tuple[int, float], ...], count: int) -> list[float]:
     for left, right in itertools.pairwise(hull):
         slopes += [_slope(left, right)] * (right[0] - left[0])
     return (slopes + slopes[-1:] * count)[:count]
+
+
+def _ascending(points: tuple[tuple[int, float], ...]) -> bool:
+    rows = [count for count, _ in points]
+    steps = all(fewer < more for fewer, more in itertools.pairwise(rows))
+    return len(points) > 1 and steps and rows[0] >= 1 and rows[-1] <= _MOST_ROWS
 
 
 def _never_cheaper(points: tuple[tuple[int, float], ...]) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
+
+from specchat.core.record import record
 
 LogProbabilities = Callable[[Sequence[int], Sequence[int]], list[float]]
 """(n,) rows, and of each a token → (n,) what its logits give the token; tokens of one row stand side by side."""
 
 
-@dataclass(frozen=True)
+@record
 class HeadOutput:
     """Logits, and what the head computed on the way to them.
 

@@ -32,6 +32,22 @@ class MemoryLimit:
 
 
 @dataclass(frozen=True)
+class NetworkMemory:
+    """What a network takes that a drafter makes of the target's own weights.
+
+    Args:
+        stand_in: a twin of the target, with nothing in its cache. The network's cache and passes take no more than this
+            one's would.
+        weights_bytes: of the network, once it is there.
+        working_bytes: the most besides, while it is made or something is measured for it, between rounds.
+    """
+
+    stand_in: Model
+    weights_bytes: int
+    working_bytes: int
+
+
+@dataclass(frozen=True)
 class PairMemory:
     """What reading and writing with a pair takes on top of its weights, predicted from sizes alone.
 
@@ -41,27 +57,29 @@ class PairMemory:
     Args:
         drafts: the draft models, as far as they draft.
         law_bytes: what every node carries besides, such as the law that a draw was drawn from.
+        made: networks that drafters make, whether they are there yet or not.
     """
 
     target: Model
     drafts: tuple[Model, ...] = ()
     law_bytes: int = 0
+    made: tuple[NetworkMemory, ...] = ()
 
     def round_bytes(self, nodes: int, tokens: int, riders: int = 0) -> int:
         """The most in a round with so many nodes behind a text of so many tokens, with the caches it ends with."""
-        return self._caches(tokens + 1 + nodes + riders) + self._round(nodes, tokens, riders)
+        return self._held(tokens + 1 + nodes + riders) + self._round(nodes, tokens, riders)
 
     def kept_bytes(self, nodes: int) -> int:
         """What is left of a round with so many nodes for those who look at it."""
         return 4 * (1 + nodes) * self.target.vocab_size + nodes * self.law_bytes
 
     def prompt_bytes(self, tokens: int) -> int:
-        """The most while a prompt of so many tokens is read, with the caches it leaves."""
-        return self._caches(tokens) + self._prompt_pass(tokens)
+        """The most until a prompt of so many tokens has been read, with the caches it leaves."""
+        return self._held(tokens) + self._before_rounds(tokens)
 
     def plain_bytes(self, tokens: int) -> int:
         """The most until a text is so long, without any speculation, if none may be longer."""
-        return self._caches(tokens + 1, tokens) + max(self._prompt_pass(tokens), self._round(0, tokens, 0))
+        return self._held(tokens + 1, tokens) + max(self._before_rounds(tokens), self._round(0, tokens, 0))
 
     def most_tokens(self, room_bytes: int) -> int:
         """The longest context that fits into so much; 0 where the shortest of use does not."""
@@ -73,14 +91,19 @@ class PairMemory:
     def _models(self) -> Sequence[Model]:
         return [self.target, *self.drafts]
 
-    def _caches(self, tokens: int, longest: int | None = None) -> int:
-        return sum(model.cache_bytes(tokens, longest) for model in self._models)
+    def _held(self, tokens: int, longest: int | None = None) -> int:
+        """Caches, those of the stand-ins among the target's, and the weights that were not there from the start."""
+        caches = sum(model.cache_bytes(tokens, longest) for model in self._models)
+        return caches + sum(network.weights_bytes for network in self.made)
 
-    def _prompt_pass(self, tokens: int) -> int:
-        return max(model.pass_bytes(CHUNK_TOKENS, tokens, logits=False) for model in self._models)
+    def _before_rounds(self, tokens: int) -> int:
+        """The most beside that while networks are made or measured for, or the prompt is read."""
+        passes = (model.pass_bytes(CHUNK_TOKENS, tokens, logits=False) for model in self._models)
+        return max(*passes, *(network.working_bytes for network in self.made), 0)
 
     def _round(self, nodes: int, tokens: int, riders: int) -> int:
         taken = self.target.pass_bytes(1 + nodes + riders, tokens) + nodes * self.law_bytes
         if nodes:
-            taken += sum(draft.pass_bytes(nodes, tokens) for draft in self.drafts)
+            drafting = (*self.drafts, *(network.stand_in for network in self.made))
+            taken += sum(draft.pass_bytes(nodes, tokens) for draft in drafting)
         return taken + _LAWS_BYTES * self.target.vocab_size

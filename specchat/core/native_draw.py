@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -28,11 +29,11 @@ class _CSampling(ctypes.Structure):
     ]
 
 
-class _CSeen(ctypes.Structure):
-    _fields_ = [("token", _POINTER), ("often", _POINTER), ("count", ctypes.c_int64)]
+class _CText(ctypes.Structure):
+    _fields_ = [("tokens", _POINTER), ("count", ctypes.c_int64), ("often", _POINTER), ("known", ctypes.c_int64)]
 
 
-_NOTHING_SEEN = _CSeen()
+_NO_TEXT, _NO_PATH = _CText(), array("q")
 
 
 class NativeDraw:
@@ -52,15 +53,11 @@ class NativeDraw:
             key: of the noise; see `Noise.key`.
         """
         about = ctypes.byref(_as_c(sampling, self._vocab_size)), logits.data_ptr(), self._vocab_size
-        text = in_path = _NOTHING_SEEN
+        text, behind = _NO_TEXT, _NO_PATH
         if sampling.penalised:
-            text = _CSeen(*counts.addresses())
-            if path:
-                tokens = tuple(dict.fromkeys(path))
-                ids, often = (ctypes.c_int64 * len(tokens))(*tokens), counts.often(tokens, path)
-                amounts = (ctypes.c_float * len(tokens))(*often)
-                in_path = _CSeen(ctypes.addressof(ids), ctypes.addressof(amounts), len(tokens))
-        token = self._draw(*about, ctypes.byref(text), ctypes.byref(in_path), key, self._room)
+            text, behind = _CText(*counts.addresses()), array("q", path)
+        seen = ctypes.byref(text), *behind.buffer_info()
+        token = self._draw(*about, *seen, key, self._room)
         return token if token >= 0 else None
 
 
@@ -81,7 +78,7 @@ def draw_library() -> ctypes.CDLL | None:
         return None
     library.draw_bytes.restype = ctypes.c_int64
     library.draw_bytes.argtypes = [_INTEGER]
-    library.draw.argtypes = [_POINTER, _POINTER, _INTEGER, *(_POINTER,) * 2, ctypes.c_uint64, _POINTER]
+    library.draw.argtypes = [_POINTER, _POINTER, _INTEGER, *(_POINTER,) * 2, _INTEGER, ctypes.c_uint64, _POINTER]
     return library
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specchat.core.memory import NetworkMemory
 from specchat.core.seams import Model
 
 
@@ -54,4 +55,8 @@ class Prunable(Protocol):
         order. Yields None after every piece of work, then the ranking."""
 
     def pruned(self, ranking: Ranking, ratio: float) -> Model:
-        """A model without this share of the heads and channels, those that matter least."""
+        """A model without this share of the heads and channels, those that matter least. It takes texts as long as the
+        target does now."""
+
+    def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
+        """What such a model will take, ranked by so many texts of so many tokens."""

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from specchat.core.head_output import LogProbabilities
+from specchat.core.record import record
 from specchat.core.states import TextStates
 from specchat.core.top_tokens import best_tokens
 
 
-@dataclass(frozen=True)
+@record
 class Reading:
     """What a network says after every node it read.
 

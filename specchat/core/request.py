@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from specchat.core.head_output import HeadOutput
+from specchat.core.record import record
 
 CHUNK_TOKENS = 256
 """Tokens of a prompt that are read in one pass: few enough to stop soon, enough to use the machine."""
@@ -75,7 +76,7 @@ class HeadOfSome(Protocol):
         """What follows (n, d) states after the last layer."""
 
 
-@dataclass(frozen=True)
+@record
 class PassRequest:
     """What is asked of one pass, by all parts of an engine together.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from specchat.core.budget import Budget
 from specchat.core.reading import Reading
+from specchat.core.record import record
 from specchat.core.tree import TokenTree
 from specchat.core.verdict import Verdict
 
@@ -25,7 +26,7 @@ class Timings:
     learn_s: float = 0.0
 
 
-@dataclass(frozen=True)
+@record
 class Round:
     """Plan, draft, verify, judge, keep, learn: once.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -106,71 +106,67 @@ class Law:
 
 
 class Counts:
-    """Which tokens occurred, and how often in the reply: what penalties look at. Grows with the text."""
+    """Which tokens occurred, and how often in the reply: what penalties look at. Grows with the text.
 
-    def __init__(self, prompt: Iterable[int] = (), reply: Iterable[int] = ()) -> None:
-        self._place = {token: place for place, token in enumerate(dict.fromkeys(prompt))}
-        self._ids = array("q", self._place)
-        self._amounts = array("f", bytes(4 * len(self._ids)))
-        self._by_token = array("f", [-1.0]) * (1 + max(self._place, default=-1))
-        for token in self._place:
-            self._keep(token, 0.0)
+    Attributes:
+        tokens: how many tokens of the text are counted.
+    """
+
+    def __init__(self, prompt: Sequence[int] = (), reply: Sequence[int] = ()) -> None:
+        self.tokens = 0
+        self._ids = array("q")  # the different tokens, in the order in which they came
+        self._often = array("f")  # by token, −1 where not even the prompt holds it
+        self.add_prompt(prompt)
         self.add(reply)
 
-    def add(self, tokens: Iterable[int]) -> None:
+    def add_prompt(self, tokens: Sequence[int]) -> None:
+        """Count tokens of the prompt: they occur, but not in the reply."""
+        self._count(tokens, 0.0)
+
+    def add(self, tokens: Sequence[int]) -> None:
         """Count tokens that were added to the reply."""
+        self._count(tokens, 1.0)
+
+    def _count(self, tokens: Sequence[int], more: float) -> None:
+        self.tokens += len(tokens)
+        often, known = self._often, len(self._often)
+        if tokens and (highest := max(tokens)) >= known:
+            often.extend([-1.0] * (1 + highest - known))
         for token in tokens:
-            place = self._place.setdefault(token, len(self._ids))
-            if place == len(self._ids):
+            before = often[token] if token >= 0 else -1.0
+            if before < 0.0:
                 self._ids.append(token)
-                self._amounts.append(0.0)
-            self._amounts[place] += 1.0
-            self._keep(token, self._amounts[place])
+                before = 0.0
+            if token >= 0:  # torch refuses others by name, where it looks them up
+                often[token] = before + more
 
     def often(self, tokens: Sequence[int], path: Sequence[int] = ()) -> list[float]:
         """How often reply and path hold each of these tokens; −1 for those that not even the prompt holds."""
-        place_of, amounts = self._place.get, self._amounts
-        found = [-1.0 if (place := place_of(token)) is None else amounts[place] for token in tokens]
+        often, known = self._often, len(self._often)
+        found = [often[token] if 0 <= token < known else -1.0 for token in tokens]
         for token in path:
             if token in tokens:
                 at = tokens.index(token)
                 found[at] = max(found[at], 0.0) + 1.0
         return found
 
-    def addresses(self) -> tuple[int, int, int]:
-        """Where the different tokens of the text lie, int64, and how often the reply holds each, float32; their number.
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Where the different tokens of the text lie, int64, and their number; where it lies how often the reply holds
+        each token, float32, −1 where not even the prompt does, and the number of tokens in that table.
 
         Valid until tokens are added.
         """
-        return self._ids.buffer_info()[0], *self._amounts.buffer_info()
-
-    def by_token(self) -> tuple[int, int]:
-        """Where it lies how often the reply holds each token, float32, −1 where not even the prompt does; their number.
-
-        Valid until tokens are added. Tokens beyond the last are in neither.
-        """
-        return self._by_token.buffer_info()
-
-    def _keep(self, token: int, often: float) -> None:
-        if token >= len(self._by_token):
-            self._by_token.extend([-1.0] * (1 + token - len(self._by_token)))
-        if token >= 0:  # torch refuses others by name, where it looks them up
-            self._by_token[token] = often
+        return *self._ids.buffer_info(), *self._often.buffer_info()
 
     def seen(self, path: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
         """The different tokens of text and path, and how often each is in reply and path: (n,) int64, (n,) float32."""
-        ids, amounts = self._ids[:], self._amounts[:]
-        places: dict[int, int] = {}
-        for token in path:
-            place = self._place.get(token, places.get(token))
-            if place is None:
-                place = places[token] = len(ids)
-                ids.append(token)
-                amounts.append(0.0)
-            amounts[place] += 1.0
-        if not ids:
+        both = Counts()
+        both._ids, both._often = self._ids[:], self._often[:]
+        both.add(path)
+        if not both._ids:
             return torch.empty(0, dtype=torch.int64, device=device), torch.empty(0, device=device)
-        tokens, often = torch.frombuffer(ids, dtype=torch.int64), torch.frombuffer(amounts, dtype=torch.float32)
+        tokens = torch.frombuffer(both._ids, dtype=torch.int64)
+        often = torch.frombuffer(both._often or array("f", [0.0]), dtype=torch.float32)[tokens]
         return to_device(tokens, device), to_device(often, device)
 
 

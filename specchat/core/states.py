@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.device_copy import rows_of
+from specchat.core.record import record
 
 
 class StackedStates(Mapping[int, Tensor]):
@@ -55,7 +56,7 @@ def row_of(layers: Mapping[int, Tensor], wanted: Sequence[int], row: int) -> Ten
     return torch.stack([layers[layer][row] for layer in wanted])
 
 
-@dataclass(frozen=True)
+@record
 class TextStates:
     """States of neighbouring tokens of the text.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from enum import Enum
+from functools import cached_property
 
+from specchat.core.record import record
 from specchat.core.tree import ROOT, TokenTree
 
 
@@ -19,46 +20,52 @@ class Reason(Enum):
     CUT = "cut"  # accepted, but the reply ended before it
 
 
-@dataclass(frozen=True)
+@record
 class Verdict:
     """The accepted path and the token that ends it.
 
     Args:
         path: (A,) accepted nodes, the root excluded, ascending.
         bonus: the target's own token after the path; None where the reply ends on an accepted node.
-        reasons: (N,) one per node; the root's is ACCEPTED.
+        tree: what was judged, N nodes.
+        dead: the nodes dropped during the pass.
         sources: (A,) for every accepted node, where in the text the token stands that the rule copied, if it copied
             one; empty under rules that copy nothing.
+        beyond: nodes that were accepted, but the reply ended before them.
     """
 
     path: tuple[int, ...]
     bonus: int | None
-    reasons: tuple[Reason, ...]
+    tree: TokenTree
+    dead: Collection[int] = ()
     sources: tuple[int | None, ...] = ()
+    beyond: tuple[int, ...] = ()
 
-    def emitted(self, tree: TokenTree) -> list[int]:
+    @cached_property
+    def emitted(self) -> tuple[int, ...]:
         """The tokens this round adds to the text: the path's, then the bonus."""
-        tokens = [tree.tokens[node] for node in self.path]
-        return tokens if self.bonus is None else [*tokens, self.bonus]
+        tokens = [self.tree.tokens[node] for node in self.path]
+        return tuple(tokens) if self.bonus is None else (*tokens, self.bonus)
+
+    @cached_property
+    def reasons(self) -> tuple[Reason, ...]:
+        """(N,) one per node; the root's is ACCEPTED. Worked out only where it is asked for."""
+        reasons = [Reason.UNREACHED] * len(self.tree)
+        standing = (ROOT, *self.path, *self.beyond)
+        for node in standing:
+            for child in self.tree.children(node):
+                reasons[child] = Reason.REJECTED
+        for node in self.dead:
+            reasons[node] = Reason.PRUNED
+        for node in standing:
+            reasons[node] = Reason.ACCEPTED
+        for node in self.beyond:
+            reasons[node] = Reason.CUT
+        return tuple(reasons)
 
     def cut(self, count: int) -> Verdict:
         """The same verdict with only the first `count` emitted tokens: text, cache and counts end together."""
         if count > len(self.path):
             return self
-        dropped = set(self.path[count:])
-        reasons = tuple(Reason.CUT if node in dropped else reason for node, reason in enumerate(self.reasons))
-        return Verdict(self.path[:count], None, reasons, self.sources[:count])
-
-
-def explain(tree: TokenTree, path: Sequence[int], dead: Collection[int] = ()) -> tuple[Reason, ...]:
-    """(N,) a reason for every node, given the accepted path and the nodes dropped during the pass."""
-    reasons = [Reason.UNREACHED] * len(tree)
-    standing = (ROOT, *path)
-    for node in standing:
-        for child in tree.children(node):
-            reasons[child] = Reason.REJECTED
-    for node in dead:
-        reasons[node] = Reason.PRUNED
-    for node in standing:
-        reasons[node] = Reason.ACCEPTED
-    return tuple(reasons)
+        kept, beyond = self.path[:count], (*self.path[count:], *self.beyond)
+        return Verdict(kept, None, self.tree, self.dead, self.sources[:count], beyond)

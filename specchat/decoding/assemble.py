@@ -12,7 +12,8 @@ from specchat.controllers.choice import choose_controllers
 from specchat.controllers.smallest_budget import SmallestBudget
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
-from specchat.core.memory import MemoryLimit, PairMemory
+from specchat.core.memory import MemoryLimit, NetworkMemory, PairMemory
+from specchat.core.network_pruning import Prunable
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Engine, Model, TreePolicy
 from specchat.core.tree import DrawKind
@@ -23,6 +24,8 @@ from specchat.decoding.early_pruning import EarlyPruning
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
+from specchat.errors import CombinationError
+from specchat.memory_size import memory_text
 from specchat.models.learned.network_loading import trained_network
 from specchat.registry import Method
 from specchat.settings import Settings
@@ -63,6 +66,8 @@ def assemble(
     engines = nested_engines(settings)
     parts = Parts(target, draft, resources=resources, make_engine=engines, make_network=trained_network)
     feed = (DrafterCache() if drafters is None else drafters).get(choice, lambda: parts.build(choice))
+    memory = pair_memory(settings, target, parts.drafts_of(choice), resources.prunable)
+    _refuse_without_room(settings, memory, resources.memory)
     speculator = Speculator(
         target=target,
         drafter=feed.drafter,
@@ -71,7 +76,7 @@ def assemble(
         controller=_controller(
             settings,
             _of_these(costs, choice),
-            pair_memory(settings, target, parts.drafts_of(choice)),
+            memory,
             resources.memory,
         ),
     )
@@ -94,11 +99,34 @@ def sampling(settings: Settings) -> Sampling:
     return Sampling(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(Sampling)})
 
 
-def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...]) -> PairMemory:
+def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...], prunable: Prunable | None) -> PairMemory:
     """What reading and writing with these settings takes besides weights, where these draft models are used."""
     rule = ACCEPTANCE_RULES[settings.rule].load()
     carries_law = bool(drafts) and (rule.wants_q or rule.wanted is not DrawKind.POINT)
-    return PairMemory(target, drafts, 8 * target.vocab_size if carries_law else 0)
+    return PairMemory(target, drafts, 8 * target.vocab_size if carries_law else 0, made_networks(settings, prunable))
+
+
+def made_networks(settings: Settings, prunable: Prunable | None) -> tuple[NetworkMemory, ...]:
+    """What the networks take that drafters make of the target's weights."""
+    makers = () if prunable is None else choose_drafter(settings).makers
+    return tuple(maker.method.load().network_memory(maker.options, prunable) for maker in makers)
+
+
+def _refuse_without_room(settings: Settings, pair: PairMemory, limit: MemoryLimit | None) -> None:
+    """Refuse a drafter whose network does not fit beside a context that was limited without it.
+
+    Raises:
+        CombinationError: with the least that works.
+    """
+    if not (settings.memory and pair.made and limit is not None):
+        return
+    least = limit.base_bytes + pair.plain_bytes(pair.target.context_tokens)
+    if least > limit.bytes:
+        raise CombinationError(
+            f"drafter {settings.drafter!r} makes a network of its own, for which memory = {settings.memory} leaves too "
+            f"little with this context: {memory_text(least)} is the least; nearest that works: to load the pair with "
+            "this drafter, which limits the context, or drafter 'layer_skip'"
+        )
 
 
 def _of_these(costs: Costs | None, choice: DrafterChoice) -> Costs | None:

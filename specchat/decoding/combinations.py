@@ -62,12 +62,6 @@ def check_settings(
             f"drafter {name!r} needs a draft model and pair {settings.pair!r} has none; "
             "nearest that works: drafter 'prompt_lookup', or a pair with a draft model (specchat models list)"
         )
-    makers = [choice.name for choice in chosen.all() if choice.method.makes_a_network]
-    if settings.memory and makers:
-        raise CombinationError(
-            f"drafter {makers[0]!r} makes a network of its own, which the limit memory = {settings.memory!r} does not "
-            "count; nearest that works: drafter 'layer_skip', or no limit"
-        )
     if draft_models is not None and has_draft_model:
         _check_draft_models(settings, draft_models)
     for choice in _with_weights(chosen):

@@ -17,6 +17,7 @@ from specchat.core.speedup import Gaps
 from specchat.decoding.assemble import assemble, sampling
 from specchat.decoding.begun_reply import tokens_of
 from specchat.decoding.combinations import Losslessness, check_settings, losslessness
+from specchat.decoding.controller_cache import ControllerCache
 from specchat.decoding.drafter_cache import DrafterCache
 from specchat.decoding.emission import Emission, Limits
 from specchat.decoding.plain_rounds import PlainRounds
@@ -42,7 +43,7 @@ class Conversation:
     Args:
         plain_rounds: have a plain round now and then, by which a reply can say how much sooner it came. Not
             needed where plain decoding is measured separately.
-        drafters: those of an earlier conversation over the same models, which go on.
+        drafters, controllers: those of an earlier conversation over the same models, which go on.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Conversation:
         *,
         plain_rounds: bool = False,
         drafters: DrafterCache | None = None,
+        controllers: ControllerCache | None = None,
     ) -> None:
         self.target = target
         self.vocabulary = vocabulary
@@ -65,6 +67,7 @@ class Conversation:
         self._plain_rounds = plain_rounds
         self._resources = resources or PairResources(vocabulary)
         self.drafters = DrafterCache() if drafters is None else drafters
+        self.controllers = ControllerCache() if controllers is None else controllers
         self._speculator = self._put_together()
         self._assembled: Settings | None = settings
 
@@ -111,6 +114,7 @@ class Conversation:
     def learn_costs(self, costs: Costs) -> None:
         """Plan with these costs from now on."""
         self._costs = costs
+        self.controllers.forget()
         self._assembled = None
 
     def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
@@ -231,6 +235,7 @@ class Conversation:
 
     def _put_together(self) -> Speculator:
         speculator = assemble(self._settings, self.target, self._draft, self.drafters, self._costs, self._resources)
+        speculator.controller = self.controllers.kept(self._settings, speculator.controller)
         if self._plain_rounds:
             speculator.controller = PlainRounds(speculator.controller)
         return speculator

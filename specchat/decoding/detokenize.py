@@ -16,6 +16,7 @@ class Detokenizer:
     def __init__(self, vocabulary: Vocabulary, *, begun: bool = False) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._waits = False  # whether bytes wait in the decoder
         self._strip_space = vocabulary.starts_with_space() and not begun
 
     def add(self, token: int) -> str:
@@ -24,7 +25,14 @@ class Detokenizer:
         if self._strip_space and data:
             data = data.removeprefix(b" ")
             self._strip_space = False
-        return self._decoder.decode(data)
+        if not self._waits:
+            try:
+                return data.decode()  # whole characters, as nearly always
+            except UnicodeDecodeError:
+                self._waits = True
+        text = self._decoder.decode(data)
+        self._waits = self._decoder.getstate()[0] != b""
+        return text
 
     def finish(self) -> str:
         """What an unfinished character at the end amounts to: a replacement character, or nothing."""

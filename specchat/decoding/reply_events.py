@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specchat.core.ledger import Ledger
+from specchat.core.record import record
 from specchat.core.round import Round
 from specchat.core.speedup import Gaps
 from specchat.decoding.stopping import Stop
@@ -28,7 +29,7 @@ class Prefilled:
     at_s: float
 
 
-@dataclass(frozen=True)
+@record
 class RoundWritten:
     """A round was done. `texts[i]` is what became readable with the i-th emitted token; `last`: none will follow."""
 

@@ -10,7 +10,8 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.device_copy import synchronize
 from specchat.core.reading import Reading
-from specchat.core.request import PassRequest
+from specchat.core.record import record
+from specchat.core.request import LOGITS_ONLY, PassRequest
 from specchat.core.round import Round, Timings
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import TokenTree
@@ -25,7 +26,7 @@ def take_all(emitted: Sequence[int]) -> int:
     return len(emitted)
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """How hard a round tries.
 
@@ -37,7 +38,7 @@ class Plan:
     took_s: float = 0.0
 
 
-@dataclass(frozen=True)
+@record
 class Draft:
     """What a round lets the target read: a frozen tree, and what else is asked of the pass over it.
 
@@ -53,7 +54,7 @@ class Draft:
     took_s: float = 0.0
 
 
-@dataclass(frozen=True)
+@record
 class Submitted:
     """A draft that the target was given. A device may still be computing it; reading its values waits.
 
@@ -127,11 +128,10 @@ class Speculator:
         tap = self.drafter.text_tap
         layers = tap.layers if tap is not None and wants_states(tap, budget) else frozenset()
         drafting, running = budget.nodes > 0, budget.nodes > 0 and budget.passes
-        return PassRequest(
-            taps=layers.union(self.drafter.taps if running else (), self.policy.taps, self.rule.taps),
-            riders=tuple(self.drafter.riders(tree)) if drafting else (),
-            hooks=tuple(self.policy.hooks(tree)),
-        )
+        taps = layers.union(self.drafter.taps if running else (), self.policy.taps, self.rule.taps)
+        riders = tuple(self.drafter.riders(tree)) if drafting else ()
+        hooks = tuple(self.policy.hooks(tree))
+        return PassRequest(taps, riders, hooks) if taps or riders or hooks else LOGITS_ONLY
 
     def submit(self, draft: Draft) -> Submitted:
         """Give the target its pass. A device goes on by itself; on the host the pass is over when this returns."""
@@ -151,7 +151,7 @@ class Speculator:
         on_host = self.target.device.type == "cpu"
         judged = began if on_host else time.perf_counter()
         verify_s = (submitted.returned if on_host else judged) - submitted.given
-        verdict = verdict.cut(cut(verdict.emitted(draft.tree)))
+        verdict = verdict.cut(cut(verdict.emitted))
         self.target.keep(verdict.path)
         round = Round(
             index=context.round,
@@ -161,7 +161,7 @@ class Speculator:
             tree=draft.tree,
             reading=reading,
             verdict=verdict,
-            emitted=tuple(verdict.emitted(draft.tree)),
+            emitted=verdict.emitted,
             draft_passes=draft.passes,
             timings=Timings(draft.took_s, verify_s),
             riders=len(draft.request.riders),

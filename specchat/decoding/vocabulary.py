@@ -56,10 +56,14 @@ class TransformersVocabulary:
         }
         self._added = {token: str(added) for token, added in tokenizer.added_tokens_decoder.items()}
         self._bytes: dict[int, bytes] = {}
+        self._text_bytes: dict[int, bytes] = {}
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes a token adds to the text; empty for special tokens."""
-        return b"" if token in self._special else self._raw_bytes(token)
+        data = self._text_bytes.get(token)
+        if data is None:
+            data = self._text_bytes[token] = b"" if token in self._special else self._raw_bytes(token)
+        return data
 
     def token_spelling(self, token: int) -> bytes:
         """The bytes a token is written with, special tokens by name."""

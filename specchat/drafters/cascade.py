@@ -19,8 +19,9 @@ class Cascade(MemberGroup):
     So a draft model at the end runs only where the lookups before it found nothing, node by node. All members learn
     from every round.
 
-    Points count as something to say if the likeliest of them is at least `least` likely, as their drafter claims.
-    Sampled draws always do: whether they stay must not depend on their tokens.
+    Points count as something to say if the likeliest of them is at least `least` likely, as their drafter claims; those
+    of the last member always count, since nobody is asked after it. Sampled draws always do: whether they stay must not
+    depend on their tokens.
 
     specchat's own; lookups before a model as in Oliaro et al., SuffixDecoding, arXiv:2411.04975. Differs from `merge`:
     guesses of two members never stand beside each other, and nothing is learnt about whom to trust.
@@ -42,8 +43,9 @@ class Cascade(MemberGroup):
             open_nodes = [node for node in frontier if node not in said]
             if not open_nodes:
                 break
-            proposed = member.propose(tree, open_nodes, width, context)
-            said |= {node: some for node, some in zip(open_nodes, proposed, strict=True) if self._says_something(some)}
+            proposed = dict(zip(open_nodes, member.propose(tree, open_nodes, width, context), strict=True))
+            last = member is self.members[-1]
+            said |= proposed if last else {node: some for node, some in proposed.items() if self._says_something(some)}
         return [said.get(node, ()) for node in frontier]
 
     def _says_something(self, guesses: Sequence[Guess]) -> bool:

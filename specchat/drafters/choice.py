@@ -59,6 +59,11 @@ class DrafterChoice:
         return frozenset(choice.options.model or first for choice in users)
 
     @property
+    def makers(self) -> list[DrafterChoice]:
+        """Those of it that make a network of the target's weights."""
+        return [choice for choice in self.all() if choice.method.makes_a_network]
+
+    @property
     def runs_a_network(self) -> bool:
         """Whether guesses of it, or of a member, cost passes of a network."""
         return any(choice.method.runs_a_network for choice in self.leaves())

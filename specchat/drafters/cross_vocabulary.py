@@ -231,17 +231,19 @@ class CrossVocabulary:
             return {place.owed[0]: (0.0, (), place.owed[1:])}
         found: dict[int, _Candidate] = {}
         ngram, merged, merged_logprob = self._merged(place.node)
-        own_tokens = self._translation.own_tokens
+        own_tokens, vocab_size = self._translation.own_tokens, self._vocab_size
         tokens, values, total = self._said[place.node]
-        for rank, (token, value) in enumerate(zip(tokens[:count], values, strict=False)):
+        for token, value in zip(tokens[:count], values, strict=False):
             logprob = value - total
-            if rank == 0 and merged is not None:
+            if merged is not None and token == tokens[0]:
                 logprob += math.log(max(1e-9, -math.expm1(merged_logprob - logprob)))
             own = own_tokens(token)
-            if own and own[0] < self._vocab_size and logprob > -math.inf:
-                _add(found, own[0], (logprob, (token,), own[1:]))
+            if own and own[0] < vocab_size and logprob > -math.inf:
+                candidate: _Candidate = logprob, (token,), own[1:]
+                found[own[0]] = _joined(found[own[0]], candidate) if own[0] in found else candidate
         if merged is not None:
-            _add(found, merged, (merged_logprob, ngram, ()))
+            candidate = merged_logprob, ngram, ()
+            found[merged] = _joined(found[merged], candidate) if merged in found else candidate
         return found
 
     def _merged(self, node: int) -> tuple[tuple[int, ...], int | None, float]:
@@ -271,11 +273,7 @@ class CrossVocabulary:
         self._places, self._candidates, self._said = {}, {}, {}
 
 
-def _add(found: dict[int, _Candidate], token: int, candidate: _Candidate) -> None:
+def _joined(one: _Candidate, other: _Candidate) -> _Candidate:
     """Of two guesses of one token the likelier one says how it goes on; their probabilities add up."""
-    before = found.get(token)
-    if before is None:
-        found[token] = candidate
-        return
-    _, tokens, owed = max(before, candidate, key=_logprob_of)
-    found[token] = float(np.logaddexp(before[0], candidate[0])), tokens, owed
+    _, tokens, owed = max(one, other, key=_logprob_of)
+    return float(np.logaddexp(one[0], other[0])), tokens, owed

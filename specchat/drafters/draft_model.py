@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from torch import Tensor
 
+from specchat.core.compiled_guessing import CompiledNetwork, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
@@ -15,12 +16,14 @@ from specchat.core.round import Round
 from specchat.core.sampling import Law
 from specchat.core.seams import Proposal
 from specchat.core.states import StateTap
-from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree, point
+from specchat.drafters.compiled_search import lone_search
 from specchat.drafters.frequent_head import FrequentHead, over_vocabulary
 from specchat.drafters.likeliest_tokens import LikeliestByNode, likeliest_of
 from specchat.drafters.options import DraftModelOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import coupled, points_of
+from specchat.structures.called_network import CalledNetwork, Named, as_named
 
 _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
@@ -59,7 +62,7 @@ class DraftModel:
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
         self._model = parts.draft_model
         self._vocab_size = parts.vocab_size
-        self._name, self._noise = parts.name, parts.noise
+        self.proposer, self._noise = parts.name, parts.noise
         self._reads = reads
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
@@ -67,6 +70,8 @@ class DraftModel:
         self._tree: TokenTree | None = None
         self._room = 0  # depth of the last nodes in its context
         self._said = LikeliestByNode[Reading]()
+        self._called = CalledNetwork(self._named)
+        self._search = lone_search(self)
 
     @property
     def passes(self) -> int:
@@ -92,6 +97,22 @@ class DraftModel:
             return guesses
         said = dict(zip(nodes, guesses, strict=True))
         return [said.get(node, ()) for node in frontier]
+
+    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
+        """The tree of what `propose` says, with one call of compiled code between passes, where guesses are points."""
+        return None if self._search is None else self._search.grow(context, plan)
+
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        """What compiled code reads a tree of points with, if its context has room for any."""
+        noisy = self._drawing != "top" or context.sampling.greedy
+        if self._draws(context) or not noisy:
+            return None
+        if not context.passes:
+            return CompiledNetwork()
+        return self._called.network if self._begin(TokenTree(context.root, self._vocab_size), context) >= rows else None
+
+    def count_passes(self, count: int) -> None:
+        """The model counts them."""
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         """None: it needs nothing of the target's pass but the reading."""
@@ -123,32 +144,55 @@ class DraftModel:
         self._head.restore_state(state)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
-        if context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy:
+        if self._draws(context):
             return [self._drawn(tree, node, width, context) for node in nodes]
         noisy = self._drawing != "top" and not context.sampling.greedy  # the noise counts nothing at temperature 0
         if not (noisy or context.sampling.penalised):
-            points: Proposal = self._said.points(nodes, width, self._name)
+            points: Proposal = self._said.points(nodes, width, self.proposer)
         else:
             tokens, logprobs = self._said.candidates(tree, nodes, context)
             if noisy:
                 positions = [context.position(tree, node) for node in nodes]
                 tokens, logprobs = coupled(tokens, logprobs, positions, context)
-            points = points_of(tokens, logprobs, width, self._name)
+            points = points_of(tokens, logprobs, width, self.proposer)
         if not context.wants_q:
             return points
         return [self._carrying(tree, node, some, context) for node, some in zip(nodes, points, strict=True)]
 
+    def _draws(self, context: Context) -> bool:
+        """Whether children are drawn from q."""
+        return context.wanted in self._kinds - {DrawKind.POINT} and not context.sampling.greedy
+
     def _readable(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> Sequence[int]:
         """The nodes that its context has room for; a tree that it did not know begins."""
-        if self._tree is not tree:
-            self._forget_tree()
-            text = self._reads(context.history[:-1])
-            self._room = self._model.context_tokens - len(text) - 1
-            if self._room < 0:
-                return ()
+        if self._tree is not tree and self._begin(tree, context) < 0:
+            return ()
+        return [node for node in frontier if tree.depths[node] <= self._room]
+
+    def _begin(self, tree: TokenTree, context: Context) -> int:
+        """Begin a tree; the depth of the last nodes in its context, negative where not even the root is."""
+        self._forget_tree()
+        text = self._reads(context.history[:-1])
+        self._room = self._model.context_tokens - len(text) - 1
+        if self._room >= 0:
             self._model.prefill(text)
             self._tree = tree
-        return [node for node in frontier if tree.depths[node] <= self._room]
+        return self._room
+
+    def _named(self, behind: Sequence[int], tokens: Sequence[int]) -> Named:
+        """What it holds likely after tokens behind rows of its tree, which are read now."""
+        tree = self._tree
+        assert tree is not None, "a tree was begun"
+        nodes = [
+            ROOT if row < 0 else tree.add(row, point(token, None, ""))
+            for row, token in zip(behind, tokens, strict=True)
+        ]
+        reading = self._model.read(tree, nodes, self._head.request)
+        if reading.logits.shape[1] <= self._vocab_size or reading.tokens is not None:
+            named = as_named(reading.likeliest, reading.highest, reading.totals)
+            if named is not None:
+                return named
+        return likeliest_of(reading, _CANDIDATES, self._vocab_size).named()
 
     def _read(self, tree: TokenTree, frontier: Sequence[int]) -> None:
         """Read the frontier and whatever lies unread above it (nodes that another drafter proposed)."""
@@ -161,7 +205,7 @@ class DraftModel:
         law = context.law_after(tree, node, self._logits(node))
         q = law.dense(context.vocab_size)
         tokens = self._sampled(law, node, width, context, context.position(tree, node))
-        return [Guess(t, context.wanted, q, float(q[t].log()), self._name) for t in tokens]
+        return [Guess(t, context.wanted, q, float(q[t].log()), self.proposer) for t in tokens]
 
     def _carrying(self, tree: TokenTree, node: int, points: Sequence[Guess], context: Context) -> list[Guess]:
         """The same points with the draft's law there."""

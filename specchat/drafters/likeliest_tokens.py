@@ -15,6 +15,8 @@ from specchat.core.point_rows import PointRows, joined
 from specchat.core.reading import Reading
 from specchat.core.tree import TokenTree
 from specchat.drafters.point_guesses import Scores, Tokens
+from specchat.structures.called_network import Named
+from specchat.structures.guess_search import MOST_WIDTH
 
 Floats = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 Source = TypeVar("Source")
@@ -34,6 +36,14 @@ class Likeliest(NamedTuple):
     values: Floats
     totals: Floats
     logits: bool
+
+    def named(self) -> Named:
+        """The same as compiled code takes it."""
+        rows, count = self.tokens.shape
+        tokens = torch.full((rows, MOST_WIDTH), -1, dtype=torch.int32)
+        values = torch.full((rows, MOST_WIDTH), -torch.inf)
+        tokens[:, :count], values[:, :count] = torch.from_numpy(self.tokens), torch.from_numpy(self.values)
+        return Named(tokens, values, torch.from_numpy(self.totals).float())
 
 
 class LikeliestByNode(Generic[Source]):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from specchat.core.compiled_guessing import BestFirstShape
+from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.drafters.compiled_search import merged_search
 from specchat.drafters.member_group import MemberGroup
 from specchat.drafters.merged_guesses import MergedGuesses
-from specchat.drafters.merged_search import merged_search
 from specchat.drafters.options import MergeOptions
 from specchat.drafters.parts import Parts
 
@@ -57,9 +57,9 @@ class Merge(MemberGroup):
                 said[node][index] = self._guesses.named(index, guesses)
         return [self._guesses.merged(tuple(tree.path_tokens(node)), said[node], width) for node in frontier]
 
-    def grow_best_first(self, context: Context, shape: BestFirstShape) -> TokenTree | None:
-        """The best-first tree of what `propose` says, in one call of compiled code, where all members allow it."""
-        return None if self._search is None else self._search.grow(context, shape)
+    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
+        """The tree of what `propose` says, in one call of compiled code, where all members allow it."""
+        return None if self._search is None else self._search.grow(context, plan)
 
     def observe(self, round: Round) -> None:
         """Update the acceptance rates, then let every member learn."""

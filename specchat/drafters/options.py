@@ -78,6 +78,13 @@ class SuffixOptions:
     )
     factor: float = option(1.0, "tokens drafted per token of the match", minimum=0.0, maximum=16.0)
     offset: int = option(1, "tokens drafted on top of that", unit="tokens", minimum=0, maximum=64)
+    min_match: int = option(
+        1,
+        "shortest run of last tokens that is drafted from, as prompt_lookup.min_ngram",
+        unit="tokens",
+        minimum=1,
+        maximum=255,
+    )
     min_probability: float = option(
         0.1, "continuations less likely than this are not drafted", minimum=0.001, maximum=1.0
     )
@@ -85,7 +92,7 @@ class SuffixOptions:
 
     def limit(self, match: int) -> int:
         """How many tokens a match of this length may draft."""
-        return int(self.factor * match) + self.offset
+        return int(self.factor * match) + self.offset if match >= self.min_match else 0
 
 
 @dataclass(frozen=True)
@@ -244,7 +251,10 @@ class CascadeOptions:
         "drafters in the order in which they are asked, with commas or + between them: suffix+draft_model",
     )
     least: float = option(
-        0.0, "a drafter has something to say if it holds a guess at least so likely", minimum=0.0, maximum=1.0
+        0.0,
+        "a drafter before the last has something to say if it holds a guess at least so likely",
+        minimum=0.0,
+        maximum=1.0,
     )
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from specchat.core.context import Context
+from specchat.core.memory import NetworkMemory
 from specchat.core.network_pruning import Prunable, Ranking
 from specchat.core.request import Rider
 from specchat.core.round import Round
@@ -43,6 +44,11 @@ class Pruned:
     def draw_kinds(options: PrunedOptions, members: Sequence[Collection[DrawKind]]) -> frozenset[DrawKind]:
         """All kinds: the narrower network has a law of its own."""
         return frozenset(DrawKind)
+
+    @staticmethod
+    def network_memory(options: PrunedOptions, prunable: Prunable) -> NetworkMemory:
+        """What the narrower network will take."""
+        return prunable.memory(options.ratio, options.samples, SAMPLE_TOKENS)
 
     def __init__(self, options: PrunedOptions, parts: Parts) -> None:
         """Nothing is read before a chat begins.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from array import array
 from collections.abc import Sequence
 
+from specchat.core.compiled_guessing import CompiledTable
 from specchat.core.context import Context
 from specchat.core.request import Rider
 from specchat.core.round import Round
@@ -40,10 +42,12 @@ class TokenRecycling:
     taps: Sequence[int] = ()
     text_tap: StateTap | None = None
     passes = 0
+    proposer = "token_recycling"
     draw_kinds = staticmethod(points_alone)
 
     def __init__(self, options: TokenRecyclingOptions, parts: Parts) -> None:
         self._remember = options.remember
+        self._vocab_size = parts.vocab_size
         self._successors = Successors(parts.vocab_size, options.k)
         self._forget()
 
@@ -54,8 +58,16 @@ class TokenRecycling:
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) for each node up to `width` successors of its token, by rank."""
-        logprobs = [math.log(hits / self._seen) for hits in self._hits[:width]]
+        logprobs = self._logprobs()[:width]
         return [self._guesses(tree.tokens[node], logprobs) for node in frontier]
+
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledTable:
+        """The table, with the log-probabilities of ranks as they are now."""
+        self._by_rank[:] = array("d", self._logprobs())
+        return self._table
+
+    def count_passes(self, count: int) -> None:
+        """It runs no network."""
 
     def riders(self, tree: TokenTree) -> Sequence[Rider]:
         """None: it needs nothing of the target's pass but the reading."""
@@ -71,7 +83,11 @@ class TokenRecycling:
 
     def _guesses(self, token: int, logprobs: Sequence[float]) -> list[Guess]:
         ranked = zip(self._successors.after(token), logprobs, strict=False)
-        return [point(successor, logprob, "token_recycling") for successor, logprob in ranked]
+        return [point(successor, logprob, self.proposer) for successor, logprob in ranked]
+
+    def _logprobs(self) -> list[float]:
+        """Of a successor by its rank."""
+        return [math.log(hits / self._seen) for hits in self._hits]
 
     def _count_ranks(self, text: Sequence[int]) -> None:
         for token, following in itertools.pairwise(text):
@@ -95,3 +111,6 @@ class TokenRecycling:
         self._successors.clear()
         self._seen = float(_HABIT)
         self._hits = [_HABIT * 0.45 * 0.4**rank for rank in range(self._successors.k)]
+        self._by_rank = array("d", bytes(8 * self._successors.k))
+        by_rank = self._by_rank.buffer_info()[0]
+        self._table = CompiledTable(self._successors.address, self._vocab_size, self._successors.k, by_rank)

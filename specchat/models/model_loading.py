@@ -112,10 +112,11 @@ def load_model(
             source, shape = open_weights(path, Shape.of(config), family)
             source = RoundedSource(source) if guesses and precision == "int4" else source
             network, why_slow = own_network(shape, source, precision, device, kernels)
-            model: Model = Decoder(network, context_tokens, drafts)
+            decoder = Decoder(network, context_tokens, drafts)
+            model: Model = decoder
             opened = partial(open_weights, path, shape, family)
             narrower = partial(_narrower_network, precision, device, kernels)
-            prunable = None if drafts else PrunableFile(shape, context_tokens, opened, narrower)
+            prunable = None if drafts else PrunableFile(decoder, opened, narrower)
             weight_bytes, multiplied_by = network.nbytes, network.kernels
             notes += why_slow
         else:

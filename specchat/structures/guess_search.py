@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
-from specchat.core.compiled_guessing import BestFirstShape, CompiledLookup, CompiledNetwork
+from specchat.core.compiled_guessing import Asked, CompiledLookup, CompiledNetwork, CompiledTable, GrowthPlan, RankShape
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
@@ -24,6 +24,7 @@ MOST_DOUBLINGS = 6
 
 SURENESSES = 2 * MOST_DOUBLINGS + 2
 _NO_MEMORY, _MISSING_INPUT = 1, 3
+_MOST = 2**31 - 1
 
 Found = list[tuple[int, int, int, float]]
 """Of each node below the root, parents first: its parent, its token, its cell and its log-probability."""
@@ -33,10 +34,10 @@ class _CAsked(ctypes.Structure):
     """`Asked` of guess_search.h."""
 
     _fields_ = [
-        *[(name, ctypes.c_void_p) for name in ("trees", "limits")],
+        *[(name, ctypes.c_void_p) for name in ("trees", "limits", "successors", "by_rank")],
         ("probability", ctypes.c_double),
         *[(name, ctypes.c_void_p) for name in ("read", "network")],
-        ("count", ctypes.c_int32),
+        *[(name, ctypes.c_int32) for name in ("count", "tokens", "logits")],
     ]
 
 
@@ -58,10 +59,13 @@ class _CSearch(ctypes.Structure):
 
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("members", "nodes", "depth", "width", "batch", "prices")],
-        *[(name, ctypes.c_int32) for name in ("passes", "missing", "found")],
-        ("price", ctypes.c_void_p),
-        *[(name, ctypes.c_double) for name in ("floor", "decay", "pass_price", "sure")],
-        *[(name, ctypes.c_void_p) for name in ("hits", "trials")],
+        *[
+            (name, ctypes.c_int32)
+            for name in ("calls", "levels", "beams", "repeat", "tail", "passes", "missing", "found")
+        ],
+        *[(name, ctypes.c_void_p) for name in ("text", "price")],
+        *[(name, ctypes.c_double) for name in ("floor", "decay", "pass_price", "sure", "fallback")],
+        *[(name, ctypes.c_void_p) for name in ("widths", "begins", "below", "hits", "trials")],
         ("sampling", _CSampling),
         ("asked", _CAsked * MOST_MEMBERS),
         ("reads", ctypes.c_int32 * MOST_MEMBERS),
@@ -79,23 +83,27 @@ class GuessSearch:
         NativeUnavailable: when it is made, where it cannot be compiled.
     """
 
-    def __init__(self, members: int, sure: float) -> None:
+    def __init__(self, members: int, sure: float, learns: bool = True) -> None:
         """Without a tree.
 
         Args:
             sure: a network is not asked where another member has a guess at least so likely.
+            learns: whether guesses are as likely as their like were right; else as the one member says.
         """
         assert 1 <= members <= MOST_MEMBERS, "few members"
+        assert learns or members == 1, "guesses of several members are weighed by what was right"
         library = suffix_library()
         self._grow, self._learn = library.guess_search, library.guess_search_learn
         self._growing = library.guess_search_new()
         if not self._growing:
             raise MemoryError("no memory for a search")
         weakref.finalize(self, library.guess_search_free, self._growing)
-        self._c = _CSearch(members=members, sure=sure, decay=1.0)
+        self._c = _CSearch(members=members, sure=sure)
         self._hits, self._trials = (array("d", bytes(8 * SURENESSES**members)) for _ in range(2))
-        self._c.hits, self._c.trials = self._hits.buffer_info()[0], self._trials.buffer_info()[0]
-        self._asked: tuple[CompiledLookup | CompiledNetwork, ...] = ()
+        if learns:
+            self._c.hits, self._c.trials = self._hits.buffer_info()[0], self._trials.buffer_info()[0]
+        self._shape: RankShape | None = None  # as C has it
+        self._asked: tuple[Asked, ...] = ()
         self._turns: Sequence[AbstractContextManager[object]] = ()
         self._sampling: Sampling | None = None  # as C has it
         self._make_room(64)
@@ -109,18 +117,21 @@ class GuessSearch:
         self._hits[cell] += right
         self._trials[cell] += 1
 
-    def grow(
-        self, context: Context, shape: BestFirstShape, members: Sequence[CompiledLookup | CompiledNetwork]
-    ) -> Found | int | None:
+    def grow(self, context: Context, plan: GrowthPlan, members: Sequence[Asked]) -> Found | int | None:
         """The nodes of most worth; or a token that a network must know first; or None: it takes too many rows."""
-        search, budget, prices = self._c, shape.budget, array("d", shape.budget.prices)
+        search, budget, prices = self._c, plan.budget, array("d", plan.budget.prices)
         if budget.nodes > self._room:
             self._make_room(budget.nodes)
         self._ask(members)
         self._sample(context)
+        self._follow(plan.shape)
         search.nodes, search.depth, search.width = budget.nodes, budget.depth, budget.width
-        search.batch, search.floor, search.pass_price = shape.batch, shape.floor, budget.pass_price
+        search.batch, search.floor, search.decay, search.fallback = plan.batch, plan.floor, plan.decay, plan.fallback
+        search.calls, search.levels, search.pass_price = min(plan.calls, _MOST), plan.levels, budget.pass_price
         search.passes, search.prices, search.price = budget.passes, len(prices), prices.buffer_info()[0]
+        search.beams, search.repeat = min(plan.beams, _MOST), plan.repeat
+        text = array("i", context.history[-plan.repeat :] if plan.repeat else ())
+        search.text, search.tail = text.buffer_info()
         outcome = self._in_turn(context.root, self._turns)
         if outcome == _NO_MEMORY:
             raise MemoryError("no memory for a search")
@@ -138,18 +149,21 @@ class GuessSearch:
         tokens = array("i", emitted)
         self._learn(self._growing, self._c.hits, self._c.trials, tokens.buffer_info()[0], len(tokens))
 
-    def _ask(self, members: Sequence[CompiledLookup | CompiledNetwork]) -> None:
+    def _ask(self, members: Sequence[Asked]) -> None:
         """Let these be asked; mostly they are those of the last tree."""
         if len(members) == len(self._asked) and all(map(operator.is_, members, self._asked)):
             return
-        for asked, member in zip(self._c.asked, members, strict=False):
-            if isinstance(member, CompiledLookup):
-                asked.trees, asked.limits = member.trees, member.limits
-                asked.probability, asked.count = member.probability, member.count
-            else:
-                asked.read, asked.network = member.read, member.network
+        for place, member in enumerate(members):
+            self._c.asked[place] = _as_c(member)
         self._asked = tuple(members)
         self._turns = [member.turn for member in members if isinstance(member, CompiledNetwork)]
+
+    def _follow(self, shape: RankShape | None) -> None:
+        """Let the tree have this shape."""
+        if shape is not self._shape:
+            self._shape, c = shape, self._c
+            arrays = (None,) * 3 if shape is None else (shape.widths, shape.begins, shape.below)
+            c.widths, c.begins, c.below = (each and each.buffer_info()[0] for each in arrays)
 
     def _sample(self, context: Context) -> None:
         """Let networks guess what this sampling makes likely after this text."""
@@ -161,7 +175,7 @@ class GuessSearch:
             c.repetition, c.penalised = sampling.repetition_penalty, sampling.penalised
             c.presence, c.frequency = sampling.presence_penalty, sampling.frequency_penalty
         if sampling.penalised:
-            c.often, c.known = context.counts.by_token()
+            _, _, c.often, c.known = context.counts.addresses()
         if not sampling.greedy:
             c.position, c.key = len(context.history), context.noise.stream_key(Stream.TARGET)
 
@@ -178,3 +192,13 @@ class GuessSearch:
         self._logprobs = array("d", bytes(8 * nodes))
         for name in ("parents", "tokens", "cells", "logprobs"):
             setattr(self._c, name, getattr(self, f"_{name}").buffer_info()[0])
+
+
+def _as_c(asked: Asked) -> _CAsked:
+    if isinstance(asked, CompiledLookup):
+        trees, limits = asked.trees, asked.limits
+        return _CAsked(trees=trees, limits=limits, probability=asked.probability, count=asked.count)
+    if isinstance(asked, CompiledTable):
+        table, by_rank = asked.successors, asked.by_rank
+        return _CAsked(successors=table, by_rank=by_rank, count=asked.count, tokens=asked.tokens)
+    return _CAsked(read=asked.read, network=asked.network, logits=asked.logits)

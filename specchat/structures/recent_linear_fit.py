@@ -23,11 +23,12 @@ class RecentLinearFit:
 
     def add(self, x: float, y: float) -> None:
         """Take in one measurement."""
-        sums = (self._weight, self._x, self._y, self._xx, self._xy)
-        new = (1.0, x, y, x * x, x * y)
-        self._weight, self._x, self._y, self._xx, self._xy = (
-            old * self._memory + more for old, more in zip(sums, new, strict=True)
-        )
+        memory = self._memory
+        self._weight = self._weight * memory + 1.0
+        self._x = self._x * memory + x
+        self._y = self._y * memory + y
+        self._xx = self._xx * memory + x * x
+        self._xy = self._xy * memory + x * y
         if self._varied(variance := self._weight * self._xx - self._x * self._x):
             self._slope = max(0.0, (self._weight * self._xy - self._x * self._y) / variance)
             self.known = True

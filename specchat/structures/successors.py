@@ -20,6 +20,11 @@ class Successors:
         """Forget all successors."""
         self._table = array("i", [_UNKNOWN]) * (self._vocab_size * self.k)
 
+    @property
+    def address(self) -> int:
+        """Of the table: (V, k) numbers, −1 where nothing was learnt. Stays until all are forgotten."""
+        return self._table.buffer_info()[0]
+
     def learn(self, token: int, successors: Sequence[int]) -> None:
         """Replace a token's successors; takes exactly k of them."""
         assert len(successors) == self.k, "a row has k successors"

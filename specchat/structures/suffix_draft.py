@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from specchat.core.record import record
 from specchat.structures.suffix_nodes import Place
 from specchat.structures.suffix_tree import SuffixTree
 
@@ -28,7 +29,7 @@ class DraftLimits:
     probability: float
 
 
-@dataclass(frozen=True)
+@record
 class Draft:
     """A drafted continuation: a tree of tokens, the likeliest paths first.
 

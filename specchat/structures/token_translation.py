@@ -9,6 +9,11 @@ from specchat.core.vocabulary import TokenTable
 LONGEST_NGRAM = 4
 """Draft tokens that together may be one token of the target."""
 
+_WORD_TOKENS = 8
+_WORDS = 4096
+"""Shorter runs of tokens are words, which return: so many are remembered. Encoding one takes 0.03 ms, and 0.25 once a
+model's pass has emptied the caches."""
+
 
 class TokenTranslation:
     """Which tokens of the target a draft token stands for, and the other way round.
@@ -28,6 +33,7 @@ class TokenTranslation:
         self._to_draft: dict[int, tuple[int, ...]] = {}
         self._ngrams: dict[tuple[int, ...], int] = {}
         self._beginnings: set[tuple[int, ...]] = set()
+        self._words: dict[tuple[int, ...], tuple[int, ...] | None] = {}
 
     def own_tokens(self, token: int) -> tuple[int, ...]:
         """The target's tokens that spell what a draft token spells; none where no whole characters do."""
@@ -40,6 +46,16 @@ class TokenTranslation:
         """The draft tokens of a text that these tokens of the target spell; None where it ends within a character."""
         if self.same:
             return tuple(tokens)
+        if len(tokens) > _WORD_TOKENS:
+            return self._encoded(tokens)
+        word = tuple(tokens)
+        if word not in self._words:
+            if len(self._words) == _WORDS:
+                self._words.clear()
+            self._words[word] = self._encoded(word)
+        return self._words[word]
+
+    def _encoded(self, tokens: Sequence[int]) -> tuple[int, ...] | None:
         spelt = _spell(self._own, tokens)
         return None if _ends_within_character(spelt) else tuple(self._other.encode(spelt.decode(errors="replace")))
 

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from specchat.structures.token_translation import TokenTranslation
 
+_FEW = 64
+"""Tokens. What is longer, a prompt, is encoded at once; in shorter texts words return."""
+
 
 class TranslatedText:
     """The draft tokens of a text, encoded up to the last word, which may still grow into other tokens."""
@@ -28,11 +31,11 @@ class TranslatedText:
         return None if rest is None else [*self._settled, *rest] or None
 
     def _settle(self) -> None:
-        """Encode for good what lies before the last place at which the text can be cut."""
-        for place in range(len(self._text) - 1, self._first, -1):
-            if self._translation.splits_before(self._text[place]):
-                tokens = self._translation.draft_tokens(self._text[self._first : place])
-                if tokens is not None:
-                    self._settled += tokens
-                    self._first = place
-                return
+        """Encode for good what lies before the last place at which the text can be cut; a few tokens word by word."""
+        places = range(self._first + 1, len(self._text))
+        cuts = [place for place in places if self._translation.splits_before(self._text[place])]
+        for place in cuts if len(places) <= _FEW else cuts[-1:]:
+            tokens = self._translation.draft_tokens(self._text[self._first : place])
+            if tokens is not None:
+                self._settled += tokens
+                self._first = place

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import BestFirstShape, best_first_growth
+from specchat.core.compiled_guessing import GrowthPlan, grown_at_once
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
@@ -53,8 +53,5 @@ class BestFirst:
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """The frozen tree of the N ≤ 1 + `budget.nodes` nodes of most worth, the root included."""
-        if (grow := best_first_growth(drafter)) is not None:
-            tree = grow(context, BestFirstShape(budget, self._batch, self._floor))
-            if tree is not None:
-                return tree
-        return search(Growth(context, budget, self._floor), drafter, budget.width, self._batch)
+        tree = grown_at_once(drafter, context, GrowthPlan(budget, self._batch, self._floor))
+        return tree or search(Growth(context, budget, self._floor), drafter, budget.width, self._batch)

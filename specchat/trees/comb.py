@@ -10,9 +10,9 @@ from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
 from specchat.core.seams import Drafter
-from specchat.core.tree import ROOT, TokenTree
+from specchat.core.tree import TokenTree
 from specchat.registry import NoOptions
-from specchat.trees.growth import Growth
+from specchat.trees.ranks import StaticShape, grow_by_ranks
 
 
 class Comb:
@@ -32,6 +32,7 @@ class Comb:
 
     def __init__(self, options: NoOptions) -> None:
         del options
+        self._shapes: dict[tuple[int, int], StaticShape] = {}  # by width and depth
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         """None: no node is dropped during the pass."""
@@ -39,12 +40,10 @@ class Comb:
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """A frozen tree of at most `budget.nodes` draft nodes, one of which at each depth has children."""
-        growth = Growth(context, budget)
-        node: int | None = ROOT if budget.nodes > 0 and budget.width > 0 else None
-        while node is not None and growth.may_have_children(node):
-            (guesses,) = growth.ask(drafter, [node], budget.width)
-            node = growth.consider(node, guesses[: budget.width]).get(0)
-        return growth.best_tree()
+        width, levels = budget.width, budget.depth if budget.nodes > 0 and budget.width > 0 else 0
+        if (width, levels) not in self._shapes:
+            self._shapes[width, levels] = StaticShape({(0,) * depth: width for depth in range(levels)})
+        return grow_by_ranks(drafter, context, budget, self._shapes[width, levels])
 
     def observe(self, round: Round) -> None:
         """Nothing to learn."""

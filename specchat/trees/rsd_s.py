@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import torch
 
 from specchat.core.budget import Budget
+from specchat.core.compiled_guessing import GrowthPlan, grown_at_once
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.request import LayerHook
@@ -68,8 +69,12 @@ class RsdS:
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """The frozen tree of the surviving guesses of every level: at most 1 + `budget.nodes` nodes."""
         beams, width = self._beams or max(1, budget.nodes // max(1, budget.depth)), budget.width
+        floor = budget.price(max(1, min(budget.nodes, beams * budget.depth)))
+        tree = grown_at_once(drafter, context, GrowthPlan(budget, floor=floor, levels=True, beams=beams))
+        if tree is not None:
+            return tree
         noise = context.noise.child(f"rsd_s/{context.round}")
-        growth = Growth(context, budget, floor=budget.price(max(1, min(budget.nodes, beams * budget.depth))))
+        growth = Growth(context, budget, floor)
         level = [_Beam(ROOT, 0.0, 0.0)] if width > 0 else []
         while growth.room > 0 and (level := [beam for beam in level if growth.may_have_children(beam.node)]):
             nodes = [beam.node for beam in level]

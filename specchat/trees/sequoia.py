@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,8 +15,8 @@ from specchat.core.seams import Drafter
 from specchat.core.tree import ROOT, TokenTree
 from specchat.structures.recent_linear_fit import RecentLinearFit
 from specchat.trees.optimal_shape import OptimalShapes
-from specchat.trees.options import RankPath, SequoiaOptions
-from specchat.trees.ranks import grow_by_ranks
+from specchat.trees.options import SequoiaOptions
+from specchat.trees.ranks import StaticShape, grow_by_ranks
 
 _PRIOR_TRIES = 16
 """The rates in the options count as much as so many guesses."""
@@ -53,7 +53,7 @@ class Sequoia:
         self._verify_s = RecentLinearFit()
         self._level_s = 0.0
         self._rounds = 0
-        self._known: dict[tuple[int, int, int, bool], Mapping[RankPath, int]] = {}
+        self._known: dict[tuple[int, int, int, bool], StaticShape] = {}
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         """None: no node is dropped during the pass."""
@@ -85,7 +85,7 @@ class Sequoia:
             found.pop()
         return found
 
-    def _children(self, budget: Budget) -> Mapping[RankPath, int]:
+    def _children(self, budget: Budget) -> StaticShape:
         nodes, priced = budget.nodes, bool(budget.prices)
         if not priced and not self._verify_s.known and self._rounds % 2:
             nodes = max(1, nodes // 2)
@@ -95,7 +95,7 @@ class Sequoia:
             depth = budget.depth
             if not priced and self._verify_s.known and nodes and depth:
                 nodes, depth = self._best_size(shapes)
-            self._known[size] = shapes.children(nodes, depth)
+            self._known[size] = StaticShape(shapes.children(nodes, depth))
         return self._known[size]
 
     def _best_size(self, shapes: OptimalShapes) -> tuple[int, int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Final
 
 from specchat.core.budget import Budget
+from specchat.core.compiled_guessing import GrowthPlan, grown_at_once
 from specchat.core.context import Context
 from specchat.core.request import LayerHook
 from specchat.core.round import Round
@@ -43,6 +45,9 @@ class SpecExec:
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
         """The frozen tree of the likeliest prefixes, at most 1 + `budget.nodes` nodes."""
-        growth = Growth(context, budget, math.exp(self._options.floor), self._options.decay)
+        floor, decay, beams = math.exp(self._options.floor), self._options.decay, self._options.beams
         width = min(budget.width, self._options.children)
-        return search(growth, drafter, width, self._options.beams, calls=budget.depth)
+        plan = GrowthPlan(dataclasses.replace(budget, width=width), beams, floor, decay, calls=budget.depth)
+        if (tree := grown_at_once(drafter, context, plan)) is not None:
+            return tree
+        return search(Growth(context, budget, floor, decay), drafter, width, beams, calls=budget.depth)

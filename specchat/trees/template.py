@@ -12,7 +12,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Drafter
 from specchat.core.tree import TokenTree
 from specchat.trees.options import RankPath, TemplateOptions
-from specchat.trees.ranks import grow_by_ranks
+from specchat.trees.ranks import StaticShape, grow_by_ranks
 
 
 class Template:
@@ -37,7 +37,7 @@ class Template:
         self._paths = options.rank_paths()
         self._counts = options.per_depth()
         self._rates = options.by_rank()
-        self._known: dict[tuple[int, int, int], Mapping[RankPath, int]] = {}
+        self._known: dict[tuple[int, int, int], StaticShape] = {}
 
     def hooks(self, tree: TokenTree) -> Sequence[LayerHook]:
         """None: no node is dropped during the pass."""
@@ -59,11 +59,11 @@ class Template:
         fitting.sort(key=lambda path: (-worth(path, rates), len(path), path))
         return tuple(sorted(fitting[: budget.nodes], key=lambda path: (len(path), path)))
 
-    def _children(self, budget: Budget) -> Mapping[RankPath, int]:
+    def _children(self, budget: Budget) -> StaticShape:
         """How many children every path gets; worked out once for nodes, depth and width, whatever the prices are."""
         size = (budget.nodes, budget.depth, budget.width)
         if size not in self._known:
-            self._known[size] = children_counts(self.shape(budget))
+            self._known[size] = StaticShape(children_counts(self.shape(budget)))
         return self._known[size]
 
 

@@ -46,4 +46,4 @@ def test_a_row_that_needs_a_wider_look_is_drawn_by_itself(monkeypatch):
     reading = Reading(tuple(range(len(tree))), says, frozenset(range(len(tree))))
     context = context_for(Sampling(1.0, top_p=0.99), 1, V, [1, 3, 1])
     token_after = rule.drawn_together(tree, reading, context)
-    assert token_after(ROOT) == rule.judge(tree, reading, context).emitted(tree)[0]
+    assert token_after(ROOT) == rule.judge(tree, reading, context).emitted[0]

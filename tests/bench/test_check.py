@@ -17,7 +17,7 @@ from specchat.bench.proof.finding import FAILED, PASSED, SKIPPED
 from specchat.core import context as contexts
 from specchat.core.noise import Stream
 from specchat.core.tree import ROOT
-from specchat.core.verdict import Verdict, explain
+from specchat.core.verdict import Verdict
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.models.other.scripted import ScriptedModel, random_says
 from specchat.models.other.scripted_text import ScriptedVocabulary
@@ -69,7 +69,7 @@ def gullible(self, tree, reading, context):
         path.append(node)
     law = context.law_after(tree, node, reading.after(node))
     token = law.draw(context.noise, Stream.TARGET, context.position(tree, node))
-    return Verdict(tuple(path), token, explain(tree, path))
+    return Verdict(tuple(path), token, tree)
 
 
 @pytest.mark.parametrize("check", [check_seeded, check_adversary, check_law])

@@ -122,6 +122,17 @@ def test_a_warm_drafter_has_seen_other_prompts_and_a_cold_one_none(taught):
         assert any(watched.before[m.prompt]) == taught
 
 
+def test_a_cold_contestant_keeps_its_controller_and_none_of_its_drafters():
+    ours = Ours(parse_configurations("prompt_lookup:nodes=4", quick_settings())[0], quick_pair())
+    first = ours._conversation._speculator
+    ours.begin()
+    second = ours._conversation._speculator
+    assert second.controller is first.controller
+    assert second.drafter is not first.drafter
+    ours.forget()
+    assert ours._conversation._speculator.controller is not first.controller
+
+
 def test_a_reply_says_where_its_time_went():
     pair = quick_pair()
     ours = Ours(parse_configurations("prompt_lookup:nodes=4", quick_settings())[0], pair)

@@ -8,9 +8,11 @@ import pytest
 import typer
 
 from specchat.cli import app, main
+from specchat.cli.arguments import prepared
 
 USELESS = {
     "--pair": "nosuch", "--width": "3", "--stop": "x", "--set": "suffix.depth=3", "--engine": "nosuch", "--resume": "x",
+    "--serve": "9000",
 }  # fmt: skip
 
 
@@ -87,3 +89,15 @@ def test_an_engine_of_the_environment_is_no_option_that_was_typed(monkeypatch, c
 )
 def test_what_cannot_be_meant_is_one_line_that_is_not_long(words, monkeypatch, capsys):
     assert len(refused(words, monkeypatch, capsys)) < 900
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "x", "9" * 5000, "²", "run"])
+def test_a_port_that_is_none_is_refused_before_the_screen_is_taken(port, monkeypatch, capsys):
+    line = refused(["--serve", port], monkeypatch, capsys)
+    assert line.startswith("specchat: --serve ")
+    assert line.endswith(": give a port from 1 to 65535")
+
+
+def test_options_that_may_stand_alone_have_an_empty_value():
+    assert prepared(["--serve", "-r"]) == ["--serve", "", "-r", ""]
+    assert prepared(["-r", "ab", "--serve", "9000"]) == ["-r", "ab", "--serve", "9000"]

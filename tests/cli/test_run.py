@@ -72,7 +72,9 @@ def test_text_is_the_reply_and_nothing_else_and_a_recording_holds_every_event(tm
     assert kinds == {ev.Header, ev.Ready, ev.Started, ev.Prefilled, ev.RoundDone, ev.Finished} or kinds == {
         ev.Header, ev.Ready, ev.Started, ev.RoundDone, ev.Finished,
     }  # fmt: skip
-    pieces = [piece.text for event in events if isinstance(event, ev.RoundDone) for piece in event.pieces]
+    rounds = [event for event in events if isinstance(event, ev.RoundDone)]
+    assert all(event.verdict.bonus is None or event.verdict.bonus_logprob is not None for event in rounds)
+    pieces = [piece.text for event in rounds for piece in event.pieces]
     assert ended.stdout == "".join(pieces) + events[-1].tail + "\n"
     assert ended.stderr == ""
     assert file.stat().st_mode & 0o077 == 0

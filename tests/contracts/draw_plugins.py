@@ -17,7 +17,7 @@ from specchat.core.sampling import law, penalise
 from specchat.core.seams import AcceptanceRule, Drafter, Proposal
 from specchat.core.states import StateTap
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict, explain
+from specchat.core.verdict import Verdict
 
 
 class Residual:
@@ -41,7 +41,7 @@ class Residual:
         while True:
             child, token = self._step(tree, node, reading, context)
             if child is None or child not in reading.alive:
-                return Verdict(tuple(path), token, explain(tree, path, reading.pruned))
+                return Verdict(tuple(path), token, tree, reading.pruned)
             path.append(child)
             node = child
 
@@ -107,9 +107,9 @@ class OneDraw:
         child = tree.child(ROOT, token)
         path = () if child is None else (child,)
         if child is None:
-            return Verdict((), token, explain(tree, ()))
+            return Verdict((), token, tree)
         bonus = context.law_after(tree, child, reading.after(child)).draw(context.noise, Stream.TARGET, 0)
-        return Verdict(path, bonus, explain(tree, path))
+        return Verdict(path, bonus, tree)
 
 
 class ArgmaxFirst:
@@ -129,7 +129,7 @@ class ArgmaxFirst:
         token = int(reading.after(ROOT).argmax())
         child = tree.child(ROOT, token)
         path = () if child is None else (child,)
-        return Verdict(path, token, explain(tree, path)) if child is None else Verdict(path, None, explain(tree, path))
+        return Verdict(path, token, tree) if child is None else Verdict(path, None, tree)
 
 
 class SamplingDrafter:

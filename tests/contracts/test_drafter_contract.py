@@ -29,7 +29,7 @@ from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
-from specchat.core.verdict import Verdict, explain
+from specchat.core.verdict import Verdict
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.trees import TREE_POLICIES
@@ -68,8 +68,8 @@ def play_round(tree: TokenTree, context, path_tokens: list[int], bonus: int) -> 
     """A round in which the target agreed with these tokens."""
     path = tree.follow(path_tokens)
     reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
-    verdict = Verdict(path, bonus, explain(tree, path))
-    emitted = tuple(verdict.emitted(tree))
+    verdict = Verdict(path, bonus, tree)
+    emitted = verdict.emitted
     return Round(context.round, len(context.history), context.history, Budget(8, 3, 2), tree, reading, verdict, emitted)
 
 

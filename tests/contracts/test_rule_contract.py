@@ -45,7 +45,7 @@ def check_verdict(tree, verdict):
             assert tree.parents[node] in standing
         if reason is Reason.UNREACHED:
             assert tree.parents[node] not in standing
-    assert verdict.emitted(tree) == [*(tree.tokens[node] for node in verdict.path), verdict.bonus]
+    assert verdict.emitted == (*(tree.tokens[node] for node in verdict.path), verdict.bonus)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS.keys())
@@ -116,8 +116,8 @@ def test_a_cut_verdict_emits_exactly_the_first_tokens(method, count):
         node = tree.add(node, Guess(int(says(text).argmax())))
         text.append(tree.tokens[node])
     verdict, _ = judged(method, Sampling(), tree.freeze())
-    whole, cut = verdict.emitted(tree), verdict.cut(count)
-    assert cut.emitted(tree) == whole[:count]
+    whole, cut = verdict.emitted, verdict.cut(count)
+    assert cut.emitted == whole[:count]
     assert (cut.bonus is None) == (count < len(whole))
     assert cut.reasons.count(Reason.CUT) == len(verdict.path) - len(cut.path)
 

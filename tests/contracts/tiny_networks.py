@@ -11,6 +11,7 @@ import torch
 from contracts.tiny_datastore import tiny_datastores
 
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
+from specchat.core.memory import NetworkMemory
 from specchat.core.network_pruning import Ranking
 from specchat.core.seams import Model, Weights
 from specchat.drafters.parts import PairResources
@@ -63,6 +64,9 @@ class PrunedOfNothing:
         yield None
         yield None
         yield Ranking.of(torch.arange(heads).expand(layers, -1), torch.arange(channels).expand(layers, -1))
+
+    def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
+        return NetworkMemory(self._target.twin(), 0, 0)
 
     def pruned(self, ranking: Ranking, ratio: float) -> Model:
         assert ranking.fits(*self.sizes)

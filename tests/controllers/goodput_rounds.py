@@ -10,7 +10,7 @@ from specchat.core.costs import Costs
 from specchat.core.reading import Reading
 from specchat.core.round import Round, Timings
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Verdict, explain
+from specchat.core.verdict import Verdict
 
 V = 50
 ROWS = (1, 2, 4, 8, 16, 32)
@@ -53,9 +53,9 @@ def a_round(
     path = tuple(range(1, accepted + 1))
     reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
     seconds = (given or costs()).verify_s(len(tree) + riders) if verify_s is None else verify_s
-    verdict = Verdict(path, 9, explain(tree, path))
+    verdict = Verdict(path, 9, tree)
     timings = Timings(draft_s, seconds, learn_s, learn_s)
-    emitted = tuple(verdict.emitted(tree))
+    emitted = verdict.emitted
     budget = budget or Budget(drafted)
     return Round(0, 3, [1, 2, 3], budget, tree, reading, verdict, emitted, passes, timings, riders)
 
@@ -63,9 +63,9 @@ def a_round(
 def judged(tree, path, bonus=9):
     """A round over this tree in which this path stood."""
     reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
-    verdict = Verdict(path, bonus, explain(tree, path))
+    verdict = Verdict(path, bonus, tree)
     timings = Timings(0.0, costs().verify_s(len(tree)), 0.0)
-    emitted = tuple(verdict.emitted(tree))
+    emitted = verdict.emitted
     return Round(0, 3, [1, 2, 3], Budget(8), tree, reading, verdict, emitted, 0, timings)
 
 

@@ -17,7 +17,7 @@ from specchat.core.costs import Costs
 from specchat.core.reading import Reading
 from specchat.core.round import Round, Timings
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Verdict, explain
+from specchat.core.verdict import Verdict
 
 V = 50
 CONTEXT = Context([1, 2, 3], 2, V)
@@ -35,9 +35,9 @@ def a_round(tree, ranks, verify_s, draft_s=0.0, planned=None):
     """A round in which the guesses of these ranks stood, one below the other."""
     path = tree.follow(ranks)
     reading = Reading(tuple(range(len(tree))), torch.zeros(len(tree), V), frozenset(range(len(tree))))
-    verdict = Verdict(path, 40, explain(tree, path))
+    verdict = Verdict(path, 40, tree)
     budget = Budget(tree.drafted if planned is None else planned, 4, 4)
-    return Round(0, 3, [1, 2, 3], budget, tree, reading, verdict, tuple(verdict.emitted(tree)),
+    return Round(0, 3, [1, 2, 3], budget, tree, reading, verdict, verdict.emitted,
                  timings=Timings(draft_s, verify_s))  # fmt: skip
 
 

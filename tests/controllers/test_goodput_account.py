@@ -158,3 +158,26 @@ def test_one_disturbed_round_does_not_stop_drafting():
     subject.observe(a_round(2, 0, passes=2, draft_s=0.1, verify_s=40.0, budget=Budget(2)))
     assert subject.plan(context(4)).passes
     assert subject.plan(context(4)).nodes > 0
+
+
+def test_where_drafting_surely_pays_one_round_of_four_is_learnt_from():
+    subject = controller()
+    learnt = []
+    for _ in range(60):
+        subject.observe(a_round(3, 3))
+        learnt.append(subject._all.drafting_rounds)
+    assert learnt[:16] == list(range(1, 17))
+    assert learnt[-1] - learnt[-41] == 10
+
+
+@pytest.mark.parametrize("paid_before", [20, 21, 22, 23, 24])
+def test_drafting_that_surely_paid_is_watched_closely_once_it_loses(paid_before):
+    """Rounds of 4 guesses that all fail lose 0.4 tokens, of 8 remembered; every fourth counts of the first 2."""
+    subject = controller()
+    for _ in range(paid_before):
+        subject.observe(a_round(4, 4))
+    lost = 0
+    while subject._account.pays and lost < 60:
+        subject.observe(a_round(4, 0))
+        lost += 1
+    assert 20 <= lost <= 40

@@ -59,7 +59,7 @@ def test_a_node_gets_a_pass_where_that_is_expected_to_gain_more_than_its_time():
 
 def test_levels_that_were_looked_up_do_not_make_passes_look_cheap():
     subject = drafting(0.1)
-    for index in range(60):
+    for index in range(240):
         passes = (0, 1, 3)[index % 3]
         subject.observe(a_round(7, 4, draft_s=0.3 * passes, passes=passes, logprob=math.log(0.7), given=FLAT))
     assert subject._all.draft.step_s == pytest.approx(0.3, rel=0.05)

@@ -19,7 +19,7 @@ def round_of(budget: Budget, learn_s: float) -> Round:
     tree = TokenTree(3, 9).freeze()
     reading = Reading((0,), None, frozenset({0}))
     timings = Timings(draft_s=0.25, verify_s=0.5, other_s=0.25 + learn_s, learn_s=learn_s)
-    return Round(0, 1, [3], budget, tree, reading, Verdict((), 4, ()), (4,), timings=timings)
+    return Round(0, 1, [3], budget, tree, reading, Verdict((), 4, tree), (4,), timings=timings)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])

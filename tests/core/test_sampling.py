@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from specchat.core import sampling as sampling_module
+from specchat.core.context import Context
 from specchat.core.noise import Noise, Stream
 from specchat.core.sampling import Counts, Sampling, law, penalise
 
@@ -109,10 +110,20 @@ def test_the_counts_by_token_are_those_that_are_asked_for_one_by_one(texts):
     counts = Counts(texts[0])
     for text in texts[1:]:
         counts.add(text)
-    address, known = counts.by_token()
+    _, _, address, known = counts.addresses()
     found = [-1.0] * V
     found[:known] = (ctypes.c_float * known).from_address(address) if known else []
     assert found == counts.often(range(V))
+
+
+@given(ids, st.lists(ids, max_size=4), st.sampled_from([1, 2, 3]))
+def test_a_context_counts_its_text_whenever_it_is_asked(prompt, emitted, every):
+    context = Context([*prompt], len(prompt), V)
+    for index, tokens in enumerate(emitted):
+        context.emit(tokens)
+        if index % every == 0:
+            reply = context.history[len(prompt) :]
+            assert context.counts.often(range(V)) == Counts(prompt, reply).often(range(V))
 
 
 def test_the_prompt_is_repeated_but_neither_present_nor_frequent():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Reason, explain
+from specchat.core.verdict import Reason, Verdict
 
 
 @st.composite
@@ -30,7 +30,7 @@ def judged(draw):
 def test_a_node_is_rejected_only_where_its_parent_stands(case):
     tree, path, dead = case
     standing = {ROOT, *path}
-    for node, reason in enumerate(explain(tree, path, dead)):
+    for node, reason in enumerate(Verdict(tuple(path), None, tree, dead).reasons):
         if node in standing:
             assert reason is Reason.ACCEPTED
         elif node in dead:

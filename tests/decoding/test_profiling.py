@@ -46,7 +46,14 @@ def test_plain_decoding_is_timed_at_several_contexts():
         (((1, 4.0), (2, 7.0), (4, 6.0)), (), False),
         (((1, 4.0), (2, 5.0)), ((1, 2.0), (4, 1.0)), False),
         (((1, 0.0), (2, 5.0)), (), False),
+        ((), (), False),
+        (((1, 4.0),), (), False),
+        (((2, 4.0), (1, 5.0)), (), False),
+        (((1, 4.0), (1, 5.0)), (), False),
+        (((0, 4.0), (1, 5.0)), (), False),
+        (((1, 4.0), (1 << 60, 5.0)), (), False),
+        (((1, 4.0), (2, 5.0)), ((4, 1.0),), False),
     ],
 )
-def test_a_larger_pass_that_was_cheaper_cannot_be_true(verify, draft, plausible):
+def test_a_larger_pass_that_was_cheaper_or_rows_that_do_not_ascend_cannot_be_true(verify, draft, plausible):
     assert Costs(verify, draft).plausible is plausible

@@ -40,7 +40,7 @@ def check_end(conversation, said, kept: int, stop: Stop) -> None:
     assert said.ledger.tokens == kept
     assert said.ledger.accepted == sum(len(round.verdict.path) for round in said.rounds)
     last = said.rounds[-1]
-    assert last.verdict.emitted(last.tree) == list(last.emitted)
+    assert last.verdict.emitted == last.emitted
     assert last.verdict.reasons.count(Reason.CUT) == 5 - last.accepted
     text = [*PROMPT, *said.tokens]
     held = conversation.target.cached([*text, *range(9)])

@@ -15,6 +15,7 @@ from specchat.controllers.options import GoodputOptions
 from specchat.core.budget import Budget
 from specchat.core.costs import Costs
 from specchat.core.reading import Reading
+from specchat.core.record import record
 from specchat.decoding import speculate
 from specchat.decoding.speculate import Speculator
 from specchat.models.other.scripted import ScriptedModel
@@ -31,7 +32,7 @@ class Clock:
         return self.now
 
 
-@dataclasses.dataclass(frozen=True)
+@record
 class LateReading(Reading):
     """Logits that are ready only at a certain time: reading them waits until then."""
 

@@ -70,9 +70,17 @@ def test_the_first_member_with_a_guess_is_the_only_one_asked_about_a_node():
 
 def test_points_below_the_least_probability_leave_the_node_to_the_next():
     first, second = saying("a", {3: [(5, 0.2)], 4: [(5, 0.5)]}), saying("b", {3: [(6, 0.1)], 4: [(6, 0.9)]})
+    third = saying("c", {3: [(7, 0.4)], 4: [(7, 0.9)]})
     tree, frontier = two_nodes()
-    said = of(first, second, least=0.3).propose(tree, frontier, 2, context_for())
-    assert [[guess.token for guess in guesses] for guesses in said] == [[], [5]]
+    said = of(first, second, third, least=0.3).propose(tree, frontier, 2, context_for())
+    assert [[guess.token for guess in guesses] for guesses in said] == [[7], [5]]
+
+
+def test_the_last_member_is_heard_however_unlikely_its_points():
+    first, last = saying("a", {3: [(5, 0.2)], 4: [(5, 0.5)]}), saying("b", {3: [(6, 0.1)], 4: [(6, 0.9)]})
+    tree, frontier = two_nodes()
+    said = of(first, last, least=0.3).propose(tree, frontier, 2, context_for())
+    assert [[guess.token for guess in guesses] for guesses in said] == [[6], [5]]
 
 
 def test_sampled_draws_are_kept_however_unlikely_their_tokens():

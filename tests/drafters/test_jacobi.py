@@ -84,7 +84,7 @@ def test_the_next_line_is_what_the_target_says_after_this_one(choice, nodes):
         riders = drafter.riders(tree)
         reading = model.read(tree, request=requested(riders))
         verdict = make_rule(ACCEPTANCE_RULES["follow"]).judge(tree, reading, context)
-        emitted = verdict.emitted(tree)
+        emitted = verdict.emitted
         round = _round(context, tree, reading, verdict, emitted, len(riders))
         drafter.observe(round)
         model.keep(verdict.path)

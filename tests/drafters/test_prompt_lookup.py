@@ -13,7 +13,7 @@ from specchat.core.budget import Budget
 from specchat.core.reading import Reading
 from specchat.core.round import Round
 from specchat.core.tree import ROOT, TokenTree
-from specchat.core.verdict import Verdict, explain
+from specchat.core.verdict import Verdict
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import Parts
 
@@ -34,7 +34,7 @@ def tokens(*arguments, **options):
 def observe(drafter, context, emitted):
     tree = TokenTree(context.root, V).freeze()
     reading = Reading((0,), torch.zeros(1, V), frozenset({0}))
-    verdict = Verdict((), emitted[0], explain(tree, ()))
+    verdict = Verdict((), emitted[0], tree)
     drafter.observe(
         Round(context.round, len(context.history), context.history, Budget(0), tree, reading, verdict, tuple(emitted))
     )

@@ -14,7 +14,6 @@ from safetensors.torch import save
 
 from specchat.core.network_pruning import Ranking
 from specchat.core.tree import TokenTree
-from specchat.decoding.combinations import check_settings
 from specchat.drafters.choice import choose
 from specchat.drafters.parts import PairResources, Parts
 from specchat.errors import CombinationError
@@ -33,7 +32,7 @@ def pruned_file() -> PrunableFile:
         return own_network(shape, source, "float32", torch.device("cpu"), "torch")[0]
 
     shape = Shape.of(network.config)
-    return PrunableFile(shape, 512, lambda: (source_of(network), shape), narrower)
+    return PrunableFile(own_decoder(network, 512), lambda: (source_of(network), shape), narrower)
 
 
 def conversed(**settings):
@@ -113,6 +112,4 @@ def test_where_a_narrower_network_cannot_be_made_it_is_refused_with_what_works()
     target = own_decoder(shared_network("llama"), 512)
     with pytest.raises(CombinationError, match=r"own decoder; nearest that works: drafter 'layer_skip'"):
         Parts(target).build(choose("pruned", Settings()))
-    with pytest.raises(CombinationError, match=r"limit memory = '2GB' .* nearest that works: drafter 'layer_skip'"):
-        check_settings(Settings().but({"drafter": "pruned", "memory": "2GB"}), has_draft_model=False)
     assert Parts(target, resources=PairResources(prunable=PrunedOfNothing(target))).build(choose("pruned", Settings()))

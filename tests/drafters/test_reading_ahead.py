@@ -39,8 +39,8 @@ def target():
 
 @pytest.fixture(autouse=True)
 def _merges_grow_level_by_level(monkeypatch):
-    """As they do above temperature 0; else compiled code lets the network read what it needs (`merged_search`)."""
-    monkeypatch.setattr(Merge, "grow_best_first", lambda self, context, shape: None)
+    """As they do above temperature 0; else compiled code lets the network read what it needs (`compiled_search`)."""
+    monkeypatch.setattr(Merge, "grow_at_once", lambda self, context, plan: None)
 
 
 @pytest.fixture

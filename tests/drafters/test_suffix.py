@@ -81,6 +81,13 @@ def test_nothing_seen_before_is_nothing_proposed():
     assert grown(suffix(), [1, 2, 3, 4]) == []
 
 
+@pytest.mark.parametrize("match", [1, 2, 3, 5])
+def test_a_match_that_is_too_short_drafts_nothing(match):
+    text = numbers(60)
+    drafted = grown(suffix(min_match=3), [*text, BIG - 1, *text[20 : 20 + match]])
+    assert len(drafted) == (match + 1 if match >= 3 else 0)
+
+
 @pytest.mark.parametrize(("factor", "offset"), [(0.0, 2), (1.0, 0), (1.0, 1), (2.0, 3)])
 @pytest.mark.parametrize("match", [1, 3, 10])
 def test_a_draft_is_as_long_as_its_match_deserves(match, factor, offset):

@@ -17,11 +17,10 @@ KEY, ENTER, ESCAPE = "a-key-of-the-tests", "\r", "\x1b"
 
 
 def test_a_client_is_answered_watched_and_stopped(terminals: list[Terminal], tmp_path: Path) -> None:
-    app = Terminal(["--pair", "scripted"], SPECCHAT_SERVE_KEY=KEY, SPECCHAT_HOME=str(tmp_path))
+    app = Terminal(["--pair", "scripted", "--serve", "8765"], SPECCHAT_SERVE_KEY=KEY, SPECCHAT_HOME=str(tmp_path))
     terminals.append(app)
     app.until("● scripted")
     app.type(ESCAPE)  # the tour
-    app.type("/serve 8765" + ENTER)
     told = app.until("other programs may ask at")
     address = re.findall(r"http://127.0.0.1:\d+/v1", told)[0]
     with (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -228,3 +230,26 @@ def test_the_last_words_of_an_engine_are_kept(tmp_path):
     assert died.returncode == 1
     assert "out of luck" in died.last_words
     driver.engine.close()
+
+
+def test_a_signal_that_comes_just_before_a_wait_ends_the_wait_all_the_same(tmp_path):
+    silent = Engine(tmp_path / "log", [sys.executable, "-c", "import sys; sys.stdin.read()"])
+    late: list[bool] = []
+
+    def give_up() -> None:
+        late.append(True)
+        silent._put(ev.Died(None, "the signal had no effect"))
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    # this marks the signal as arrived and wakes nobody, as a signal does that is handled just before the wait begins
+    signalled, patience = threading.Timer(0.2, _thread.interrupt_main), threading.Timer(10.0, give_up)
+    signalled.start()
+    patience.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(silent.events())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    patience.cancel()
+    silent.close()
+    assert not late

@@ -37,6 +37,16 @@ def test_a_reply_is_started_rounds_and_finished(driver):
         assert all(event.tree.target_logprob[node] <= 0 for node in event.verdict.path)
 
 
+def test_a_reply_whose_trees_nobody_looks_at_is_the_same_without_log_probabilities(driver):
+    driver.load(temperature=0.8)
+    seen, _ = driver.reply(2)
+    driver.passed.clear()
+    driver.send(Generate(3, HELLO, 7, logprobs=False)).until(ev.Finished)
+    rounds = driver.rounds()
+    assert [piece.token for event in rounds for piece in event.pieces] == seen
+    assert {value for event in rounds for value in (*event.tree.target_logprob, event.verdict.bonus_logprob)} == {None}
+
+
 def test_a_reply_that_was_cut_goes_on_as_if_it_had_not_been(driver):
     driver.load(temperature=0.8)
     whole, _ = driver.reply(2)

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import mmap
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from contracts.models import own_decoder, shared_network
+from contracts.models import own_decoder, shared_network, source_of
 from tiny_models import tiny_gguf
 
 from specchat.engine.far import memory_limit
 from specchat.engine.far.memory import watch_peak
 from specchat.engine.far.memory_limit import limit_memory, refuse_by_size
+from specchat.engine.far.open_pair import OpenPair
 from specchat.errors import MemoryLimitTooLow
-from specchat.models.model_loading import Loaded
+from specchat.memory_size import memory_text, parse_memory
+from specchat.models.base.network import Network
+from specchat.models.base.shape import Shape
+from specchat.models.files.weight_source import WeightSource
+from specchat.models.model_loading import Loaded, own_network
+from specchat.models.own.decoder import Decoder
+from specchat.models.pruning.prunable_file import PrunableFile
 from specchat.settings import Settings
 
 CPU = torch.device("cpu")
@@ -31,6 +40,18 @@ def loaded() -> Loaded:
     return Loaded("tiny", model, None, frozenset(), 0, "float32")
 
 
+def prunable() -> Loaded:
+    """The same, of which narrower networks can be made."""
+    network, plain = shared_network("llama"), loaded()
+    shape = Shape.of(network.config)
+
+    def make(shape: Shape, source: WeightSource) -> Network:
+        return own_network(shape, source, "float32", CPU, "torch")[0]
+
+    assert isinstance(plain.model, Decoder)
+    return replace(plain, prunable=PrunableFile(plain.model, lambda: (source_of(network), shape), make))
+
+
 def test_a_limit_that_is_too_low_is_refused_with_the_least_that_works_and_that_works():
     with pytest.raises(MemoryLimitTooLow, match="memory = 40MB is too little for pair 'smol'") as refused:
         limit_memory(Settings().but({"memory": "40MB"}), CPU, loaded(), [loaded()])
@@ -42,6 +63,36 @@ def test_a_limit_that_is_too_low_is_refused_with_the_least_that_works_and_that_w
     assert notes == (f"context limited to {target.model.context_tokens} tokens by memory = {found[1]}",)
     assert 512 <= target.model.context_tokens == draft.model.context_tokens < 500_000
     assert limit.base_bytes < limit.bytes
+
+
+def test_a_network_that_a_drafter_makes_counts_when_the_context_is_limited():
+    def least(drafter: str) -> int:
+        with pytest.raises(MemoryLimitTooLow) as refused:
+            limit_memory(Settings().but({"memory": "40MB", "drafter": drafter}), CPU, prunable(), [])
+        found = re.search(r": (\w+) is the least that works", str(refused.value))
+        assert found is not None
+        return parse_memory(found[1])
+
+    more = least("pruned")
+    assert more > least("suffix")
+    settings = Settings().but({"memory": memory_text(more), "drafter": "pruned"})
+    target, other = prunable(), prunable()
+    limit_memory(settings, CPU, target, [])
+    limit_memory(settings.but({"drafter": "suffix"}), CPU, other, [])
+    assert 512 <= target.model.context_tokens < other.model.context_tokens
+    assert target.prunable is not None
+    assert target.prunable.memory(0.2, 8, 64).stand_in.context_tokens == target.model.context_tokens
+
+
+def test_a_pair_whose_context_was_limited_without_a_network_is_loaded_anew_for_it():
+    def serves(before: dict[str, str], after: dict[str, str]) -> bool:
+        conversation = SimpleNamespace(settings=Settings().but(before))
+        return OpenPair.serves(SimpleNamespace(conversation=conversation), Settings().but(after))
+
+    limited = {"memory": "2GB"}
+    assert serves({}, {"drafter": "pruned"})
+    assert serves(limited, {"drafter": "layer_skip", **limited})
+    assert not serves(limited, {"drafter": "pruned", **limited})
 
 
 def test_a_generous_limit_leaves_the_context_alone_and_none_is_what_the_machine_has_free():

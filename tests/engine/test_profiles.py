@@ -50,6 +50,15 @@ def test_a_kept_profile_that_cannot_be_true_is_refused(store):
     store.put("pair", "a processor", COSTS)
     edit(store, verify=DISTURBED.verify)
     assert store.get("pair", "a processor") is None
+    edit(store, verify=COSTS.verify, measured="2026-01-01T00:00:00")
+    assert store.get("pair", "a processor") is None, "a time without a zone is none that was written here"
+
+
+def test_only_the_newest_profiles_are_kept(store):
+    for number in range(202):
+        store.put(f"pair {number}", "p", COSTS)
+    store.put("pair 2", "p", COSTS)
+    assert [store.get(f"pair {number}", "p") is None for number in (1, 2, 3)] == [True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""The native kernels and the draw in C built with AddressSanitizer and UBSan, in a process that does what it is told.
+"""What is written in C built with AddressSanitizer and UBSan, in a process that does what it is told.
 
-As a program: reads a case a line (a seed, "gguf" or "draw" and a seed, or "control"), does it, and answers in a line. A
-sanitizer that finds something ends the process.
+As a program: reads a case a line (a seed of the native kernels', "gguf", "draw" or "guesses" and a seed, or "control"),
+does it, and answers in a line. A sanitizer that finds something ends the process.
 """
 
 from __future__ import annotations
@@ -114,12 +114,14 @@ class Sanitized:
 def main() -> None:
     from specchat.core import native_draw
     from specchat.models.native import build
+    from specchat.structures import native_suffix_tree
     from tests.fuzz import fuzz_gguf
     from tests.fuzz.draw_case import run_draw
+    from tests.fuzz.guess_case import run_guesses
     from tests.fuzz.native_case import control, run_case
 
     dynamic = ("-shared-libasan",) if "clang" in str(runtime()) else ()
-    for module in (build, native_draw):
+    for module in (build, native_draw, native_suffix_tree):
         module._FLAGS = (*module._FLAGS, *FLAGS, *dynamic)  # type: ignore[attr-defined]
     for line in sys.stdin:
         case = line.strip()
@@ -131,6 +133,8 @@ def main() -> None:
                     fuzz_gguf.attempt(int(case.removeprefix("gguf ")), Path(folder))
             elif case.startswith("draw "):
                 run_draw(int(case.removeprefix("draw ")))
+            elif case.startswith("guesses "):
+                run_guesses(int(case.removeprefix("guesses ")))
             else:
                 run_case(int(case))
             print("done", flush=True)

@@ -1,4 +1,4 @@
-"""The native kernels and draws under AddressSanitizer and UBSan: models of odd sizes, whole and damaged, odd logits."""
+"""What is written in C under AddressSanitizer and UBSan: odd models, whole and damaged, odd logits, any guesses."""
 
 import pytest
 from test_native import have, needs_native
@@ -17,7 +17,7 @@ def lacking():
 
 pytestmark = [needs_native, pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")]
 
-CASES, FILES, DRAWS = 80, 30, 100
+CASES, FILES, DRAWS, SEARCHES = 80, 30, 100, 100
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,10 @@ def test_no_file_makes_the_kernels_leave_their_buffers(process):
 
 def test_no_logits_make_a_draw_leave_its_room(process):
     assert {process.do(f"draw {seed}") for seed in range(DRAWS)} == {"done"}
+
+
+def test_no_guesses_make_a_search_leave_its_room(process):
+    assert {process.do(f"guesses {seed}") for seed in range(SEARCHES)} == {"done"}
 
 
 def test_no_model_makes_the_kernels_leave_their_buffers(process):

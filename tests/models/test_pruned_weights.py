@@ -30,7 +30,7 @@ def prunable(network, precision="float32") -> PrunableFile:
         return own_network(shape, source, precision, CPU, "torch")[0]
 
     shape = Shape.of(network.config)
-    return PrunableFile(shape, 512, lambda: (source_of(network), shape), narrower)
+    return PrunableFile(own_decoder(network, 512), lambda: (source_of(network), shape), narrower)
 
 
 def random_ranking(network, seed=0) -> Ranking:
@@ -192,7 +192,7 @@ def test_it_runs_in_the_native_kernels_with_fewer_bytes():
     whole = native_decoder(network, 512)
     assert isinstance(whole.network, NativeNetwork)
     file = prunable(network, "int8")
-    file = PrunableFile(file.whole, 512, file.opened, lambda shape, source: NativeNetwork(shape, source, "int8"))
+    file = PrunableFile(file.target, file.opened, lambda shape, source: NativeNetwork(shape, source, "int8"))
     ranking = random_ranking(network)
     model = file.pruned(ranking, 0.3)
     assert isinstance(model, Decoder)

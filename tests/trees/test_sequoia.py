@@ -15,7 +15,7 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.core.budget import Budget
 from specchat.core.round import Round, Timings
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.core.verdict import Verdict, explain
+from specchat.core.verdict import Verdict
 from specchat.decoding.speculate import Speculator
 from specchat.trees import TREE_POLICIES
 from specchat.trees.optimal_shape import OptimalShapes
@@ -55,9 +55,9 @@ def test_where_rates_rise_the_best_rank_first_is_not_the_optimum():
 
 
 def round_of(tree, path, rows_s, level_s, budget):
-    verdict = Verdict(path, 0, explain(tree, path))
+    verdict = Verdict(path, 0, tree)
     timings = Timings(level_s * max(tree.depths), rows_s * len(tree) + 0.01)
-    return Round(0, 1, [1], budget, tree, None, verdict, tuple(verdict.emitted(tree)), timings=timings)
+    return Round(0, 1, [1], budget, tree, None, verdict, verdict.emitted, timings=timings)
 
 
 def taught(rows_s, level_s, budget, rounds=40, **options):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
+import tracemalloc
+
+import pytest
 
 from specchat.config import private_dir
 from specchat.tui.state import prompt_history
@@ -62,6 +66,31 @@ def test_two_apps_at_once_lose_nothing(tmp_path):
 def test_damaged_lines_are_passed_over(tmp_path):
     file = tmp_path / "prompts.jsonl"
     file.write_bytes(b'{"text": "one"}\n\xff\xfe\n{"text": 3}\n[]\n{"te\n{"text": "two"}\n')
+    assert History(file).texts == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "line", [b"[" * 200_000, b'{"other": ' + b"[" * 200_000, b'{"text": "' + b"x" * 20_001 + b'"}']
+)
+def test_a_line_that_nobody_wrote_here_is_passed_over(tmp_path, line):
+    file = tmp_path / "prompts.jsonl"
+    file.write_bytes(b'{"text": "one"}\n' + line + b'\n{"text": "two"}\n')
+    assert History(file).texts == ["one", "two"]
+
+
+def test_of_a_file_without_bounds_only_the_end_is_read_and_kept(tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    with file.open("wb") as output:
+        output.truncate(1 << 40)  # a hole: it takes no room on the disk
+        output.seek(0, os.SEEK_END)
+        output.write(b'\n{"text": "one"}\n{"text": "two"}\n')
+    tracemalloc.start()
+    known = History(file).texts
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert known == ["one", "two"]
+    assert peak < 8 * prompt_history.MOST_BYTES
+    assert file.stat().st_size <= prompt_history.MOST_BYTES
     assert History(file).texts == ["one", "two"]
 
 

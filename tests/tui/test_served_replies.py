@@ -229,6 +229,23 @@ async def test_the_command_starts_and_stops_the_server():
         await d.until("can no longer use the engine: the port is gone")
 
 
+async def test_a_server_that_is_wanted_from_the_start_begins_with_the_first_pair_that_is_ready():
+    servers: list[FakeServer] = []
+
+    def start(*given) -> FakeServer:
+        servers.append(FakeServer(*given))
+        return servers[-1]
+
+    async with driving(loaded=False, server=start, serve_on=8123) as d:
+        assert not servers
+        await d.hear(ready())
+        await d.until("a-key; /serve off ends that")
+        assert [server.port for server in servers] == [8123]
+        await d.say("/serve off")
+        await d.hear(ready())
+        assert len(servers) == 1, "once it was ended it stays so"
+
+
 @pytest.mark.parametrize(
     ("argument", "why"), [("x", "a port from 1 to 65535"), ("0", "a port from 1 to 65535"), ("", "no engine")]
 )

@@ -15,12 +15,13 @@ typedef struct {
     double top_p;    /* 1: all survive */
 } Sampling;
 
-/* Tokens and how often each is in the reply. */
+/* What penalties see of a text. */
 typedef struct {
-    const int64_t *token;
-    const float *often;
+    const int64_t *tokens; /* (count) the different ones */
     int64_t count;
-} Seen;
+    const float *often; /* (known) how often the reply holds a token; −1 where not even the prompt does */
+    int64_t known;
+} Text;
 
 /* What a draw works in. */
 typedef struct {
@@ -47,27 +48,40 @@ int64_t draw_bytes(int width) {
     return (4 * blocks * BLOCK + blocks) * (int64_t)sizeof(float);
 }
 
-/* Put penalised scores in the place of others; whether all tokens have a logit. */
-static bool penalise(Row *row, const float *logits, float temperature, const Sampling *s, const Seen *seen) {
-    for (int64_t i = 0; i < seen->count; i++) {
-        int64_t token = seen->token[i];
-        if (token < 0 || token >= row->width) return false;
-        float logit = logits[token], often = seen->often[i];
-        if (s->repetition != 1.0f) logit = logit > 0 ? logit / s->repetition : logit * s->repetition;
-        if (often > 0) logit -= s->presence + s->frequency * often;
-        row->scores[token] = logit / temperature;
+/* Put the penalised score of a token that occurs so often in its place; whether it has a logit. */
+static bool penalise(Row *row, const float *logits, float temperature, const Sampling *s, int64_t token, float often) {
+    if (token < 0 || token >= row->width) return false;
+    float logit = logits[token];
+    if (s->repetition != 1.0f) logit = logit > 0 ? logit / s->repetition : logit * s->repetition;
+    if (often > 0) logit -= s->presence + s->frequency * often;
+    row->scores[token] = logit / temperature;
+    return true;
+}
+
+/* The same for all tokens of a text, and then, in their place, for those of a path behind it. */
+static bool penalise_all(Row *row, const float *logits, float temperature, const Sampling *s, const Text *text,
+                         const int64_t *path, int depth) {
+    for (int64_t i = 0; i < text->count; i++) {
+        int64_t token = text->tokens[i];
+        float often = token >= 0 && token < text->known ? text->often[token] : 0;
+        if (!penalise(row, logits, temperature, s, token, often)) return false;
+    }
+    for (int i = 0; i < depth; i++) {
+        float often = path[i] >= 0 && path[i] < text->known && text->often[path[i]] > 0 ? text->often[path[i]] : 0;
+        for (int j = 0; j < depth; j++) often += path[j] == path[i];
+        if (!penalise(row, logits, temperature, s, path[i], often)) return false;
     }
     return true;
 }
 
 /* Fill in scores and their maxima; whether there is a highest that is a number. */
-static bool score(Row *row, const float *logits, const Sampling *s, const Seen *text, const Seen *path) {
+static bool score(Row *row, const float *logits, const Sampling *s, const Text *text, const int64_t *path, int depth) {
     float temperature = s->temperature > 0 ? s->temperature : 1.0f;
     int at = 0;
     for (; at + LANES <= row->width; at += LANES) store(row->scores + at, load(logits + at) / temperature);
     for (; at < row->width; at++) row->scores[at] = logits[at] / temperature;
     for (; at < row->blocks * BLOCK; at++) row->scores[at] = -INFINITY;
-    if (!penalise(row, logits, temperature, s, text) || !penalise(row, logits, temperature, s, path)) return false;
+    if (!penalise_all(row, logits, temperature, s, text, path, depth)) return false;
     vi not_numbers = {0};
     row->top = -INFINITY;
     for (int block = 0; block < row->blocks; block++) {
@@ -198,10 +212,11 @@ static int likeliest(const Row *row) {
 }
 
 /* The token drawn with a position's noise from (width) logits; REFUSED where a logit is no number, or none is finite, or a
- * token that was seen has none. What penalties see are the text and, in its place, the path. */
-int draw(const Sampling *s, const float *logits, int width, const Seen *text, const Seen *path, uint64_t key, void *room) {
+ * token that was seen has none. What penalties see are the text and the path of drafted tokens behind it. */
+int draw(const Sampling *s, const float *logits, int width, const Text *text, const int64_t *path, int depth, uint64_t key,
+         void *room) {
     Row row = row_in(room, width);
-    if (!score(&row, logits, s, text, path)) return REFUSED;
+    if (!score(&row, logits, s, text, path, depth)) return REFUSED;
     if (s->temperature == 0) return likeliest(&row);
     if (s->top_k == 0 && s->top_p >= 1 && s->log_min_p == -INFINITY) return winner_of_all(&row, key);
     float least = least_score(&row, s);

@@ -79,18 +79,20 @@ def started_message(command: Generate, started: ReplyStarted, conversation: Conv
     )
 
 
-def round_message(id: int, written: RoundWritten, vocabulary: Vocabulary, copies: CopySources) -> events.RoundDone:
-    """A round with its tree, verdict, pieces of text and timings."""
+def round_message(
+    id: int, written: RoundWritten, vocabulary: Vocabulary, copies: CopySources, logprobs: bool = True
+) -> events.RoundDone:
+    """A round with its tree, verdict, pieces of text and timings; `logprobs`: and what the target gives each node."""
     round = written.round
     tree, verdict, budget = round.tree, round.verdict, round.budget
-    logprobs, bonus_logprob = target_logprobs(round)
+    by_node, bonus_logprob = target_logprobs(round) if logprobs else _unknown(tree)
     return events.RoundDone(
         id=id,
         index=round.index,
         at_s=written.at_s,
         context_tokens=round.start,
         budget={"nodes": budget.nodes, "depth": budget.depth, "width": budget.width, "floor": budget.floor},
-        tree=_tree_message(tree, logprobs, vocabulary),
+        tree=_tree_message(tree, by_node, vocabulary),
         verdict=round_parts.Verdict(
             path=list(verdict.path),
             bonus=verdict.bonus,
@@ -138,6 +140,10 @@ def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:
     for child, value in zip(children, values, strict=False):
         found[child] = value
     return found, values[-1] if verdict.bonus is not None else None
+
+
+def _unknown(tree: TokenTree) -> tuple[list[float | None], float | None]:
+    return [None] * len(tree), None
 
 
 def _finite(value: float) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from specchat.config import private_dir
+from specchat.config.state_files import read_json, write_whole
 from specchat.engine.protocol.events import Event, Loading
 from specchat.settings import Settings
 
@@ -36,18 +34,12 @@ class LoadTimes:
         times.pop(key, None)
         kept = dict([*times.items(), (key, round(seconds, 3))][-_MOST:])
         try:
-            private_dir(self.file.parent)
-            with tempfile.NamedTemporaryFile(dir=self.file.parent, delete=False) as unfinished:
-                unfinished.write(msgspec.json.encode(kept))
-            os.replace(unfinished.name, self.file)
+            write_whole(self.file, msgspec.json.encode(kept))
         except OSError:
             return
 
     def _all(self) -> dict[str, float]:
-        try:
-            return msgspec.json.decode(self.file.read_bytes(), type=dict[str, float])
-        except (OSError, msgspec.DecodeError):
-            return {}
+        return read_json(self.file, dict[str, float]) or {}
 
 
 @dataclass

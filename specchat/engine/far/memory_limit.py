@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
+from specchat.decoding.assemble import made_networks
 from specchat.engine.far.memory import memory_bytes, watch_peak
 from specchat.errors import MemoryLimitTooLow
 from specchat.memory_size import memory_text, parse_memory
@@ -53,7 +54,8 @@ def limit_memory(
     stated = parse_memory(settings.memory)
     if not stated:
         return MemoryLimit(base + (available_bytes(device) or 1 << 50), base, watch_peak(device)), ()
-    pair = PairMemory(target.model, tuple(draft.model for draft in drafts))
+    made = made_networks(settings, target.prunable)
+    pair = PairMemory(target.model, tuple(draft.model for draft in drafts), made=made)
     tokens = pair.most_tokens(stated - base)
     if not tokens:
         least = memory_text(base + pair.plain_bytes(LEAST_TOKENS))
@@ -63,6 +65,6 @@ def limit_memory(
     notes: tuple[str, ...] = ()
     if tokens < target.model.context_tokens:
         notes = (f"context limited to {tokens} tokens by memory = {settings.memory}",)
-    for model in (target.model, *(draft.model for draft in drafts)):
+    for model in (target.model, *(draft.model for draft in drafts), *(network.stand_in for network in made)):
         model.limit_context_(min(tokens, model.context_tokens))
     return MemoryLimit(stated, base, watch_peak(device)), notes

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from specchat.core.seams import Model
 from specchat.decoding.conversation import Conversation
+from specchat.drafters.choice import choose_drafter
 from specchat.engine.far.event_conversion import encode_messages
 from specchat.engine.far.idle_time import IdleTime
 from specchat.engine.far.loaded_pair import LoadedPair
@@ -24,7 +25,7 @@ class OpenPair:
 
     Args:
         loaded: the models.
-        conversation: writes with them; its drafters live as long as the pair.
+        conversation: writes with them; its drafters and controllers live as long as the pair.
         idle: what is done for the pair while no command waits.
         comparing: answers where two of its replies part.
     """
@@ -61,6 +62,7 @@ class OpenPair:
             idle.resources(loaded),
             plain_rounds=True,
             drafters=goes_on.conversation.drafters if goes_on else None,
+            controllers=goes_on.conversation.controllers if goes_on else None,
         )
         idle.kept.learn(settings.learn)
         return OpenPair(loaded, conversation, idle, goes_on.comparing if goes_on else Comparing(loaded))
@@ -69,7 +71,9 @@ class OpenPair:
         """Whether the same loaded models serve these settings."""
         before = self.conversation.settings
         fixed = (name for name, option in OPTIONS.items() if not option.live and name != "threads")
-        return all(getattr(before, name) == getattr(settings, name) for name in fixed)
+        same = all(getattr(before, name) == getattr(settings, name) for name in fixed)
+        # what drafters make of the target's weights counts when the context is limited
+        return same and not (settings.memory and choose_drafter(before).makers != choose_drafter(settings).makers)
 
     def twin(self) -> Model:
         """The target with a cache of its own, made once and kept until `forget_twin`."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from specchat import __version__
-from specchat.config import private_dir
+from specchat.config.state_files import read_json, write_whole
 from specchat.core.costs import Costs
+
+_MOST = 200
 
 OLD = timedelta(days=30)
 """After so long passes are timed again: systems, drivers and cooling change."""
@@ -25,7 +27,7 @@ class Entry(msgspec.Struct, frozen=True):
     draft: tuple[tuple[int, float], ...]
     processor: str
     version: str
-    measured: datetime
+    measured: Annotated[datetime, msgspec.Meta(tz=True)]
 
     @property
     def costs(self) -> Costs:
@@ -53,18 +55,11 @@ class ProfileStore:
     def put(self, key: str, processor: str, costs: Costs) -> Entry:
         """Remember a measurement; where the disk does not let us, it just is not remembered."""
         entry = Entry(costs.verify, costs.draft, processor, __version__, datetime.now(UTC).replace(microsecond=0))
-        data = msgspec.json.format(msgspec.json.encode(self._all() | {key: entry}))
-        try:
-            private_dir(self.file.parent)
-            with tempfile.NamedTemporaryFile(dir=self.file.parent, delete=False) as unfinished:
-                unfinished.write(data)
-            os.replace(unfinished.name, self.file)
-        except OSError:
-            return entry
+        others = [one for one in self._all().items() if one[0] != key]
+        kept = dict([*others, (key, entry)][-_MOST:])
+        with suppress(OSError):
+            write_whole(self.file, msgspec.json.format(msgspec.json.encode(kept)))
         return entry
 
     def _all(self) -> dict[str, Entry]:
-        try:
-            return msgspec.json.decode(self.file.read_bytes(), type=dict[str, Entry])
-        except (OSError, msgspec.DecodeError):
-            return {}
+        return read_json(self.file, dict[str, Entry]) or {}

@@ -226,7 +226,7 @@ class Worker:
                     started = event
                     self._emit(started_message(command, event, conversation))
                 case RoundWritten():
-                    self._emit(round_message(id, event, conversation.vocabulary, copies))
+                    self._emit(round_message(id, event, conversation.vocabulary, copies, command.logprobs))
                     self._answer_between_rounds()
                     yield event
                 case ReplyEnded():

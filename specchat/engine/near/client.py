@@ -16,12 +16,17 @@ from typing import Protocol
 
 import msgspec
 
+from specchat.config.state_files import read_end
 from specchat.engine.near.waiting_events import take_all
 from specchat.engine.protocol.codec import EventReader, encode, lines_of
 from specchat.engine.protocol.commands import Command, Quit
 from specchat.engine.protocol.environment import engine_environment
 from specchat.engine.protocol.events import Died, Event
 from specchat.errors import EngineError
+
+_LOOK_UP_S = 0.25
+"""Waiting for an event is resumed so often. A signal that comes in the few microseconds before a wait begins does not
+end it, and Ctrl+C would have no effect until the next event (measured: 15 of 926 signals at random moments)."""
 
 
 class Link(Protocol):
@@ -103,7 +108,10 @@ class Engine:
     def events(self) -> Iterator[Event]:
         """Events as they arrive, the last one being `Died` (unless `close` was called first)."""
         while True:
-            event = self._queue.get()
+            try:
+                event = self._queue.get(timeout=_LOOK_UP_S)
+            except queue.Empty:
+                continue
             yield event
             if isinstance(event, Died):
                 return
@@ -144,6 +152,6 @@ class Engine:
     def _last_words(self) -> str:
         """The end of the engine's log: what a bug report needs."""
         try:
-            return self.log.read_text(errors="replace")[-2000:].strip()
+            return read_end(self.log, 2000).decode("utf-8", "replace").strip()
         except OSError:
             return ""

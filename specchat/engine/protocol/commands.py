@@ -42,6 +42,9 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
 
     With `begun`, the reply is there in part and goes on: the text of each of its tokens so far. With the seed it was
     begun with it becomes what it would have become without the break.
+
+    Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
+    that out takes as long as the rest of an event.
     """
 
     id: Id
@@ -52,6 +55,7 @@ class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     text: str | None = None
     reference: str = ""
     begun: list[str] = []
+    logprobs: bool = True
 
 
 class Cancel(Struct, frozen=True, tag_field="type", tag="cancel"):

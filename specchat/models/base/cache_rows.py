@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from specchat.core.record import record
 from specchat.core.request import CHUNK_TOKENS, Rider
 from specchat.core.tree import ROOT, TokenTree
 
@@ -18,7 +18,7 @@ LAZY_TOKENS = 8
 """So many missing tokens are read together with the next tree instead of in a pass of their own."""
 
 
-@dataclass(frozen=True)
+@record
 class Plan:
     """One pass over tokens still missing, then nodes, then riders; in this order the rows are written.
 

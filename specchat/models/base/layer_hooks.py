@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from specchat.core.tree import TokenTree
 from specchat.models.base.cache_rows import Plan, surviving
 
 _NO_LAYERS = frozenset[int]()
+_NO_TAPS: Mapping[int, Tensor] = MappingProxyType({})
 
 
 class LayerWatch:
@@ -102,19 +104,7 @@ class LayerWatch:
         count, riders = len(self._alive), bool(self._request.riders)
         likeliest = said.likeliest
         if not riders and not self._pruned:
-            return Reading(
-                self._plan.nodes,
-                said.logits,
-                frozenset(self._alive),
-                taps=self._states,
-                likeliest=likeliest,
-                first=said.first,
-                highest=said.highest,
-                totals=said.totals,
-                text_states=self.text_states(),
-                tokens=said.tokens,
-                log_probabilities=said.log_probabilities,
-            )
+            return reading_of_all(self._plan, said, self._states, self.text_states())
         return Reading(
             nodes=self._plan.nodes,
             logits=self._spread(said.logits[:count]),
@@ -153,3 +143,22 @@ class LayerWatch:
         spread = rows.new_zeros(len(self._plan.nodes), *rows.shape[1:])
         spread[to_device(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
         return spread
+
+
+def reading_of_all(
+    plan: Plan, said: HeadOutput, taps: Mapping[int, Tensor] = _NO_TAPS, text_states: TextStates | None = None
+) -> Reading:
+    """The reading of a pass without riders in which every node stayed; `taps` are layer → (R, d) states."""
+    return Reading(
+        plan.nodes,
+        said.logits,
+        frozenset(plan.nodes),
+        taps=taps,
+        likeliest=said.likeliest,
+        first=said.first,
+        highest=said.highest,
+        totals=said.totals,
+        text_states=text_states,
+        tokens=said.tokens,
+        log_probabilities=said.log_probabilities,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
@@ -14,6 +13,7 @@ from torch import Tensor
 from specchat.core.device_copy import to_device
 from specchat.core.head_output import HeadOutput
 from specchat.core.reading import Counters
+from specchat.core.record import record
 from specchat.core.request import HeadOfSome, Rider
 from specchat.models.base.cache_rows import Plan
 from specchat.models.base.kv_cache import KVCache, MoveRows
@@ -23,7 +23,7 @@ from specchat.models.base.sub_layers import SubLayers
 from specchat.models.base.windows import windowed
 
 
-@dataclass(frozen=True)
+@record
 class Pass:
     """One pass of some rows through the layers.
 

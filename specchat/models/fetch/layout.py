@@ -7,9 +7,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import msgspec
-
 from specchat.config import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, ModelFile, WeightsSpec, cache_dir, private_dir
+from specchat.config.state_files import read_json
 
 SEAL = ".verified.json"
 MANIFEST = ".files.json"  # hidden: no file of a model may be called so
@@ -88,17 +87,11 @@ def write_manifest(spec: WeightsSpec, files: tuple[ModelFile, ...]) -> None:
 
 def read_manifest(spec: WeightsSpec) -> tuple[ModelFile, ...]:
     """What the hub said when this model was fetched; empty before that."""
-    try:
-        return msgspec.json.decode((folder(spec) / MANIFEST).read_bytes(), type=tuple[ModelFile, ...])
-    except (OSError, msgspec.DecodeError):
-        return ()
+    return read_json(folder(spec) / MANIFEST, tuple[ModelFile, ...]) or ()
 
 
 def _read_seal(spec: WeightsSpec, file: ModelFile) -> Seal | None:
-    try:
-        return msgspec.json.decode(_seal_path(spec, file).read_bytes(), type=Seal)
-    except (OSError, msgspec.DecodeError):
-        return None
+    return read_json(_seal_path(spec, file), Seal)
 
 
 def _seal_path(spec: WeightsSpec, file: ModelFile) -> Path:

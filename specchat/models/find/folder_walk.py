@@ -44,15 +44,3 @@ def files_below(folder: Path, suffix: str = "", deepest: int = DEEPEST) -> Itera
             except OSError:
                 continue
         waiting += reversed([one for one in below if one[1] <= deepest])
-
-
-def read_small(file: Path, most: int = 1 << 20) -> bytes:
-    """The bytes of an ordinary file of at most `most`; nothing where there is none such."""
-    try:
-        if not file.is_file():
-            return b""
-        with file.open("rb") as opened:
-            data = opened.read(most + 1)
-    except OSError:
-        return b""
-    return data if len(data) <= most else b""

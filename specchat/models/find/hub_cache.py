@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from specchat.models.find.folder_walk import entries, files_below, read_small
+from specchat.config.state_files import read_small
+from specchat.models.find.folder_walk import entries, files_below
 from specchat.models.find.found_model import FoundModel
 
 PROGRAM = "hub cache"

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from specchat.config.state_files import read_small
 from specchat.errors import WeightsError
 from specchat.models.files.json_file import parse_object
-from specchat.models.find.folder_walk import files_below, read_small
+from specchat.models.find.folder_walk import files_below
 from specchat.models.find.found_model import FoundModel
 from specchat.models.inspect.recommended_sampling import sampling_of_ollama
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.models.find.folder_walk import files_below, read_small
+from specchat.config.state_files import read_small
+from specchat.models.find.folder_walk import files_below
 from specchat.models.find.found_model import FoundModel
 from specchat.models.find.hub_cache import hub_models
 from specchat.models.find.ollama import ollama_models

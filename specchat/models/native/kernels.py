@@ -22,7 +22,7 @@ from specchat.models.native.tensor_pointers import pointer
 PHASES = ("rounding", "products", "attention", "head", "waiting")
 """What the time of a pass goes into; team.h has the same in the same order."""
 
-_POINTER, _INTEGER, _TOKEN = ctypes.c_void_p, ctypes.c_int, ctypes.c_int32
+_POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int
 
 
 BEST = 64
@@ -40,29 +40,36 @@ class HeadRoom:
 
     Attributes:
         logits: (rows, V) float32.
+        rows, width: of the logits.
         best: (rows, BEST) int32, places of the highest, best first.
         highest: (rows, BEST) float32, those logits; where asked for.
         totals: (rows,) float32, logarithm of the sum of the exponentials of all; where asked for.
-        addresses: of these four, as C takes them.
+        addresses: of logits and of these three, as C takes them.
     """
 
     def __init__(self, rows: int, width: int, *, highest: bool = False, totals: bool = False) -> None:
-        self.logits, self.best = torch.empty(rows, width), torch.empty(rows, BEST, dtype=torch.int32)
+        self.logits, self.rows, self.width = torch.empty(rows, width), rows, width
+        self._best = array("i", bytes(4 * BEST * rows))  # read sooner than a tensor
         self.highest = torch.empty(rows, BEST) if highest else None
         self.totals = torch.empty(rows) if totals else None
         self.addresses = (
-            *(self.logits.data_ptr(), self.best.data_ptr()),
+            *(self.logits.data_ptr(), self._best.buffer_info()[0]),
             None if self.highest is None else self.highest.data_ptr(),
             None if self.totals is None else self.totals.data_ptr(),
         )
 
     def output(self, log_probabilities: LogProbabilities | None = None) -> HeadOutput:
         """What was written; of fewer than BEST logits as many are named as there are."""
-        best, highest, count = self.best, self.highest, self.logits.shape[1]
-        if count < BEST:
-            best, highest = best[:, :count], None if highest is None else highest[:, :count]
-        first = (_TOKEN * (BEST * len(best))).from_address(self.addresses[1])[::BEST]
-        return HeadOutput(self.logits, best, self.totals, highest, None, first, log_probabilities)
+        best, highest = self.best, self.highest
+        if self.width < BEST:
+            best, highest = best[:, : self.width], None if highest is None else highest[:, : self.width]
+        return HeadOutput(self.logits, best, self.totals, highest, None, self._best[::BEST], log_probabilities)
+
+    @property
+    def best(self) -> Tensor:
+        if not self.rows:
+            return torch.empty(0, BEST, dtype=torch.int32)
+        return torch.frombuffer(self._best, dtype=torch.int32).view(self.rows, BEST)
 
 
 class Kernels:
@@ -152,7 +159,7 @@ class Kernels:
         assert len(rows) == count, "of each token its row"
         asked, found = array("i", [*rows, *tokens]), (ctypes.c_float * count)()
         if count:
-            about = (*said.addresses[:2], BEST, *said.logits.shape, count)
+            about = (*said.addresses[:2], BEST, said.rows, said.width, count)
             row_of = asked.buffer_info()[0]
             with self._passing:
                 team = self._team_of(threads)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from specchat.core.record import record
 from specchat.core.states import StackedStates
 from specchat.errors import ModelError
 from specchat.models.base.kv_cache import KVCache
@@ -24,7 +24,7 @@ LeftOut = tuple[Tensor | None, Tensor | None]
 """As `left_out` returns it."""
 
 
-@dataclass(frozen=True)
+@record
 class Taps:
     """Layers whose states C copies; `places` says of each layer where among them its states go, or −1."""
 

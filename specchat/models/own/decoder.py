@@ -15,7 +15,7 @@ from specchat.models.base.cache_rows import Plan
 from specchat.models.base.cached_model import CachedModel
 from specchat.models.base.cached_text import CachedText
 from specchat.models.base.kv_cache import KVCache
-from specchat.models.base.layer_hooks import LayerWatch
+from specchat.models.base.layer_hooks import LayerWatch, reading_of_all
 from specchat.models.base.network import Network, Pass
 from specchat.models.base.sub_layers import SubLayers
 
@@ -75,14 +75,14 @@ class Decoder(CachedModel["Decoder"]):
     ) -> Reading:
         """Read nodes of a tree in one pass: all of it, or the new ones."""
         plan = self._text.rows.plan_tree(tree, new_nodes, request.riders)
-        watch = LayerWatch(plan, request, tree)
+        watch = None if request is LOGITS_ONLY else LayerWatch(plan, request, tree)
         running = self._pass(plan, watch, request.riders)
         if request.head is None:
             said = self.network.read(running, self._drafts)
         else:
             said = self._said_by(request.head, running)
         self._text.rows.tree_read(plan)
-        return watch.reading(said)
+        return reading_of_all(plan, said) if watch is None else watch.reading(said)
 
     @torch.inference_mode()
     def _said_by(self, head: HeadOfSome, running: Pass) -> HeadOutput:

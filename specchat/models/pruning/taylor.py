@@ -13,7 +13,7 @@ from specchat.models.base.shape import Shape
 from specchat.models.files.weight_source import WeightSource
 from specchat.models.pruning.differentiable_layer import Gates, layer_output
 
-_HEAD_ROWS = 4096
+HEAD_ROWS = 4096
 """Rows of the head whose logits are computed at once."""
 
 
@@ -59,12 +59,12 @@ def loss_gradient(shape: Shape, source: WeightSource, hidden: Tensor, texts: Ten
     norm, name = source.dense("norm"), "embed" if shape.tied else "head"
     normed = F.rms_norm(states, (shape.hidden,), norm, shape.epsilon)
     total = torch.full(following.shape, -torch.inf)
-    for first in range(0, shape.vocab_size, _HEAD_ROWS):
-        logits = normed @ source.dense(name, rows=slice(first, first + _HEAD_ROWS)).t()
+    for first in range(0, shape.vocab_size, HEAD_ROWS):
+        logits = normed @ source.dense(name, rows=slice(first, first + HEAD_ROWS)).t()
         total = torch.logaddexp(total, torch.logsumexp(logits, dim=-1))
     gradient = -source.dense(name, rows=following.flatten().tolist()).view_as(normed)
-    for first in range(0, shape.vocab_size, _HEAD_ROWS):
-        rows = source.dense(name, rows=slice(first, first + _HEAD_ROWS))
+    for first in range(0, shape.vocab_size, HEAD_ROWS):
+        rows = source.dense(name, rows=slice(first, first + HEAD_ROWS))
         gradient += (normed @ rows.t() - total[..., None]).exp() @ rows
     with torch.enable_grad():
         leaf = states.detach().requires_grad_()

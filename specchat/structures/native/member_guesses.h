@@ -1,4 +1,4 @@
-/* Asking the members of a search: suffix trees node by node, networks a level of the tree at a time. */
+/* Asking the members of a search: suffix trees and tables node by node, networks a level of the tree at a time. */
 
 #pragma once
 
@@ -46,14 +46,28 @@ static int32_t look_up(const Search *s, Growing *g, int32_t member, int32_t node
     return DONE;
 }
 
+/* The successors of a guess's token. */
+static void follow_token(const Search *s, const Growing *g, int32_t member, int32_t node, Said *said) {
+    const Asked *asked = &s->asked[member];
+    int32_t token = g->guesses.all[node].token;
+    if (token < 0 || token >= asked->tokens) return;
+    const int32_t *successors = asked->successors + (size_t)token * (size_t)asked->count;
+    if (successors[0] < 0) return;
+    for (; said->count < asked->count && said->count < s->width; said->count++) {
+        said->tokens[said->count] = successors[said->count];
+        said->logprobs[said->count] = asked->by_rank[said->count];
+    }
+}
+
 /* What a network says after a guess, whose row is the `row`-th of those read last. */
-static void hear(const Search *s, const Growing *g, int32_t node, int32_t row, int32_t width, Said *said) {
+static void hear(const Search *s, const Growing *g, int32_t member, int32_t node, int32_t row, int32_t width, Said *said) {
     const Guess *guess = &g->guesses.all[node], *at = guess;
+    double total = s->asked[member].logits ? (double)g->totals.all[row] : 0;
     for (said->count = 0; said->count < width; said->count++) {
         int32_t place = row * MOST_WIDTH + said->count;
-        if (g->named.all[place] < 0) break;
+        if (g->named.all[place] < 0 || g->logprobs.all[place] == -INFINITY) break;
         said->tokens[said->count] = g->named.all[place];
-        said->logprobs[said->count] = (double)g->logprobs.all[place];
+        said->logprobs[said->count] = (double)g->logprobs.all[place] - total;
     }
     if (takes_likeliest(&s->sampling)) return;
     int32_t path[guess->depth + 1];
@@ -80,7 +94,7 @@ static int32_t read_level(Search *s, Growing *g, int32_t member, const int32_t *
     s->reads[member]++;
     for (int32_t i = 0; i < count; i++)
         for (int32_t at = 0; at < g->frontier.count; at++)
-            if (g->frontier.all[at] == level[i]) hear(s, g, level[i], i, width, &g->said.all[at * s->members + member]);
+            if (g->frontier.all[at] == level[i]) hear(s, g, member, level[i], i, width, &g->said.all[at * s->members + member]);
     return DONE;
 }
 
@@ -121,16 +135,23 @@ static int32_t ask_network(Search *s, Growing *g, int32_t member, Candidate *scr
     return s->passes && s->asked[member].read ? read_chosen(s, g, member, rows_read) : DONE;
 }
 
+static bool looks_up(const Asked *asked) { return asked->trees || asked->successors; }
+
 /* Ask all members about the frontier: those that look up first. */
 static int32_t ask_members(Search *s, Growing *g, int32_t *rows_read) {
     Candidate scratch[MOST_MEMBERS * MOST_WIDTH];
     if (!ROOM(g->said, (int64_t)g->frontier.count * s->members)) return NO_MEMORY;
     for (int32_t i = 0; i < g->frontier.count * s->members; i++) g->said.all[i].count = 0;
     for (int32_t member = 0; member < s->members; member++)
-        for (int32_t at = 0; at < g->frontier.count && s->asked[member].trees; at++)
-            if (look_up(s, g, member, g->frontier.all[at], &g->said.all[at * s->members + member])) return NO_MEMORY;
+        for (int32_t at = 0; at < g->frontier.count && looks_up(&s->asked[member]); at++) {
+            Said *said = &g->said.all[at * s->members + member];
+            if (s->asked[member].successors)
+                follow_token(s, g, member, g->frontier.all[at], said);
+            else if (look_up(s, g, member, g->frontier.all[at], said))
+                return NO_MEMORY;
+        }
     for (int32_t member = 0; member < s->members; member++) {
-        if (s->asked[member].trees) continue;
+        if (looks_up(&s->asked[member])) continue;
         int32_t outcome = ask_network(s, g, member, scratch, &rows_read[member]);
         if (outcome) return outcome;
     }

@@ -27,6 +27,7 @@ class AppSetup:
         toured: the file that says the tour was taken; None takes no tour.
         questions: what a benchmark asks.
         server: lets other programs use the engine; None lets none.
+        serve_on: the port on which they may from the start; None: not before they are let in.
         training: what it takes to train drafters on this machine; None where none can be.
     """
 
@@ -41,4 +42,5 @@ class AppSetup:
     toured: Path | None = None
     questions: Callable[[], Sequence[BenchQuestion]] = tuple
     server: StartServer | None = None
+    serve_on: int | None = None
     training: TrainingHere | None = None

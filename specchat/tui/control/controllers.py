@@ -105,7 +105,7 @@ class Controllers:
         self.show = ShowMode(chat, views, self.session, self.speed, ports)
         self.races = Races(chat, self.session, ports, setup.questions)
         self.served = ServedReplies(chat, self.session.send, lambda: self.races.on, self.pump.wake)
-        self.server = EngineServer(chat, self.served, ports, setup.server)
+        self.server = EngineServer(chat, self.served, ports, setup.server, setup.serve_on)
         self.trainings = Trainings(chat, views, self.session, ports, setup.training, racing=lambda: self.races.on)
         self.context_limit = ContextLimit(chat, self.session, views, ports)
         self.learning = LearningControl(chat, views, self.session, self.settings_files)

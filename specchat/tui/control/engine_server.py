@@ -11,11 +11,33 @@ DEFAULT_PORT = 8000
 
 
 class EngineServer:
-    """At most one server. It ends with the app."""
+    """At most one server. It ends with the app.
 
-    def __init__(self, chat: Chat, served: ServedReplies, ports: AppPorts, start: StartServer | None) -> None:
+    Args:
+        wanted: the port to serve on as soon as a pair is ready; None: not before the user says so.
+    """
+
+    def __init__(
+        self,
+        chat: Chat,
+        served: ServedReplies,
+        ports: AppPorts,
+        start: StartServer | None,
+        wanted: int | None = None,
+    ) -> None:
         self._chat, self._served, self._ports, self._start = chat, served, ports, start
+        self._wanted = wanted
         self._running: RunningServer | None = None
+
+    def pair_ready(self) -> str:
+        """Start the server if it was wanted from the start; returns what to tell the user, if anything.
+
+        Raises:
+            UsageError: no server can run here.
+            SpecchatError: no port is free.
+        """
+        wanted, self._wanted = self._wanted, None
+        return "" if wanted is None else self.serve(str(wanted))
 
     def serve(self, argument: str) -> str:
         """Start the server on this port, or stop it where the argument is `off`; returns what to tell the user.
@@ -23,13 +45,14 @@ class EngineServer:
         Raises:
             UsageError: the argument is neither, there is no pair, or no server can run here.
         """
+        self._wanted = None
         if argument == "off":
             was_running = self._running is not None
             self.stop()
             self._ports.redraw()
             return "other programs can no longer use the engine" if was_running else "no other program uses the engine"
         if self._running is None:
-            self._running = self._started(_port(argument))
+            self._running = self._started(parse_port(argument, "/serve", "a port from 1 to 65535, or off"))
             self._chat.serving = f"{self._running.address}/v1"
             self._ports.redraw()
         return f"other programs may ask at {self._chat.serving} with the key {self._running.key}; /serve off ends that"
@@ -62,9 +85,19 @@ class EngineServer:
             self._ports.notify(f"other programs can no longer use the engine: {why}", "warn")
 
 
-def _port(argument: str) -> int:
-    if not argument:
+def parse_port(said: str, where: str, known: str) -> int:
+    """The port that was said; the usual one where nothing was.
+
+    Args:
+        where: the command or option that it was said to, for the error.
+        known: what may be said to it.
+
+    Raises:
+        UsageError: it is no port.
+    """
+    if not said:
         return DEFAULT_PORT
-    if not argument.isascii() or not argument.isdecimal() or not 1 <= int(argument) <= 65535:
-        raise UsageError(f"/serve {short(argument)}: give a port from 1 to 65535, or off")
-    return int(argument)
+    digits = said.isascii() and said.isdecimal() and len(said) <= 5
+    if not digits or not 1 <= int(said) <= 65535:
+        raise UsageError(f"{where} {short(said)}: give {known}")
+    return int(said)

@@ -126,6 +126,11 @@ class EventDispatch:
         if not self._actions.views.start_pages.welcome_shown:
             self._ports.notify(f"{event.pair} is ready")
         await self._actions.current_chat.offer_pair()
+        await self._ports.attempt(self._serve_from_the_start())
+
+    async def _serve_from_the_start(self) -> None:
+        if told := self._actions.server.pair_ready():
+            await self._transcript.add_note(told)
 
     async def _note_load_failure(self, why: str) -> None:
         """A pair could not be loaded: noted in the chat, unless the user cancelled it."""

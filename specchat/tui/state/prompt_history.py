@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 from filelock import FileLock, Timeout
+
+from specchat.config.state_files import read_end
 
 KEPT = 1000
 """Texts that survive when the file is shortened, at twice as many."""
@@ -16,7 +19,16 @@ KEPT = 1000
 LONGEST_KEPT = 20_000
 """Characters; what is longer is remembered for this session only."""
 
+MOST_BYTES = 16 << 20
+"""So much of the file's end is read, and survives when it is shortened."""
+
 _PATIENCE_S = 0.5
+
+
+class _Line(msgspec.Struct):
+    """What a line of the file says."""
+
+    text: str
 
 
 class History:
@@ -67,11 +79,11 @@ class History:
         if self._file is None or not self._file.is_file():
             return []
         try:
-            lines = self._file.read_bytes().splitlines()
+            lines, whole = _last_lines(self._file)
         except OSError as error:
             self.problem = f"what you sent before cannot be read: {error.strerror or error}"
             return []
-        if len(lines) > 2 * KEPT:
+        if not whole or len(lines) > 2 * KEPT:
             with suppress(OSError):
                 self._shorten(self._file)
         return [text for line in lines[-2 * KEPT :] if (text := _text_of(line))]
@@ -79,7 +91,7 @@ class History:
     def _shorten(self, file: Path) -> None:
         """Keep the newest; read again under the lock, because another app may have added some."""
         with _locked(file):
-            lines = file.read_bytes().splitlines(keepends=True)
+            lines, _ = _last_lines(file)
             fresh = file.with_suffix(".new")
             handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(handle, "wb") as output:
@@ -97,11 +109,17 @@ def _locked(file: Path) -> Iterator[None]:
         raise OSError(f"{file} is being written by another program") from None
 
 
+def _last_lines(file: Path) -> tuple[list[bytes], bool]:
+    """The lines at the end of the file, and whether those are all. One that is cut in two is left out."""
+    end = read_end(file, MOST_BYTES + 1)
+    whole = len(end) <= MOST_BYTES
+    return (end if whole else end.partition(b"\n")[2]).splitlines(keepends=True), whole
+
+
 def _text_of(line: bytes) -> str:
-    """The text of one line; empty where the line is damaged."""
+    """The text of one line; empty where the line is damaged or no line that is written here."""
     try:
-        said = json.loads(line)
-    except ValueError:
+        said = msgspec.json.decode(line, type=_Line)
+    except (msgspec.DecodeError, RecursionError):
         return ""
-    text = said.get("text") if isinstance(said, dict) else None
-    return text if isinstance(text, str) else ""
+    return said.text if len(said.text) <= LONGEST_KEPT else ""

@@ -1,11 +1,12 @@
-"""A merge whose tree is grown in one call of compiled code, where all of its members can be asked by that."""
+"""Trees that are grown in one call of compiled code, of the guesses of one drafter or of a merge's members."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 
 from specchat.compiled.build import NativeUnavailable
-from specchat.core.compiled_guessing import AskedByCompiledCode, BestFirstShape, CompiledLookup, CompiledNetwork
+from specchat.core.compiled_guessing import Asked, AskedByCompiledCode, GrowthPlan
 from specchat.core.context import Context
 from specchat.core.tree import TokenTree, point
 from specchat.drafters.merged_guesses import Cell
@@ -19,20 +20,24 @@ from specchat.structures.guess_search import (
 )
 
 _MOST_ROWS = 1024
-"""Trees for which a network might read more are grown level by level."""
+"""Trees for which a network reads more are grown level by level."""
 
 
-class MergedSearch:
-    """Grows the tree that `trees.search` grows of a merge's proposals, and holds what both learn of acceptance."""
+class CompiledSearch:
+    """Grows the trees that policies grow of the same drafters' proposals; of a merge's it holds what both learn."""
 
-    def __init__(self, members: Sequence[AskedByCompiledCode], names: Sequence[str], sure: float) -> None:
+    def __init__(
+        self, members: Sequence[AskedByCompiledCode], names: Sequence[str], sure: float = 1.0, learns: bool = True
+    ) -> None:
         """Nothing learnt yet.
 
         Args:
             names: the members' as their guesses carry them, all different.
+            sure: a network is not asked where another member has a guess at least so likely.
+            learns: whether guesses are as likely as their like were right; else as the one member says.
         """
         self._members = tuple(members)
-        self._search = GuessSearch(len(members), sure)
+        self._search = GuessSearch(len(members), sure, learns)
         self._digit = {name: SURENESSES**place for place, name in enumerate(names)}
         self._names: dict[int, str] = {}  # of cells
         self._cells: dict[Cell, int] = {}
@@ -46,17 +51,14 @@ class MergedSearch:
         """As `LearntRates`."""
         self._search.count(self._cell(kind), right)
 
-    def grow(self, context: Context, shape: BestFirstShape) -> TokenTree | None:
+    def grow(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
         """The frozen tree; None where it must be grown level by level."""
-        budget = shape.budget
-        rows = budget.nodes * budget.depth + 8
-        if not 0 < budget.width <= MOST_WIDTH or not 0 < budget.nodes <= rows <= _MOST_ROWS or context.wants_q:
+        budget = plan.budget
+        if not 0 < budget.width <= MOST_WIDTH or not 0 < budget.nodes <= _MOST_ROWS or context.wants_q:
             return None
-        found = self._found(context, shape, rows)
+        found = self._found(context, plan, min(budget.nodes * budget.depth + 8, _MOST_ROWS))
         if found is None:
             return None
-        for place, member in enumerate(self._members):
-            member.count_passes(self._search.reads(place))
         self._grown = True
         tree = TokenTree(context.root, context.vocab_size)
         for parent, token, cell, logprob in found:
@@ -73,17 +75,19 @@ class MergedSearch:
         """Forget this round's tree; what was learnt stays."""
         self._grown = False
 
-    def _found(self, context: Context, shape: BestFirstShape, rows: int) -> Found | None:
+    def _found(self, context: Context, plan: GrowthPlan, rows: int) -> Found | None:
         tokens = [context.root]
         while True:
-            asked: list[CompiledLookup | CompiledNetwork] = []
+            asked: list[Asked] = []
             for member in self._members:
                 asks = member.compiled(context, tokens, rows)
                 if asks is None:
                     return None
                 asked.append(asks)
-            found = self._search.grow(context, shape, asked)
+            found = self._search.grow(context, plan, asked)
             if not isinstance(found, int):
+                for place, member in enumerate(self._members):
+                    member.count_passes(self._search.reads(place))
                 return found
             tokens.append(found)
 
@@ -100,7 +104,7 @@ class MergedSearch:
         return named
 
 
-def merged_search(members: Sequence[object], numbers: dict[int, int], sure: float) -> MergedSearch | None:
+def merged_search(members: Sequence[object], numbers: dict[int, int], sure: float) -> CompiledSearch | None:
     """For these members, of which some have numbers behind their names; None where some cannot be asked like this."""
     able = [member for member in members if isinstance(member, AskedByCompiledCode)]
     if len(able) != len(members) or not 0 < len(able) <= MOST_MEMBERS:
@@ -110,6 +114,14 @@ def merged_search(members: Sequence[object], numbers: dict[int, int], sure: floa
         for place, member in enumerate(able)
     ]
     try:
-        return MergedSearch(able, names, sure)
+        return CompiledSearch(able, names, sure)
+    except NativeUnavailable:
+        return None
+
+
+def lone_search(drafter: AskedByCompiledCode) -> CompiledSearch | None:
+    """For one drafter, whose guesses are as likely as it says; None where there is no compiler."""
+    try:
+        return CompiledSearch((weakref.proxy(drafter),), (drafter.proposer,), learns=False)
     except NativeUnavailable:
         return None

@@ -1,4 +1,4 @@
-"""A merge that compiled code grows in one call is the one that grows level by level: trees, passes, what is learnt."""
+"""Trees that compiled code grows in one call are those that grow level by level: nodes, passes, what is learnt."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from contracts.tiny_networks import tiny_trained
 from specchat.compiled.build import NativeUnavailable
 from specchat.config.trained_drafters import TrainedDrafters
 from specchat.core.budget import Budget
-from specchat.core.compiled_guessing import BestFirstShape
+from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
 from specchat.decoding.assemble import assemble, sampling
-from specchat.drafters import merged_search
+from specchat.drafters import compiled_search
+from specchat.drafters.draft_model import DraftModel
 from specchat.drafters.merge import Merge
 from specchat.drafters.parts import PairResources
 from specchat.errors import ModelError
@@ -68,12 +69,12 @@ def grown(monkeypatch):
     return trees
 
 
-def spoken(target, of, budgets=BUDGETS, tokens=120, **settings):
+def spoken(target, of, budgets=BUDGETS, tokens=120, draft=None, **settings):
     """Trees, passes and text of a reply whose rounds have these budgets in turn."""
     chosen = {"drafter": "merge", "policy": "best_first", "temperature": 0.0, "method_options": {"merge.of": of}}
     resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
     settings = Settings().but({**chosen, **settings})
-    speculator = assemble(settings, target, None, resources=resources)
+    speculator = assemble(settings, target, draft, resources=resources)
     context = Context(list(TEXT), len(TEXT), target.vocab_size, sampling=sampling(settings))
     speculator.start(context.history)
     turns = itertools.cycle(budgets)
@@ -97,7 +98,8 @@ def claims(round):
 
 
 def level_by_level(monkeypatch):
-    monkeypatch.setattr(Merge, "grow_best_first", lambda self, context, shape: None)
+    for drafter in (Merge, DraftModel):
+        monkeypatch.setattr(drafter, "grow_at_once", lambda self, context, plan: None)
 
 
 @pytest.mark.parametrize("batch", [0, 2])
@@ -115,13 +117,37 @@ def test_compiled_code_grows_the_trees_that_level_by_level_grow(target, monkeypa
     assert not grown
 
 
+POLICIES = ("best_first", "comb", "template", "specexec", "eagle2", "rsd_s", "confidence", "graph")
+PARTS = ("suffix+token_recycling+hydra", "token_recycling+suffix", "draft_model")
+
+
+@pytest.mark.parametrize("of", PARTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_has_the_trees_it_would_grow_itself(target, monkeypatch, grown, policy, of):
+    options = {"policy": policy, "draft": target.twin()}
+    if of == "draft_model":
+        options["drafter"] = of
+    given = {"confidence.fallback": "0.02", "confidence.alpha": "0.01", "specexec.decay": "0.9"}
+    given["graph.repeat"] = "0"
+    given = {"merge.of": of, **{name: value for name, value in given.items() if name.startswith(policy)}}
+    at_once = spoken(target, of, method_options=given, tokens=80, **options)
+    assert len(grown) > 10
+    assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 60
+    level_by_level(monkeypatch)
+    grown.clear()
+    options["draft"] = target.twin()
+    step_by_step = spoken(target, of, method_options=given, tokens=80, **options)
+    assert not grown
+    assert step_by_step == at_once
+
+
 def test_what_one_way_learns_the_other_knows(target, monkeypatch, grown):
     """Every second round is grown level by level."""
     alone = spoken(target, "suffix+hydra")
     assert len(grown) > 20
-    grow, turn = Merge.grow_best_first, itertools.cycle([True, False])
+    grow, turn = Merge.grow_at_once, itertools.cycle([True, False])
     monkeypatch.setattr(
-        Merge, "grow_best_first", lambda self, context, shape: grow(self, context, shape) if next(turn) else None
+        Merge, "grow_at_once", lambda self, context, plan: grow(self, context, plan) if next(turn) else None
     )
     assert spoken(target, "suffix+hydra") == alone
 
@@ -161,22 +187,31 @@ def test_these_sampling_settings_change_which_tokens_are_guessed(target, setting
 
 
 def test_a_rule_that_looks_at_the_law_behind_guesses_has_trees_grown_level_by_level(target, grown):
-    context, shape = Context(list(TEXT), len(TEXT), target.vocab_size), BestFirstShape(Budget(2, 2, 2))
+    context, plan = Context(list(TEXT), len(TEXT), target.vocab_size), GrowthPlan(Budget(2, 2, 2))
     settings = Settings().but({"drafter": "merge", "method_options": {"merge.of": "suffix+hydra"}})
     resources = PairResources(trained=TrainedDrafters("tiny", (tiny_trained("hydra", target),)))
     drafter = assemble(settings, target, None, resources=resources).drafter
     drafter.start(context.history)
     context.wants_q = True
-    assert drafter.grow_best_first(context, shape) is None
+    assert drafter.grow_at_once(context, plan) is None
     assert not grown
     context.wants_q = False
-    assert drafter.grow_best_first(context, shape) is not None
+    assert drafter.grow_at_once(context, plan) is not None
 
 
-def test_a_tree_of_which_too_much_might_be_read_grows_level_by_level(target, grown, monkeypatch):
-    monkeypatch.setattr(merged_search, "_MOST_ROWS", 30)
-    spoken(target, "suffix+hydra", (Budget(16, 4, 2), Budget(2, 2, 2)), tokens=20)
-    assert max(len(tree) for tree in grown) == 2
+@pytest.mark.parametrize("rows", [10, 16])
+def test_a_tree_of_which_too_much_is_read_grows_level_by_level(target, grown, monkeypatch, rows):
+    """There are more nodes than rows, or the search finds no room for one more row."""
+    budgets = (Budget(16, 9, 8), Budget(2, 2, 2))
+    known = spoken(target, "suffix+hydra", budgets, tokens=20)
+    before = sum(len(tree) == 16 for tree in grown)
+    grown.clear()
+    monkeypatch.setattr(compiled_search, "_MOST_ROWS", rows)
+    trees, text = spoken(target, "suffix+hydra", budgets, tokens=20)
+    assert sum(len(tree) == 16 for tree in grown) < before
+    assert [round[:3] for round in trees] == [round[:3] for round in known[0]]
+    assert text == known[1]
+    assert sum(passes for *_, passes in trees) >= sum(passes for *_, passes in known[0])
 
 
 def test_states_that_are_no_numbers_are_refused_by_name(target, monkeypatch):
