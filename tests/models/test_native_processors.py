@@ -54,6 +54,17 @@ def test_every_x86_processor_computes_the_same_bits(processor, tmp_path, expecte
     assert checksums(find_compiler(), f"-march={processor}", tmp_path) == expected
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs a compiler for x86")
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="only gcc says which vectors it keeps in memory")
+@pytest.mark.parametrize("processor", ["haswell", "skylake-avx512"])
+@pytest.mark.parametrize("source", ["pass.c", "pack.c"])
+def test_no_vector_is_wider_than_a_register(processor, source, tmp_path):
+    told = ("-O1", "-Wvector-operation-performance", "-Werror", "-c")
+    command = ["gcc", f"-march={processor}", *FLAGS, *told, str(build._FOLDER / source), "-o", str(tmp_path / "out.o")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:2000]
+
+
 @pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"{CROSS} is not here")
 @pytest.mark.skipif(shutil.which(EMULATOR) is None, reason=f"{EMULATOR} is not here")
 @pytest.mark.parametrize("processor", ARM)
