@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from specchat.models.base import trimmed_head
+from specchat.models.base.torch_head import TorchHead
 from specchat.models.base.trimmed_head import TrimmedHead
 from specchat.models.learned import token_inputs
 from specchat.models.learned.token_inputs import TokenInputs
@@ -94,3 +95,13 @@ def test_a_head_that_cannot_grow_stays_as_it_is():
         head.add_later(range(40))
         head.add(range(40))
     assert head.tokens.tolist() == [5, 6]
+
+
+def test_torchs_head_grows_while_a_pass_is_taken_in_and_after_it():
+    head, rows = TorchHead(lambda states: states), torch.eye(12)
+    with torch.inference_mode():
+        head.append(rows[:8])
+        head.append(rows[8:9])  # which makes room for one more
+    head.append(rows[9:10])
+    head.append(rows[10:])
+    assert torch.equal(head.scores(rows).logits, rows)

@@ -35,8 +35,9 @@ class TorchHead:
         self._room = self._like.new_empty(0, 0)
         self._count = 0
 
+    @torch.inference_mode()
     def append(self, rows: Tensor) -> None:
-        """Add rows, (n, d)."""
+        """Add rows, (n, d), between passes or while a pass is taken in, which runs in this mode."""
         first, end = self._count, self._count + len(rows)
         if end > len(self._room):
             room = self._like.new_empty(max(end, len(self._room) + len(self._room) // 4), rows.shape[1])
