@@ -84,6 +84,7 @@ def trained_network(target: Weights, trained: TrainedDrafter, tokens: int) -> Le
 def _tokens(network: Any, target: Weights, compiled: NativeNetwork | None) -> TokenInputs:
     """What its steps take of tokens, by the compiled kernels where they have the target's embeddings."""
 
+    @torch.inference_mode()
     def write(some: Sequence[int], to: Tensor) -> None:
         to.copy_(network.of_tokens(network.shared.embed(torch.tensor(some))))
 
