@@ -13,8 +13,8 @@ from specchat.core.speedup import FEWEST_PLAIN_ROUNDS
 EVERY = 24
 """One round at least of so many is plain. It changes no text, and costs some 2 % of the speed."""
 
-SOON, EVERY_SOON = FEWEST_PLAIN_ROUNDS * 12, 12
-"""Of a reply's first rounds it is one of 12, so that a reply of ordinary length has enough of them for a figure."""
+SOON, EVERY_SOON = FEWEST_PLAIN_ROUNDS * 8, 8
+"""Of a reply's first rounds it is one of 8, so that a reply of ordinary length has enough of them for a figure."""
 
 _GOLDEN = 0.6180339887498949
 """Steps of this size fall evenly, and never in step with anything that repeats, such as another program's bursts."""
@@ -22,7 +22,7 @@ _GOLDEN = 0.6180339887498949
 
 @dataclass
 class PlainRounds:
-    """A controller that has one round in 12, later in 24, decoded plainly, unless the controller inside already did."""
+    """A controller that has one round in 8, later in 24, decoded plainly, unless the controller inside already did."""
 
     controller: Controller
     _done: int = field(default=-1, init=False)  # the last block of rounds that has its plain round
@@ -52,5 +52,5 @@ def _block(round: int) -> tuple[int, int, int]:
 
 
 def _place(block: int, size: int) -> int:
-    """Where in this block the plain round is."""
-    return int(size * ((0.5 + block * _GOLDEN) % 1.0))
+    """Where in this block the plain round is: never first, since the controller inside may decode all plainly."""
+    return 1 + int((size - 1) * ((0.5 + block * _GOLDEN) % 1.0))

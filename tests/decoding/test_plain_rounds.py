@@ -107,7 +107,7 @@ def _one_reply(conversation: Conversation, clock: Clock) -> Written:
     raise AssertionError("a reply ends")
 
 
-def test_one_round_of_every_dozen_is_plain_and_later_of_every_two_dozen():
+def test_one_round_of_every_eight_is_plain_and_later_of_every_two_dozen():
     written = write(controller="fixed")
     first, later = [index for index in written.plain if index < SOON], [i for i in written.plain if i >= SOON]
     assert [index // EVERY_SOON for index in first] == list(range(SOON // EVERY_SOON))
