@@ -104,8 +104,8 @@ class DraftModel:
 
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         """What compiled code reads a tree of points with, if its context has room for any."""
-        noisy = self._drawing != "top" or context.sampling.greedy
-        if self._draws(context) or not noisy:
+        without_noise = self._drawing == "top" and not context.sampling.greedy  # which compiled code always adds
+        if self._draws(context) or without_noise:
             return None
         if not context.passes:
             return CompiledNetwork()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from specchat.config import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, ModelFile, WeightsSpec, cache_dir, private_dir
-from specchat.config.state_files import read_json
+from specchat.config import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, ModelFile, WeightsSpec, cache_dir
+from specchat.config.state_files import read_json, write_whole
 
 SEAL = ".verified.json"
 MANIFEST = ".files.json"  # hidden: no file of a model may be called so
@@ -99,8 +98,4 @@ def _seal_path(spec: WeightsSpec, file: ModelFile) -> Path:
 
 
 def _write_json(path: Path, value: object) -> None:
-    private_dir(path.parent)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(value), encoding="utf-8")
-    draft.chmod(0o600)
-    os.replace(draft, path)
+    write_whole(path, json.dumps(value).encode())
