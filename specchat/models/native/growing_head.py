@@ -8,7 +8,8 @@ from torch import Tensor
 from specchat.core.head_output import HeadOutput
 from specchat.models.files.gguf_reader import GROUP
 from specchat.models.native.c_structures import CDecoder
-from specchat.models.native.kernels import HeadRoom, Kernels
+from specchat.models.native.head_room import HeadRoom
+from specchat.models.native.kernels import Kernels
 from specchat.models.native.product import LANES, CProduct
 from specchat.models.native.tensor_pointers import pointer
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.trained_network import Ahead, Guessed
 from specchat.errors import ModelError
-from specchat.models.native.kernels import BEST, Kernels
+from specchat.models.native.head_room import BEST
+from specchat.models.native.kernels import Kernels
 from specchat.models.native.linear import NativeHead
 from specchat.models.native.product import CProduct
 from specchat.models.native.tensor_pointers import pointer

@@ -22,7 +22,8 @@ from specchat.models.files.weight_source import WeightSource, head_rows
 from specchat.models.native.adapters import AdapterTables
 from specchat.models.native.c_structures import KEYS, CDecoder, CLayer
 from specchat.models.native.gathered_head import GatheredHead
-from specchat.models.native.kernels import BEST, HeadRoom, kernels_for
+from specchat.models.native.head_room import BEST, HeadRoom
+from specchat.models.native.kernels import kernels_for
 from specchat.models.native.packing import Packer, RowReader
 from specchat.models.native.pass_rows import PassRows, as_floats
 from specchat.models.native.product import CProduct, Product

@@ -11,7 +11,8 @@ from torch import Tensor
 from specchat.models.base.network import Pass
 from specchat.models.base.shape import Shape
 from specchat.models.native.c_structures import CRows, CWholePass
-from specchat.models.native.kernels import HeadRoom, Kernels
+from specchat.models.native.head_room import HeadRoom
+from specchat.models.native.kernels import Kernels
 from specchat.models.native.packing import RowReader
 from specchat.models.native.pass_rows import LeftOut, Taps, about_cache, left_out
 
