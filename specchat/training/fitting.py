@@ -23,7 +23,6 @@ from specchat.training.corpus import Corpus
 from specchat.training.files import replacing
 from specchat.training.optimizer import NetworkOptimizer
 
-TEXTS_PER_BATCH = 4
 _CHECKPOINT_S = 60.0
 _MEASURED_DEPTH = 4
 _MEASURED_TEXTS = 16
@@ -76,6 +75,7 @@ class Fitting:
         folder: Path,
         vocab_size: int,
         steps: int,
+        texts: int,
         seed: int,
         about: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
@@ -86,6 +86,7 @@ class Fitting:
             network: one of `models.learned.networks`.
             folder: where checkpoints and the best weights go.
             steps: tokens guessed in a row.
+            texts: in a step of learning.
             about: what must be the same when it is gone on with.
             clock: seconds; those in which the process was stopped may be left out.
         """
@@ -95,8 +96,9 @@ class Fitting:
         self._corpus = corpus
         self._schedule = schedule
         self._steps = steps
+        self._texts = texts
         self._seed = seed
-        self._about = {**about, "optimizer": NetworkOptimizer.name}
+        self._about = {**about, "texts in a batch": texts, "optimizer": NetworkOptimizer.name}
         self._clock = clock
         self._checkpoint = folder / "checkpoint.safetensors"
         self._device = network.shared.head.device
@@ -145,10 +147,10 @@ class Fitting:
 
     def _batches(self) -> Iterator[tuple[Batch, int]]:
         """Epoch after epoch, from where the training stands."""
-        per_epoch = -(-len(self._corpus.learnt) // TEXTS_PER_BATCH)
+        per_epoch = -(-len(self._corpus.learnt) // self._texts)
         epoch, skipped = divmod(self.standing.batches, per_epoch)
         while True:
-            yield from self._corpus.epoch(epoch, self._seed, TEXTS_PER_BATCH, skipped)
+            yield from self._corpus.epoch(epoch, self._seed, self._texts, skipped)
             epoch, skipped = epoch + 1, 0
 
     def _learn(self, batch: Batch) -> None:

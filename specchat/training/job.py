@@ -18,6 +18,7 @@ from specchat.core.sampling import Sampling
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol.training_report import StageName
 from specchat.errors import TrainingError
+from specchat.models.inspect.training_cost import texts_per_batch
 from specchat.models.inspect.training_limits import CHATS, SELF
 from specchat.models.learned.networks import new_network
 from specchat.models.own.decoder import Decoder
@@ -146,17 +147,18 @@ class Job:
     def _fitting(self, corpus: Corpus, sources: list[str]) -> Fitting:
         """Stage 4, where it stands."""
         request, model = self.request, self._subject.model
-        recipe = RECIPES[request.drafter]
+        recipe, texts = RECIPES[request.drafter], texts_per_batch(model.network.shape.hidden)
         sizes = self._sizes
         shared = shared_with(model, corpus, HEAD_TOKENS)
         network = new_network(request.drafter, sizes, shared, torch.Generator().manual_seed(request.seed))
         network.to(shared.head.device)
         seen = int(recipe.epochs * corpus.tokens)
-        schedule = Schedule(seen, 3600 * request.hours, recipe.learning_rate, max(1, seen // _MEASUREMENTS))
+        schedule = Schedule(seen, 3600 * request.hours, recipe.rate(texts), max(1, seen // _MEASUREMENTS))
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": _digest(sources)}
         return Fitting(
-            network, corpus, schedule, self.places.run, model.vocab_size, STEPS, request.seed, about, self._clock
-        )
+            network, corpus, schedule, self.places.run, model.vocab_size, STEPS, texts, request.seed, about,
+            self._clock,
+        )  # fmt: skip
 
     def _tell_learning(self, fitting: Fitting) -> Callable[[Standing], None]:
         def tell(standing: Standing) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specchat.models.inspect.training_cost import EPOCHS
+from specchat.models.inspect.training_cost import EPOCHS, LEAST_TEXTS
 from specchat.models.learned.sizes import EagleSizes, HydraSizes, MedusaSizes, Sizes
 
 if TYPE_CHECKING:  # it imports torch, and requests are checked before that is loaded
@@ -27,13 +28,17 @@ class Recipe:
         sizes: target's shape and tapped layers → the network's sizes.
         reads_back: whether it attends to the text, so that prompts are read too.
         epochs: how often every text is seen, by default.
-        learning_rate: at its highest.
+        learning_rate: at its highest, with the fewest texts in a step; it grows with the square root of their number.
     """
 
     sizes: Callable[[Shape, tuple[int, ...]], Sizes]
     reads_back: bool
     epochs: float = EPOCHS
     learning_rate: float = 5e-3
+
+    def rate(self, texts: int) -> float:
+        """The highest learning rate with so many texts in a step."""
+        return self.learning_rate * math.sqrt(texts / LEAST_TEXTS)
 
 
 def _hydra(shape: Shape, taps: tuple[int, ...]) -> Sizes:

@@ -1167,8 +1167,8 @@ MUTATIONS = (
         "training",
         "goes on with the batches it has learnt from already",
         "training/fitting.py",
-        "self._corpus.epoch(epoch, self._seed, TEXTS_PER_BATCH, skipped)",
-        "self._corpus.epoch(epoch, self._seed, TEXTS_PER_BATCH, 0)",
+        "self._corpus.epoch(epoch, self._seed, self._texts, skipped)",
+        "self._corpus.epoch(epoch, self._seed, self._texts, 0)",
         (LEARNING, "-k", "cut_off"),
     ),
     Mutation(

@@ -11,7 +11,7 @@ from specchat.config.trained_drafters import read_drafter
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling
 from specchat.errors import NotEnoughMemory, TrainingError
-from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S
+from specchat.models.inspect.training_cost import TOKENS_LEARNT_PER_S, texts_per_batch, training_cost
 from specchat.models.learned import losses
 from specchat.models.learned.losses import columns_of, divergence, followed, labels_of
 from specchat.models.learned.networks import NETWORKS, load_network, new_network
@@ -125,11 +125,11 @@ def test_the_gradient_of_a_whole_unrolled_chain_is_that_of_finite_differences(me
         assert found == pytest.approx((above - below) / (2 * step), rel=2e-3, abs=1e-6), name
 
 
-def fitted(method, model, shard, folder, tokens, **changes):
+def fitted(method, model, shard, folder, tokens, texts=4, **changes):
     corpus = Corpus([shard], STEPS, RECIPES[method].reads_back)
     schedule = Schedule(tokens, 0.0, 4e-3, 2000)
     about = {"method": method, **changes}
-    return Fitting(network_for(method, model, corpus), corpus, schedule, folder, V, STEPS, 0, about)
+    return Fitting(network_for(method, model, corpus), corpus, schedule, folder, V, STEPS, texts, 0, about)
 
 
 @pytest.mark.parametrize("method", RECIPES)
@@ -191,6 +191,23 @@ def test_learning_ends_where_it_no_longer_helps(model, shard, tmp_path, monkeypa
     fit = fitted("hydra", model, shard, tmp_path, 10**9)
     fit._schedule = Schedule(10**9, 0.0, 0.0, 500)  # a rate of 0 learns nothing
     assert fit.run(lambda standing: None).tokens < 3000
+
+
+def test_wider_targets_take_more_texts_in_a_step():
+    assert [texts_per_batch(hidden) for hidden in (64, 576, 1536, 4096, 16384)] == [4, 4, 12, 32, 32]
+    narrow, wide = (training_cost("hydra", 100_000, 1_000_000_000, hidden).seconds for hidden in (768, 1536))
+    assert narrow < wide < 8 * narrow, "the matrices' eightfold time is shared by twice the texts"
+    assert RECIPES["hydra"].rate(16) == 2 * RECIPES["hydra"].rate(4)
+
+
+def test_a_step_takes_as_many_texts_as_are_asked_for(model, shard, tmp_path):
+    seen = []
+    for texts in (4, 8):
+        (tmp_path / str(texts)).mkdir()
+        fit = fitted("hydra", model, shard, tmp_path / str(texts), 2000, texts)
+        fit.run(lambda standing: None)
+        seen.append(fit.standing.batches)
+    assert seen[0] / 2 <= seen[1] <= seen[0] / 2 + 1
 
 
 def test_every_network_has_a_recipe():
