@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import msgspec
 import pytest
 from readme_tables import ROOT, SECTIONS, up_to_date
-from typer.main import get_command
 
 from specchat.acceptance import ACCEPTANCE_RULES
-from specchat.cli import app
 from specchat.controllers import CONTROLLERS
 from specchat.drafters import DRAFTERS
 from specchat.engine.protocol import events
@@ -79,30 +76,6 @@ def test_every_link_inside_the_project_leads_somewhere(paper: Path) -> None:
         assert page.exists(), f"{paper.name} links to {target}"
         if anchor:
             assert anchor in anchors(page.read_text(encoding="utf-8")), f"{paper.name} links to {target}"
-
-
-@pytest.mark.parametrize("paper", PAPERS, ids=lambda path: path.name)
-def test_every_command_that_is_shown_exists(paper: Path) -> None:
-    known: Any = get_command(app)
-    for line in fenced_lines(paper.read_text(encoding="utf-8")):
-        for part in re.split(r"\||&&", line.partition("  #")[0]):
-            words = shlex.split(part, comments=True)
-            if words[:1] == ["specchat"]:
-                _check(known, words[1:], line)
-
-
-def _check(command: Any, words: list[str], line: str) -> None:
-    """Parse the words as the command line would, without running anything."""
-    subcommands = getattr(command, "commands", {})
-    name = next((word for word in words if word in subcommands), None)
-    if name is not None and words[0] == name:
-        _check(subcommands[name], words[1:], line)
-        return
-    flags = {flag for parameter in command.params for flag in parameter.opts} | {"--install-completion"}
-    for word in words:
-        assert not word.startswith("--") or word in flags, f"{line!r} shows {word}, which does not exist"
-    if subcommands:
-        assert not words or words[0].startswith("-"), f"{line!r} shows {words[0]}, which does not exist"
 
 
 @pytest.mark.parametrize("message", [*get_args(events.Event), *get_args(Command)], ids=lambda m: m.__name__)

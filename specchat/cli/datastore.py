@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -140,39 +138,20 @@ def _encoded(texts: Iterable[str], vocabulary: TokenTable, most: int) -> Iterato
 
 def _write(file: Path, target: str, vocabulary: TokenTable, texts: list[list[int]]) -> None:
     from specchat.config.datastore_files import DatastoreHeader
+    from specchat.config.file_replacing import replacing
     from specchat.core.vocabulary import table_sha256
+    from specchat.errors import StoreError
     from specchat.structures.datastore import joined, token_width, write_datastore
 
     size, made = vocabulary.size, datetime.now(UTC).isoformat(timespec="seconds")
     tokens = joined(texts, size)
     header = DatastoreHeader(target, table_sha256(vocabulary), size, token_width(size), len(tokens), len(texts), made)
     typer.echo(f"sorting {len(tokens):,} tokens; the file takes {sized(header.file_bytes)}", err=True)
-    with _replacing(file) as opened:
-        write_datastore(opened, header, tokens)
+    try:
+        with replacing(file) as draft, draft.open("wb") as opened:
+            write_datastore(opened, header, tokens)
+    except OSError as error:
+        raise StoreError(f"{file} cannot be written: {error.strerror or error}") from None
     name = file.stem
     typer.echo(f"{name}: {_contents(header)}, {sized(header.file_bytes)}")
     typer.echo(f"try it: specchat --drafter datastore --set datastore.store={name}")
-
-
-@contextmanager
-def _replacing(file: Path) -> Iterator[BinaryIO]:
-    """A file of the user's own that takes its place in one step, once it is whole.
-
-    Raises:
-        StoreError: the disk is full, or cannot be written.
-    """
-    from specchat.config import private_dir
-    from specchat.errors import StoreError
-
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        private_dir(file.parent)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-            yield opened
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(draft, file)
-    except OSError as error:
-        raise StoreError(f"{file} cannot be written: {error.strerror or error}") from None
-    finally:
-        draft.unlink(missing_ok=True)

@@ -135,4 +135,4 @@ def _print_table(findings: Findings) -> None:
     for model, why in findings.refused:
         console.print(Text(one_line(f"✕ {model.name} ({model.program}): {why}"), "dim"), soft_wrap=True)
     if findings.pairs:
-        console.print(Text("\nspecchat models find --add NUMBER adds one; its files stay where they are", "dim"))
+        console.print(Text("\n`specchat models find --add NUMBER` adds one; its files stay where they are", "dim"))

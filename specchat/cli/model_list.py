@@ -103,10 +103,10 @@ def print_table(catalog: Catalog) -> None:
     for name, problem in problems:
         console.print(Text(f"\n✕ {name}: {visible(problem)}", "red"), soft_wrap=True)
     for name, learnt_bytes in kept_states().items():
-        line = (
-            f"\n{name} has learnt {sized(learnt_bytes)} from your chats; specchat models erase-state {name} forgets it"
+        forgets = f"`specchat models erase-state {name}` forgets it"
+        console.print(
+            Text(f"\n{name} has learnt {sized(learnt_bytes)} from your chats; {forgets}", "dim"), soft_wrap=True
         )
-        console.print(Text(line, "dim"), soft_wrap=True)
     console.print(Text(f"\nweights live in {cache_dir() / 'models'}; pull a pair or a model by its name", "dim"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from specchat.cli.training_stops import RunningClock
+from specchat.drafters.members import Member
 from specchat.engine.protocol.training_report import DEFAULT, PLAIN, Judged, MeasuredWay
 from specchat.engine.protocol.training_text import table_lines, verdict_line
 
@@ -37,12 +39,25 @@ def ways_to_use(settings: Settings, trained: TrainedDrafter) -> list[Way]:
     """The drafter alone, in trees of its own, and merged with what the pair drafts with, in the pair's trees."""
     method, weights = trained.method, {f"{trained.method}.weights": trained.name}
     shape = {"policy": "best_first", "rule": "follow", "controller": "goodput", "nodes": 8, "depth": 4, "width": 4}
-    other = "suffix" if settings.drafter in ("none", "merge", method) else settings.drafter
     kept = {key: getattr(settings, key) for key in shape}
-    return [
-        Way("alone", {**shape, "drafter": method, **weights}),
-        Way(f"merged with {other}", {**kept, "drafter": "merge", **weights, "merge.of": f"{other}+{method}"}),
-    ]
+    others, own = _partners(settings, method)
+    merged = {**kept, "drafter": "merge", **weights, "merge.of": f"{others}+{own}"}
+    return [Way("alone", {**shape, "drafter": method, **weights}), Way(f"merged with {others}", merged)]
+
+
+def _partners(settings: Settings, method: str) -> tuple[str, Member]:
+    """What the pair drafts with beside trained networks, `suffix` where that is nothing, and the network's own place
+    in it: each with the options that the pair gives it."""
+    from specchat.decoding.families import methods_with_weights
+    from specchat.drafters import DRAFTERS
+
+    members: Sequence[Member] = (Member(settings.drafter),)
+    if settings.drafter == "merge":
+        members = DRAFTERS["merge"].make_options(settings.options_for("merge")).members
+    others = [str(member) for member in members if member.name not in ("none", *methods_with_weights())]
+    given = next((member.given for member in members if member.name == method), ())
+    own = Member(method, tuple((option, value) for option, value in given if option != "weights"))
+    return "+".join(others) or "suffix", own
 
 
 def measure(
@@ -116,7 +131,7 @@ def print_verdict(pair: str, name: str, judged: Judged) -> None:
     else:
         typer.echo("to use it from now on:")
         for key, value in judged.settings.items():
-            typer.echo(f"  specchat config set {key} {value} --pair {pair}")
+            typer.echo(f"  specchat config set {key} {shlex.quote(str(value))} --pair {pair}")
 
 
 def use(pair: str, settings: Mapping[str, Any]) -> None:

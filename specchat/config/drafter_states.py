@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.config.directories import private_dir, state_dir
+from specchat.config.directories import state_dir
+from specchat.config.file_replacing import replacing
 from specchat.config.toml_checks import NAME
 from specchat.errors import StoreError, UsageError, nearest, short
 
@@ -59,16 +59,10 @@ class DrafterStateFile:
         """
         if len(state) > MOST_BYTES:
             raise StoreError(f"{len(state) >> 20} MiB are more than the {MOST_BYTES >> 20} MiB that a drafter may keep")
-        draft = self.file.with_name(f".{_FILE}.{os.getpid()}")
         try:
-            private_dir(self.file.parent)
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-                opened.write(_header(state) + state)
-                opened.flush()
-                os.fsync(opened.fileno())
-            os.replace(draft, self.file)
+            with replacing(self.file) as draft:
+                draft.write_bytes(_header(state) + state)
         except OSError as error:
-            draft.unlink(missing_ok=True)
             raise StoreError(f"{self.file} cannot be written: {error.strerror or error}") from None
 
 

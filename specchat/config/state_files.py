@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from specchat.config.directories import private_dir
+from specchat.config.file_replacing import replacing
 
 Kind = TypeVar("Kind")
 
@@ -54,12 +53,5 @@ def write_whole(file: Path, data: bytes) -> None:
     Raises:
         OSError: the disk does not take it.
     """
-    private_dir(file.parent)
-    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as unfinished:
-        try:
-            unfinished.write(data)
-            unfinished.close()
-            os.replace(unfinished.name, file)
-        except OSError:
-            os.unlink(unfinished.name)
-            raise
+    with replacing(file, durable=False) as draft:
+        draft.write_bytes(data)

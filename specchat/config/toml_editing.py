@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import InlineTable, Item, Table
 
-from specchat.config.directories import private_dir
+from specchat.config.file_replacing import replacing
 from specchat.config.toml_checks import Place
 from specchat.config.toml_file import parse_if_there, tables
 from specchat.errors import ConfigError
@@ -48,18 +47,9 @@ def change_file(file: Path, change: Callable[[Document], None], check: Check) ->
 def replace_text(file: Path, text: str) -> None:
     """Put the text in the file's place in one step; a link stays a link, and the mode stays what it was."""
     file = file.resolve()
-    private_dir(file.parent) if not file.parent.exists() else None
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
-    draft = file.with_name(f".{file.name}.{os.getpid()}.new")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        draft.chmod(mode)
-        os.replace(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(file, mode=mode) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 def put(document: Document, path: tuple[str, ...], key: str, value: Any) -> None:

@@ -90,12 +90,14 @@ class Goodput:
         self._sure = False  # whether drafting surely pays, and was seen often enough to know how
         self._unwatched = 0  # rounds since the last that was learnt from
         self._resting, self._rests = _ONE_GUESS, 0  # a plain plan, and for how many more rounds of this reply it holds
+        self._trial_in = 0  # rounds until the next trial, by that plan
 
     def plan(self, context: Context) -> Budget:
         """Guesses as their prices allow while rounds with guesses gain; else none, or a trial."""
         if self._rests and context.round:
             self._rests -= 1
-            return self._resting
+            self._trial_in -= 1
+            return self._rest_told()
         self._rests = 0
         return self._planned(context)
 
@@ -277,14 +279,20 @@ class Goodput:
 
     def _rest(self, left: int) -> Budget:
         """A plain round, and some more of them, of which `left` come before the next trial."""
+        passes = self._all.passes
+        if passes and not self._dear_passes(self._all):
+            left = min(left, self._account.rounds_left(self._trial_loss(self._all)))
         why = f"guesses came true {self._all.accepted[0].value:.0%} of the time".replace("%", " %")
+        self._resting = dataclasses.replace(self._plain(why), passes=not passes)
+        self._rests = max(0, min(_RESTS, left) - 1)
+        self._trial_in = left
+        return self._rest_told()
+
+    def _rest_told(self) -> Budget:
+        """The plain plan, with the time of the next trial counted from this round."""
         if self._all.passes:
             replies = self._account.replies_left
-            why += ", trial " + ("with the next reply" if replies == 1 else f"in {replies} replies")
-            if not self._dear_passes(self._all):
-                left = min(left, self._account.rounds_left(self._trial_loss(self._all)))
+            when = "with the next reply" if replies == 1 else f"in {replies} replies"
         else:
-            why += f", trial in {left} round" + "s" * (left != 1)
-        self._resting = dataclasses.replace(self._plain(why), passes=not self._all.passes)
-        self._rests = max(0, min(_RESTS, left) - 1)
-        return self._resting
+            when = f"in {self._trial_in} round" + "s" * (self._trial_in != 1)
+        return dataclasses.replace(self._resting, why=f"{self._resting.why}, trial {when}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,19 +13,12 @@ from torch import Tensor
 
 from specchat.compiled.build import NativeUnavailable, Sources, find_compiler, load
 from specchat.compiled.processor import cpu_flags, processor_option
+from specchat.core.native_sampling import as_c
 from specchat.core.sampling import Counts, Sampling
 
 _FOLDER = Path(__file__).parent / "native"
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-shared", "-fPIC")
 _POINTER, _INTEGER = ctypes.c_void_p, ctypes.c_int32
-
-
-class _CSampling(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_float) for name in ("temperature", "repetition", "presence", "frequency", "log_min_p")),
-        ("top_k", _INTEGER),
-        ("top_p", ctypes.c_double),
-    ]
 
 
 class _CText(ctypes.Structure):
@@ -52,7 +44,7 @@ class NativeDraw:
             logits: (V,) float32, contiguous, on the host.
             key: of the noise; see `Noise.key`.
         """
-        about = ctypes.byref(_as_c(sampling, self._vocab_size)), logits.data_ptr(), self._vocab_size
+        about = ctypes.byref(as_c(sampling)), logits.data_ptr(), self._vocab_size
         text, behind = _NO_TEXT, _NO_PATH
         if sampling.penalised:
             text, behind = _CText(*counts.addresses()), array("q", path)
@@ -85,12 +77,3 @@ def draw_library() -> ctypes.CDLL | None:
 def takes(logits: Tensor) -> bool:
     """Whether C can read these (V,) logits."""
     return logits.device.type == "cpu" and logits.dtype == torch.float32 and logits.is_contiguous()
-
-
-@lru_cache(maxsize=8)
-def _as_c(sampling: Sampling, vocab_size: int) -> _CSampling:
-    return _CSampling(
-        *(sampling.temperature, sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty),
-        *(math.log(sampling.min_p) if sampling.min_p > 0.0 else -math.inf, sampling.top_k_of(vocab_size)),
-        sampling.top_p,
-    )

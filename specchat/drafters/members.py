@@ -23,6 +23,11 @@ class Member:
     name: str
     given: tuple[tuple[str, str], ...] = ()
 
+    def __str__(self) -> str:
+        """As it is written in an option, without commas, which a list of settings takes for its own."""
+        inside = " ".join(f"{option}={value}" for option, value in self.given).replace(",", " ")
+        return f"{self.name}({inside})" if inside else self.name
+
 
 class WrapperOptions(Protocol):
     """What options declare, beside their fields, if their drafter is made of others."""

@@ -33,7 +33,7 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name: letters, digits, '.', '_' and '-'")
     if place.exists():
-        raise UsageError(f"a trained drafter is called {name!r} already; specchat models remove {name} makes room")
+        raise UsageError(f"a trained drafter is called {name!r} already; `specchat models remove {name}` makes room")
     fetched = _in_the_hub(source, name)
     sha256 = weights_sha256(target, report)
     folder = Path(source).expanduser() if fetched is None else fetch.fetch(fetched, report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import operator
 import weakref
 from array import array
@@ -12,6 +11,7 @@ from contextlib import AbstractContextManager
 
 from specchat.core.compiled_guessing import Asked, CompiledLookup, CompiledNetwork, CompiledTable, GrowthPlan, RankShape
 from specchat.core.context import Context
+from specchat.core.native_sampling import CSampling, as_c
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
 from specchat.structures.learnt_rates import rate
@@ -41,13 +41,11 @@ class _CAsked(ctypes.Structure):
     ]
 
 
-class _CSampling(ctypes.Structure):
-    """`Sampling` of network_guesses.h."""
+class _CSampled(ctypes.Structure):
+    """`Sampled` of network_guesses.h."""
 
     _fields_ = [
-        *[(name, ctypes.c_double) for name in ("temperature", "top_p", "log_min_p")],
-        *[(name, ctypes.c_double) for name in ("repetition", "presence", "frequency")],
-        *[(name, ctypes.c_int32) for name in ("top_k", "penalised")],
+        ("how", CSampling),
         ("often", ctypes.c_void_p),
         *[(name, ctypes.c_int64) for name in ("known", "position")],
         ("key", ctypes.c_uint64),
@@ -66,7 +64,7 @@ class _CSearch(ctypes.Structure):
         *[(name, ctypes.c_void_p) for name in ("text", "price")],
         *[(name, ctypes.c_double) for name in ("floor", "decay", "pass_price", "sure", "fallback")],
         *[(name, ctypes.c_void_p) for name in ("widths", "begins", "below", "hits", "trials")],
-        ("sampling", _CSampling),
+        ("sampled", _CSampled),
         ("asked", _CAsked * MOST_MEMBERS),
         ("reads", ctypes.c_int32 * MOST_MEMBERS),
         *[(name, ctypes.c_void_p) for name in ("parents", "tokens", "cells", "logprobs")],
@@ -167,13 +165,9 @@ class GuessSearch:
 
     def _sample(self, context: Context) -> None:
         """Let networks guess what this sampling makes likely after this text."""
-        c, sampling = self._c.sampling, context.sampling
+        c, sampling = self._c.sampled, context.sampling
         if sampling is not self._sampling:
-            self._sampling = sampling
-            c.temperature, c.top_k, c.top_p = sampling.temperature, sampling.top_k, sampling.top_p
-            c.log_min_p = math.log(sampling.min_p) if sampling.min_p > 0.0 else -math.inf
-            c.repetition, c.penalised = sampling.repetition_penalty, sampling.penalised
-            c.presence, c.frequency = sampling.presence_penalty, sampling.frequency_penalty
+            self._sampling, c.how = sampling, as_c(sampling)
         if sampling.penalised:
             _, _, c.often, c.known = context.counts.addresses()
         if not sampling.greedy:

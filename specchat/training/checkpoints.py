@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from specchat.errors import TrainingError
-from specchat.training.files import replacing
+from specchat.training.files import writing
 from specchat.training.optimizer import NetworkOptimizer
 
 
@@ -48,9 +48,9 @@ def save_checkpoint(
         for key, value in optimizer.state_of(parameter).items():
             tensors[f"optimizer.{name}.{key}"] = value if isinstance(value, Tensor) else torch.tensor(value)
     said = {"standing": asdict(standing), "about": dict(about)}
-    with replacing(file) as partial:
+    with writing(file) as draft:
         written = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-        save_file(written, partial, {"specchat": json.dumps(said)})
+        save_file(written, draft, {"specchat": json.dumps(said)})
 
 
 def load_checkpoint(file: Path, network: nn.Module, optimizer: NetworkOptimizer, about: Mapping[str, Any]) -> Standing:

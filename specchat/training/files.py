@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,22 +9,21 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
+from specchat.config.file_replacing import replacing
 from specchat.errors import TrainingError
 
 
 @contextmanager
-def replacing(file: Path) -> Iterator[Path]:
-    """A file to write to, which then takes the place of this one; if writing fails nothing of it stays.
+def writing(file: Path) -> Iterator[Path]:
+    """A file to write to, which then takes the place of this one; nothing but the training writes to its folders.
 
     Raises:
         TrainingError: the disk is full, or cannot be written.
     """
-    partial = file.with_suffix(".partial")
     try:
-        yield partial
-        os.replace(partial, file)
+        with replacing(file, alone=True) as draft:
+            yield draft
     except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise TrainingError(f"{file} cannot be written: {reason}") from None
 

@@ -20,7 +20,7 @@ from specchat.models.learned.networks import save_weights
 from specchat.models.learned.unrolling import Acceptance, acceptance, chain_loss
 from specchat.training.checkpoints import Standing, load_checkpoint, save_checkpoint
 from specchat.training.corpus import Corpus
-from specchat.training.files import replacing
+from specchat.training.files import writing
 from specchat.training.optimizer import NetworkOptimizer
 
 _CHECKPOINT_S = 60.0
@@ -173,8 +173,8 @@ class Fitting:
         depths = [round(share, 4) for share in found.by_depth]
         better = found.tau > standing.best
         if better:  # first: an interrupt must not leave figures beside weights that are not theirs
-            with replacing(self.best_weights) as partial:
-                save_weights(self.network, partial)
+            with writing(self.best_weights) as draft:
+                save_weights(self.network, draft)
         standing.best, standing.since_best = max(standing.best, found.tau), 0 if better else standing.since_best + 1
         standing.curve.append({"tokens": standing.tokens, "tau": round(found.tau, 4), "by_depth": depths})
 

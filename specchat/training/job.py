@@ -24,7 +24,7 @@ from specchat.models.learned.networks import new_network
 from specchat.models.own.decoder import Decoder
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus
-from specchat.training.files import only_user, replacing
+from specchat.training.files import only_user, writing
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.needs import needs_of
 from specchat.training.recipes import HEAD_TOKENS, RECIPES, STEPS
@@ -174,8 +174,8 @@ class Job:
         request, subject, folder, standing = self.request, self._subject, self.places.drafter, fitting.standing
         best = max(standing.curve, key=lambda point: float(point["tau"]))
         private_dir(folder)
-        with replacing(folder / WEIGHTS) as partial:
-            shutil.copyfile(fitting.best_weights, partial)
+        with writing(folder / WEIGHTS) as draft:
+            shutil.copyfile(fitting.best_weights, draft)
         return write_drafter(
             folder,
             method=request.drafter,

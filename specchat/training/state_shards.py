@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.errors import TrainingError
-from specchat.training.files import replacing
+from specchat.training.files import writing
 
 SHARPNESS = 1.25
 """Logits times this make the law that drafters learn: acceptance is decided among the likeliest tokens."""
@@ -78,8 +78,8 @@ def write_shard(shard: StateShard, file: Path, source: str) -> None:
     """
     tensors = {name: getattr(shard, name).to(format).contiguous() for name, format in _FORMATS.items()}
     about = {name: _digest(tensor) for name, tensor in tensors.items()} | {"source": source}
-    with replacing(file) as partial:
-        save_file(tensors, partial, {"specchat": json.dumps(about)})
+    with writing(file) as draft:
+        save_file(tensors, draft, {"specchat": json.dumps(about)})
 
 
 def is_there(folder: Path, number: int, source: str) -> bool:

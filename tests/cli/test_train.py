@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,9 +21,9 @@ from specchat.bench.configurations import parse_configurations
 from specchat.cli import training_verdict
 from specchat.cli.train import train
 from specchat.cli.training_progress import Lines, reporter
-from specchat.cli.training_verdict import Way, as_configuration, judge, use, ways_to_use
+from specchat.cli.training_verdict import Way, as_configuration, judge, print_verdict, use, ways_to_use
 from specchat.config import data_dir, load_catalog, settings_of
-from specchat.engine.protocol.training_report import Curve
+from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay
 from specchat.engine.protocol.training_text import curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
 from specchat.settings import Settings
@@ -170,6 +171,38 @@ def test_the_drafter_is_tried_alone_and_in_the_pairs_own_trees_beside_its_own_dr
     assert merged.startswith("merge:best_first:follow:goodput:nodes=16:depth=16:width=2")
     assert merged.endswith("merge.of=suffix+hydra")
     assert [c.settings.drafter for c in parse_configurations(f"{alone},{merged}", settings)] == ["hydra", "merge"]
+
+
+@pytest.mark.parametrize(
+    ("method", "of", "said"),
+    [
+        ("hydra", "suffix(min_match=2)+hydra", "suffix(min_match=2)+hydra"),
+        ("eagle", "suffix(min_match=2)+hydra", "suffix(min_match=2)+eagle"),
+        (
+            "hydra",
+            "hydra(tokens=512,weights=old), suffix(depth=8 factor=2)",
+            "suffix(depth=8 factor=2)+hydra(tokens=512)",
+        ),
+        ("hydra", "suffix(depth=8)+suffix(depth=64)", "suffix(depth=8)+suffix(depth=64)+hydra"),
+        ("medusa", "cascade(of=suffix+hydra,least=0.5)", "cascade(least=0.5 of=suffix+hydra)+medusa"),
+    ],
+)
+def test_what_the_pairs_merge_is_made_of_is_measured_and_proposed_with_its_options(method, of, said, capsys):
+    trained = type("Trained", (), {"method": method, "name": "mine"})
+    settings = Settings(pair="smol", drafter="merge", method_options={"merge.of": of})
+    merged = ways_to_use(settings, trained)[1]
+    (measured,) = parse_configurations(as_configuration(merged), settings)
+    assert measured.settings.method_options["merge.of"] == merged.changes["merge.of"] == said
+    ways = [MeasuredWay(name, 1.0) for name in ("plain", "default", merged.name)]
+    print_verdict("smol", "mine", Judged(ways, merged.name, dict(merged.changes)))
+    proposed = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if "config set merge.of" in line]
+    assert proposed == [["specchat", "config", "set", "merge.of", said, "--pair", "smol"]]
+
+
+def test_smols_own_default_is_what_a_new_drafter_of_its_kind_is_tried_in():
+    settings = settings_of(load_catalog().pair("smol"))
+    merged = ways_to_use(settings, type("Trained", (), {"method": "hydra", "name": "mine"}))[1]
+    assert merged.changes["merge.of"] == settings.method_options["merge.of"]
 
 
 def test_the_way_that_was_chosen_is_what_the_pair_starts_with(tiny):

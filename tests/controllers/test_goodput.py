@@ -208,6 +208,15 @@ def test_costs_are_interpolated_and_extended():
     assert interpolate(points, 0) == 1.0
 
 
+def test_the_rounds_until_a_trial_are_counted_down_until_it_comes():
+    subject = controller()
+    plans = [plan_and_fail(subject, index) for index in range(600)]
+    trials = [index for index, plan in enumerate(plans) if index > 100 and plan.nodes]
+    told = [int(plan.why.split()[-2]) for plan in plans[trials[0] + 1 : trials[1]]]
+    assert len(told) > 16
+    assert told == list(range(len(told), 0, -1))
+
+
 def test_it_says_why_it_chose_so():
     given = costs(per_row=0.1)
     drafting = taught(controller(given), 0.9, given=given, logprob=math.log(0.9)).plan(context())

@@ -10,7 +10,8 @@ import pytest
 import specchat
 from specchat.decoding.families import methods
 from tests.mutations.fork_server import run_pytest
-from tests.mutations.table import MUTATIONS, Mutation
+from tests.mutations.mutation import Mutation
+from tests.mutations.table import MUTATIONS
 
 PACKAGE = Path(specchat.__file__).parent
 

@@ -278,4 +278,4 @@ def test_a_disk_that_fills_up_while_it_learns_is_told_in_one_line(model, shard, 
     (tmp_path / what).mkdir()  # nothing can take its place
     with pytest.raises(TrainingError, match=rf"{what} cannot be written"):
         fit.run(lambda standing: None)
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob(".*.new"))

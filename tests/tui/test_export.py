@@ -75,6 +75,11 @@ def test_markdown_holds_the_text_as_it_was_said():
     assert "another branch" not in text
 
 
+@pytest.mark.parametrize("write", [export.as_markdown, export.as_html])
+def test_a_written_chat_says_how_to_go_on_with_it(write):
+    assert f"specchat --resume {CHAT.id}" in write(CHAT, MESSAGES)
+
+
 @pytest.mark.parametrize(
     ("title", "stem"), [("How does it work?", "how-does-it-work"), ("…", "chat-id"), ("你好!", "你好")]
 )

@@ -3,17 +3,10 @@
 #include <float.h>
 
 #include "noise.h"
+#include "sampling.h"
 #include "selection.h"
 
 enum { BLOCK = 64, STRETCH = 16, SURELY = 64, REFUSED = -1 };
-
-typedef struct {
-    float temperature; /* 0: the likeliest token */
-    float repetition, presence, frequency;
-    float log_min_p; /* −∞: all survive */
-    int32_t top_k;   /* 0: all survive */
-    double top_p;    /* 1: all survive */
-} Sampling;
 
 /* What penalties see of a text. */
 typedef struct {
@@ -51,9 +44,9 @@ int64_t draw_bytes(int width) {
 /* Put the penalised score of a token that occurs so often in its place; whether it has a logit. */
 static bool penalise(Row *row, const float *logits, float temperature, const Sampling *s, int64_t token, float often) {
     if (token < 0 || token >= row->width) return false;
-    float logit = logits[token];
-    if (s->repetition != 1.0f) logit = logit > 0 ? logit / s->repetition : logit * s->repetition;
-    if (often > 0) logit -= s->presence + s->frequency * often;
+    float logit = logits[token], repetition = (float)s->repetition;
+    if (repetition != 1.0f) logit = logit > 0 ? logit / repetition : logit * repetition;
+    if (often > 0) logit -= (float)s->presence + (float)s->frequency * often;
     row->scores[token] = logit / temperature;
     return true;
 }
@@ -76,7 +69,7 @@ static bool penalise_all(Row *row, const float *logits, float temperature, const
 
 /* Fill in scores and their maxima; whether there is a highest that is a number. */
 static bool score(Row *row, const float *logits, const Sampling *s, const Text *text, const int64_t *path, int depth) {
-    float temperature = s->temperature > 0 ? s->temperature : 1.0f;
+    float temperature = (float)s->temperature > 0 ? (float)s->temperature : 1.0f;
     int at = 0;
     for (; at + LANES <= row->width; at += LANES) store(row->scores + at, load(logits + at) / temperature);
     for (; at < row->width; at++) row->scores[at] = logits[at] / temperature;
@@ -138,12 +131,13 @@ static double weigh(Row *row, float least) {
 
 /* The score with which a token survives; every token that does is looked at. */
 static float least_score(Row *row, const Sampling *s) {
-    float by_min_p = row->top + s->log_min_p, by_top_k = -INFINITY, by_top_p = -INFINITY;
+    float by_min_p = row->top + (float)s->log_min_p, by_top_k = -INFINITY, by_top_p = -INFINITY;
+    int top_k = top_k_of(s, row->width);
     double total = 0;
-    if (s->top_k) {
+    if (top_k) {
         /* So many blocks hold a score as high as this one, so many tokens do. */
-        look_at(row, score_reaching(row->maxima, NULL, row->blocks, s->top_k));
-        by_top_k = score_reaching(row->near, NULL, row->looked_at, s->top_k);
+        look_at(row, score_reaching(row->maxima, NULL, row->blocks, top_k));
+        by_top_k = score_reaching(row->near, NULL, row->looked_at, top_k);
     } else if (s->top_p < 1) {
         /* Even if all tokens were as likely as this, they would not have the mass that top-p leaves out. */
         total = total_of(row);
@@ -153,7 +147,7 @@ static float least_score(Row *row, const Sampling *s) {
         look_at(row, by_min_p);
     }
     if (s->top_p < 1) {
-        double of_these = weigh(row, by_top_k), wanted = s->top_p * (s->top_k ? of_these : total);
+        double of_these = weigh(row, by_top_k), wanted = s->top_p * (top_k ? of_these : total);
         by_top_p = score_reaching(row->near, row->weights, row->looked_at, wanted > DBL_MIN ? wanted : DBL_MIN);
     }
     float least = by_min_p > by_top_k ? by_min_p : by_top_k;
@@ -217,8 +211,8 @@ int draw(const Sampling *s, const float *logits, int width, const Text *text, co
          void *room) {
     Row row = row_in(room, width);
     if (!score(&row, logits, s, text, path, depth)) return REFUSED;
-    if (s->temperature == 0) return likeliest(&row);
-    if (s->top_k == 0 && s->top_p >= 1 && s->log_min_p == -INFINITY) return winner_of_all(&row, key);
+    if ((float)s->temperature == 0) return likeliest(&row);
+    if (top_k_of(s, width) == 0 && s->top_p >= 1 && s->log_min_p == -INFINITY) return winner_of_all(&row, key);
     float least = least_score(&row, s);
     return winner_near(&row, least, key).token;
 }

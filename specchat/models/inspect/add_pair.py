@@ -82,7 +82,7 @@ class NewPair:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
             self.problems.append(f"{name!r} is no name: letters, digits, '.', '_' and '-'")
         elif name in self.catalog.pairs:
-            way = f"; specchat models forget {name} makes room" if self.catalog.pairs[name].yours else ""
+            way = f"; `specchat models forget {name}` makes room" if self.catalog.pairs[name].yours else ""
             self.problems.append(f"a pair is called {name!r} already{way}")
 
     def _judge(self) -> None:

@@ -65,7 +65,7 @@ typedef struct {
     double fallback;      /* where no guess is so likely, none is taken */
     Shape shape;
     Rates rates;          /* of one member they may be left out: its guesses are as likely as it says */
-    Sampling sampling;
+    Sampled sampled;
     Asked asked[MOST_MEMBERS];
     int32_t reads[MOST_MEMBERS]; /* results: how many times each network read */
     int32_t *parents, *tokens, *cells; /* results, (nodes): parents count from 1, 0 is the root */

@@ -69,16 +69,16 @@ static void hear(const Search *s, const Growing *g, int32_t member, int32_t node
         said->tokens[said->count] = g->named.all[place];
         said->logprobs[said->count] = (double)g->logprobs.all[place] - total;
     }
-    if (takes_likeliest(&s->sampling)) return;
+    if (takes_likeliest(&s->sampled)) return;
     int32_t path[guess->depth + 1];
     for (int32_t i = guess->depth; i > 0; i--, at = &g->guesses.all[at->parent]) path[i - 1] = at->token;
-    guess_as_sampled(&s->sampling, (double)g->totals.all[row], path, guess->depth, s->width, said);
+    guess_as_sampled(&s->sampled, (double)g->totals.all[row], path, guess->depth, s->width, said);
 }
 
 /* Read guesses of one depth, whose parents were read; those that stand in the frontier are said something about. */
 static int32_t read_level(Search *s, Growing *g, int32_t member, const int32_t *level, int32_t count, int32_t row) {
     const Asked *asked = &s->asked[member];
-    int32_t behind[count], tokens[count], width = takes_likeliest(&s->sampling) ? s->width : MOST_WIDTH;
+    int32_t behind[count], tokens[count], width = takes_likeliest(&s->sampled) ? s->width : MOST_WIDTH;
     if (!ROOM(g->named, (int64_t)count * MOST_WIDTH) || !ROOM(g->logprobs, (int64_t)count * MOST_WIDTH)) return NO_MEMORY;
     if (!ROOM(g->totals, count)) return NO_MEMORY;
     for (int32_t i = 0; i < count; i++) {

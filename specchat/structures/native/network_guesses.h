@@ -5,24 +5,21 @@
 
 #include "joined_guesses.h"
 #include "noise.h"
+#include "sampling.h"
 
 static const double SURENESS = 0.5, HOPELESS = 9.0; /* see point_guesses.py */
 
-/* How the target samples, and what of the text that depends on. */
+/* How the target samples behind a text. */
 typedef struct {
-    double temperature; /* 0: no noise */
-    double top_p, log_min_p; /* 1, −∞: all survive */
-    double repetition, presence, frequency;
-    int32_t top_k; /* 0: all survive */
-    int32_t penalised;
+    Sampling how;
     const float *often; /* (known) how often the reply holds a token; −1 where not even the prompt does */
     int64_t known;
     int64_t position; /* in the text, of the token that follows the root */
     uint64_t key;     /* of the target's noise: that of its stream */
-} Sampling;
+} Sampled;
 
 /* Whether a network's likeliest tokens are its guesses. */
-static bool takes_likeliest(const Sampling *s) { return s->temperature == 0 && !s->penalised; }
+static bool takes_likeliest(const Sampled *s) { return s->how.temperature == 0 && !s->how.penalised; }
 
 /* The likeliest first, of equals the one that came first. */
 static void sort(Said *said) {
@@ -44,7 +41,7 @@ static double penalised(const Sampling *s, double logit, double often) {
 }
 
 /* Penalties for what the text or the path to the guess holds; `total` makes logits of log-probabilities. */
-static void penalise(const Sampling *s, double total, const int32_t *path, int32_t depth, Said *said) {
+static void penalise(const Sampled *s, double total, const int32_t *path, int32_t depth, Said *said) {
     double mass = 1;
     for (int32_t i = 0; i < said->count; i++) {
         int32_t token = said->tokens[i];
@@ -52,7 +49,7 @@ static void penalise(const Sampling *s, double total, const int32_t *path, int32
         for (int32_t at = 0; at < depth; at++)
             if (path[at] == token) often = fmax(often, 0) + 1;
         if (often < 0) continue;
-        said->logprobs[i] = penalised(s, before + total, often) - total;
+        said->logprobs[i] = penalised(&s->how, before + total, often) - total;
         mass += exp(said->logprobs[i]) - exp(before);
     }
     double more = log(fmax(mass, 1e-9));
@@ -62,7 +59,7 @@ static void penalise(const Sampling *s, double total, const int32_t *path, int32
 
 /* The score with which candidates, the best first, survive truncation and have a chance of winning. */
 static double least_competing(const Sampling *s, const double *scores, int32_t count) {
-    int32_t top_k = s->top_k < count ? s->top_k : 0, among = 0;
+    int32_t top_k = top_k_of(s, count), among = 0;
     double by_top_k = top_k ? scores[top_k - 1] : -INFINITY, weights[MOST_WIDTH], total = 0, mass = 0;
     double least = fmax(fmax(scores[0] - HOPELESS, scores[0] + s->log_min_p), by_top_k);
     if (s->top_p >= 1) return least;
@@ -89,10 +86,10 @@ static void couple(const Sampling *s, uint64_t key, Said *said) {
 }
 
 /* Make up to `width` guesses of a network's candidates behind this path of drafted tokens. */
-static void guess_as_sampled(const Sampling *s, double total, const int32_t *path, int32_t depth, int32_t width, Said *said) {
+static void guess_as_sampled(const Sampled *s, double total, const int32_t *path, int32_t depth, int32_t width, Said *said) {
     if (said->count == 0) return;
-    if (s->penalised) penalise(s, total, path, depth, said);
-    if (s->temperature > 0) couple(s, position_key(s->key, (uint64_t)(s->position + depth)), said);
+    if (s->how.penalised) penalise(s, total, path, depth, said);
+    if (s->how.temperature > 0) couple(&s->how, position_key(s->key, (uint64_t)(s->position + depth)), said);
     if (said->count > width) said->count = width;
     while (said->count && said->logprobs[said->count - 1] == -INFINITY) said->count--;
 }

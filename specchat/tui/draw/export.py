@@ -22,7 +22,7 @@ _LONGEST_NAME = 50
 
 def as_markdown(chat: Chat, messages: Sequence[Message]) -> str:
     """The messages under headings of who wrote them, each reply with its line of figures."""
-    parts = [f"# {chat.title}", f"*{chat.created[:10]} · specchat chat {chat.id}*"]
+    parts = [f"# {chat.title}", f"*{chat.created[:10]} · specchat --resume {chat.id}*"]
     if chat.system:
         parts.append("\n".join(f"> {line}" for line in chat.system.split("\n")))
     for turn in path_of(chat, messages):
@@ -36,7 +36,7 @@ def as_html(chat: Chat, messages: Sequence[Message]) -> str:
     """One self-contained page, which shows the replies as coloured tokens or as formatted text."""
     said = "\n".join(_section(turn) for turn in path_of(chat, messages))
     system = f'<p class="system">{escape(visible(chat.system))}</p>\n' if chat.system else ""
-    about = escape(f"{chat.created[:10]} · specchat chat {chat.id}")
+    about = escape(f"{chat.created[:10]} · specchat --resume {chat.id}")
     values = {"TITLE": escape(visible(chat.title)), "ABOUT": about, "SAID": system + said}
     return re.sub("|".join(values), lambda match: values[match.group()], _PAGE)
 

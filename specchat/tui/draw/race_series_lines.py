@@ -13,7 +13,7 @@ from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut
 from specchat.tui.text.wrap import wrap
 
-_CAVEAT = "few and short replies; specchat bench measures more, with intervals"
+_CAVEAT = "few and short replies; `specchat bench` measures more, with intervals"
 _HEADS = ("plain tok/s", "tok/s", "× plain", "τ", "same text")
 _WIDE = (13, 9, 9, 7, 11)
 _NARROW = (8, 7, 6)

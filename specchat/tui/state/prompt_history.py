@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock, Timeout
 
+from specchat.config.file_replacing import replacing
 from specchat.config.state_files import read_end
 
 KEPT = 1000
@@ -92,11 +93,8 @@ class History:
         """Keep the newest; read again under the lock, because another app may have added some."""
         with _locked(file):
             lines, _ = _last_lines(file)
-            fresh = file.with_suffix(".new")
-            handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "wb") as output:
-                output.writelines(lines[-KEPT:])
-            os.replace(fresh, file)
+            with replacing(file, durable=False, alone=True) as fresh:
+                fresh.write_bytes(b"".join(lines[-KEPT:]))
 
 
 @contextmanager

@@ -1,0 +1,95 @@
+"""Options of the drafters that are made of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specchat.drafters.members import Member, parse_members
+from specchat.errors import UsageError, short
+from specchat.registry import option
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """Options of `merge`."""
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters whose guesses are merged, with commas or + between them; one may come again with other options: "
+        "suffix(depth=8)+suffix(depth=64)",
+    )
+    sure: float = option(
+        0.6,
+        "a draft model or a trained network is not asked where the others have a guess at least so likely",
+        minimum=0.0,
+        maximum=1.0,
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.members
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of; whether they exist, the drafters' table knows."""
+        return parse_members("merge.of", self.of)
+
+
+@dataclass(frozen=True)
+class CascadeOptions:
+    """Options of `cascade`."""
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters in the order in which they are asked, with commas or + between them: suffix+draft_model",
+    )
+    least: float = option(
+        0.0,
+        "a drafter before the last has something to say if it holds a guess at least so likely",
+        minimum=0.0,
+        maximum=1.0,
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.members
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of, in order; whether they exist, the drafters' table knows."""
+        return parse_members("cascade.of", self.of)
+
+
+@dataclass(frozen=True)
+class SeveralOptions:
+    """Options of `several`."""
+
+    of: str = option(
+        "suffix,token_recycling",
+        "drafters that grow a tree each, with commas or + between them: draft_model+draft_model(model=NAME)+suffix",
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.members
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The drafters it is made of; whether they exist, the drafters' table knows."""
+        return parse_members("several.of", self.of)
+
+
+@dataclass(frozen=True)
+class FuseOptions:
+    """Options of `fuse`."""
+
+    draft: str = option("draft_model", "the drafter that decides what is likely: a draft model or a trained network")
+    lookup: str = option("suffix", "the drafter whose guesses are pruned and grafted")
+    top: int = option(8, "looked-up tokens stay where the draft has them among so many", unit="tokens", minimum=1)
+
+    def __post_init__(self) -> None:
+        for key in ("draft", "lookup"):
+            if len(parse_members(f"fuse.{key}", getattr(self, key))) != 1:
+                raise UsageError(f"fuse.{key} = {short(getattr(self, key))} must name one drafter")
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The draft, then the lookup."""
+        return (*parse_members("fuse.draft", self.draft), *parse_members("fuse.lookup", self.lookup))

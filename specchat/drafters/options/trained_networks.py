@@ -1,0 +1,26 @@
+"""Options of the drafters that are networks trained for one target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.registry import option
+
+
+def trained_weights() -> Any:
+    """The option `weights`, which every method that needs weights has."""
+    return option("", "which trained drafter to use, by name; the newest for the target where it is empty")
+
+
+@dataclass(frozen=True)
+class TrainedNetworkOptions:
+    """Options of the drafters that are trained networks: `hydra`, `medusa` and `eagle`."""
+
+    weights: str = trained_weights()
+    tokens: int = option(
+        2048,
+        "how many of the tokens that texts use most it guesses, besides those of the text",
+        unit="tokens",
+        minimum=1,
+    )

@@ -1,0 +1,78 @@
+"""Files that are put in the place of others in one step."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from specchat.config.file_replacing import replacing
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file in a folder that is not there yet."""
+    return tmp_path / "folder" / "kept.bin"
+
+
+def names_beside(file: Path) -> list[str]:
+    return sorted(one.name for one in file.parent.iterdir())
+
+
+def mode_of(file: Path) -> int:
+    return stat.S_IMODE(file.stat().st_mode)
+
+
+def test_the_new_file_is_private_and_so_is_a_folder_that_had_to_be_made(file):
+    with replacing(file) as draft:
+        assert mode_of(draft) == 0o600
+        draft.write_bytes(b"new")
+        assert not file.exists()
+    assert (file.read_bytes(), mode_of(file), mode_of(file.parent)) == (b"new", 0o600, 0o700)
+    with replacing(file, mode=0o644) as draft:
+        draft.write_bytes(b"for all")
+    assert mode_of(file) == 0o644
+    assert names_beside(file) == ["kept.bin"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(("module", "name"), [(Path, "write_bytes"), (os, "fsync"), (os, "replace")])
+def test_what_fails_leaves_the_old_file_and_nothing_else(file, monkeypatch, alone, module, name):
+    file.parent.mkdir()
+    file.write_bytes(b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, name, full)
+    with pytest.raises(OSError, match="No space"), replacing(file, alone=alone) as draft:
+        draft.write_bytes(b"half")
+    assert (file.read_bytes(), names_beside(file)) == (b"old", ["kept.bin"])
+
+
+def test_two_programs_that_write_one_file_do_not_write_into_each_others(file):
+    with replacing(file) as one, replacing(file) as other:
+        one.write_bytes(b"one")
+        other.write_bytes(b"other")
+    assert file.read_bytes() == b"one"
+
+
+def test_what_a_killed_program_left_is_written_over_where_nothing_else_writes(file):
+    file.parent.mkdir()
+    with replacing(file, alone=True) as draft:
+        left = draft
+    left.write_bytes(b"left by one that was killed")
+    with replacing(file, alone=True) as draft:
+        draft.write_bytes(b"new")
+    assert (file.read_bytes(), names_beside(file)) == (b"new", ["kept.bin"])
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_only_what_cannot_be_made_again_waits_for_the_disk(file, monkeypatch, durable):
+    waited = []
+    monkeypatch.setattr(os, "fsync", waited.append)
+    with replacing(file, durable=durable) as draft:
+        draft.write_bytes(b"new")
+    assert len(waited) == durable

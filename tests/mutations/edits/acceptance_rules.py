@@ -1,0 +1,113 @@
+"""Edits that break acceptance rules."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import DRAFTER, Mutation
+
+EDITS = (
+    Mutation(
+        "rule follow",
+        "draws every token with the noise of the root's place",
+        "acceptance/follow.py",
+        "lambda node: context.draw_after(tree, node, reading.after(node))",
+        "lambda node: context.draw_after(tree, 0, reading.after(node))",
+        (DRAFTER, "-k", "changed_in_the_middle and prompt_lookup"),
+        quick=True,
+    ),
+    Mutation(
+        "rule multi_step",
+        "accepts every draw",
+        "acceptance/recursion.py",
+        "return 1.0 if wanted >= offered else wanted / offered",
+        "return 1.0",
+        ("tests/acceptance/test_recursion.py",),
+    ),
+    Mutation(
+        "rule multi_step",
+        "tries later draws against the whole law again",
+        "acceptance/recursion.py",
+        "        left = remaining\n",
+        "        left = p\n",
+        ("tests/acceptance/test_recursion.py",),
+    ),
+    Mutation(
+        "rule recursive",
+        "takes draws without replacement for independent ones",
+        "acceptance/recursion.py",
+        "earlier = taken[guess.proposer] if guess.kind is DrawKind.WOR else []",
+        "earlier: list[int] = []",
+        ("tests/acceptance/test_recursion.py",),
+    ),
+    Mutation(
+        "rule typical",
+        "takes the shortest typical path",
+        "acceptance/typical.py",
+        "(length, chances[node]) > (below[parent], chances[rival])",
+        "(-length, chances[node]) > (-below[parent], chances[rival])",
+        ("tests/acceptance/test_lossy_rules.py",),
+    ),
+    Mutation(
+        "rule typical",
+        "asks as much of an undecided target",
+        "acceptance/typical.py",
+        "self._delta * math.exp(-entropy)",
+        "self._delta",
+        ("tests/acceptance/test_lossy_rules.py",),
+    ),
+    Mutation(
+        "rule lenient",
+        "forgets the lenience",
+        "acceptance/recursion.py",
+        "g = g if lenience == 1.0 else lenience * g",
+        "g = g if lenience == 1.0 else 1.0 * g",
+        ("tests/acceptance/test_lossy_rules.py",),
+    ),
+    Mutation(
+        "rule rollback",
+        "never rolls back",
+        "acceptance/rollback.py",
+        "<= self._distance",
+        "<= math.inf",
+        ("tests/acceptance/test_lossy_rules.py",),
+    ),
+    Mutation(
+        "rule transfer",
+        "moves tokens that the draft holds unlikely too",
+        "acceptance/transfer.py",
+        "_SHARE * q.max()",
+        "0.0 * q.max()",
+        ("tests/acceptance/test_lossy_rules.py",),
+    ),
+    Mutation(
+        "rule nest",
+        "goes on with a span whatever the target thinks",
+        "acceptance/nest.py",
+        "float(p[token]) >= 0.5 * self._options.gamma * float(p.max())",
+        "True",
+        ("tests/acceptance/test_nest.py",),
+    ),
+    Mutation(
+        "rule nest",
+        "says of no token that it was copied",
+        "acceptance/nest.py",
+        "sources.append(copies[token].source if token in copies else None)",
+        "sources.append(None)",
+        ("tests/acceptance/test_nest.py",),
+    ),
+    Mutation(
+        "rule nest",
+        "takes any copy for the next of the span",
+        "acceptance/nest.py",
+        "if last is not None and copy.source == last + 1)",
+        "if last is not None)",
+        ("tests/acceptance/test_nest.py",),
+    ),
+    Mutation(
+        "rule fair",
+        "takes the token that changes most",
+        "acceptance/fair.py",
+        "return tokens[min(found)[2]]",
+        "return tokens[max(found)[2]]",
+        ("tests/acceptance/test_fair.py",),
+    ),
+)

@@ -1,0 +1,91 @@
+"""Edits that break drafters that are made of others."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+MERGE = "tests/drafters/test_merge.py"
+SEVERAL = ("tests/drafters/test_several_and_fuse.py", "tests/drafters/test_several_models.py")
+
+EDITS = (
+    Mutation(
+        "drafter merge",
+        "puts the least trusted first",
+        "drafters/merged_guesses.py",
+        "believed.sort(key=_first, reverse=True)",
+        "believed.sort(key=_first)",
+        (MERGE,),
+    ),
+    Mutation(
+        "drafter merge",
+        "orders guesses of one node the other way round in C",
+        "structures/native/joined_guesses.h",
+        "probable[at - 1] < rate",
+        "probable[at - 1] > rate",
+        ("tests/drafters/test_compiled_search.py",),
+    ),
+    Mutation(
+        "drafter merge",
+        "guesses with another position's noise in C",
+        "structures/native/network_guesses.h",
+        "s->position + depth",
+        "s->position",
+        ("tests/drafters/test_compiled_search.py", "-k", "too_both_ways"),
+    ),
+    Mutation(
+        "drafter merge",
+        "asks a model where others are sure, and only there",
+        "drafters/merge.py",
+        "or not self._is_sure(said[node])",
+        "or self._is_sure(said[node])",
+        (MERGE,),
+    ),
+    Mutation(
+        "drafter cascade",
+        "hears the last member that has something to say",
+        "drafters/cascade.py",
+        "open_nodes = [node for node in frontier if node not in said]",
+        "open_nodes = list(frontier)",
+        ("tests/drafters/test_cascade.py",),
+    ),
+    Mutation(
+        "drafter cascade",
+        "does not hear the last member where it is unsure",
+        "drafters/cascade.py",
+        "last = member is self.members[-1]",
+        "last = False",
+        ("tests/drafters/test_cascade.py", "-k", "last_member"),
+    ),
+    Mutation(
+        "drafter several",
+        "asks every member about every node",
+        "drafters/several.py",
+        "own = [node for node in frontier if index in owners[node]]",
+        "own = list(frontier)",
+        SEVERAL,
+    ),
+    Mutation(
+        "drafter several",
+        "puts all draws of the first member before those of the second",
+        "drafters/merged_guesses.py",
+        "return (guess for rank in itertools.zip_longest(*said) for guess in rank if guess is not None)",
+        "return (guess for guesses in said for guess in guesses)",
+        (*SEVERAL, "-k", "distributed"),
+    ),
+    Mutation(
+        "drafter fuse",
+        "prunes nothing",
+        "drafters/fuse.py",
+        "if guess.token in top]",
+        "]",
+        (*SEVERAL, "-k", "fuse or copy"),
+    ),
+    Mutation(
+        "drafter fuse",
+        "lets the draft go on below what was grafted",
+        "drafters/member_paths.py",
+        "return self._whose.get(path, self._all)",
+        "return self._all",
+        (*SEVERAL, "-k", "fuse or copy"),
+    ),
+)

@@ -1,0 +1,91 @@
+"""Edits that break the round: early pruning, truncation, drawing."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+PRUNING = "tests/decoding/test_early_pruning.py"
+
+EDITS = (
+    Mutation(
+        "pruning",
+        "drops the likely nodes",
+        "decoding/early_pruning.py",
+        "if rank < self.keep",
+        "if rank >= self.keep",
+        (PRUNING, "-k", "likely or among"),
+        quick=True,
+    ),
+    Mutation(
+        "pruning",
+        "asks the head at the node instead of at its parent",
+        "decoding/early_pruning.py",
+        "rows = logits[[row_of[tree.parents[node]] for node in asked]]",
+        "rows = self.head.logits(hidden[[places[node] for node in asked]])",
+        (PRUNING, "-k", "likely"),
+    ),
+    Mutation(
+        "pruning",
+        "learns the early head from the wrong layer",
+        "decoding/early_head.py",
+        "late[rows].double() - early[rows].double()",
+        "early[rows].double()",
+        ("tests/decoding/test_early_head.py",),
+    ),
+    Mutation(
+        "round",
+        "takes a device's time when the pass was asked for",
+        "decoding/speculate.py",
+        "(submitted.returned if on_host else judged)",
+        "submitted.returned",
+        ("tests/decoding/test_timings.py",),
+    ),
+    Mutation(
+        "truncation",
+        "keeps other tokens than the law does where they tie",
+        "core/truncation.py",
+        "least = best[:, top_k - 1 : top_k] if top_k else None",
+        "least = best[:, top_k - 1 : top_k] + 1e-6 if top_k else None",
+        ("tests/core/test_target_draw.py", "-k", "as_likely"),
+    ),
+    Mutation(
+        "drawing in C",
+        "looks at too few tokens for top-p",
+        "core/native/draw.c",
+        "(1 - s->top_p) * total / row->width",
+        "(1 - s->top_p) * total",
+        ("tests/core/test_target_draw.py",),
+    ),
+    Mutation(
+        "drawing in C",
+        "forgets the path's penalties",
+        "core/native/draw.c",
+        "for (int i = 0; i < depth; i++) {",
+        "for (int i = 0; i < 0; i++) {",
+        ("tests/core/test_target_draw.py",),
+    ),
+    Mutation(
+        "drawing in C",
+        "weighs what top-k excluded",
+        "core/native/draw.c",
+        "if (row->near[i] < least) row->weights[i] = 0;",
+        "",
+        ("tests/core/test_target_draw.py",),
+    ),
+    Mutation(
+        "drawing in C",
+        "lets no unlikely token win by its noise",
+        "core/native/draw.c",
+        "least_bits(winner.score - (double)least)",
+        "least_bits(winner.score - (double)least + 1)",
+        ("tests/core/test_target_draw.py",),
+    ),
+    Mutation(
+        "drawing in C",
+        "takes a bucket too high",
+        "core/native/selection.h",
+        "above + weight[bucket] < wanted",
+        "above + weight[bucket] <= wanted",
+        ("tests/core/test_target_draw.py",),
+    ),
+)
