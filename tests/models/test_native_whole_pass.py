@@ -82,11 +82,11 @@ def test_what_was_read_is_never_written_over_while_someone_holds_it():
         tree.add(ROOT, Guess(token + 1))
         reading = own.read(tree.freeze(), request=PassRequest(taps=TAPS))
         row = reading.logits[1]  # a view of it alone is enough
-        held.append((reading, row, row.clone(), reading.likeliest.clone(), reading.taps[2].clone()))
+        held.append((reading, row, row.clone(), reading.said.likeliest.clone(), reading.taps[2].clone()))
         own.keep([])
     for reading, row, logits, likeliest, states in held:
         assert torch.equal(row, logits)
-        assert torch.equal(reading.likeliest, likeliest)
+        assert torch.equal(reading.said.likeliest, likeliest)
         assert torch.equal(reading.taps[2], states)
 
 
